@@ -1,0 +1,242 @@
+"""Every message that crosses a process, as typed structs; one tagged union per inbox.
+
+Decides the wire format. Knows no socket and no torch. Token ids travel as packed int32 (see `pack_ids`), a step of
+the whole batch travels as one message of parallel columns. Times are CLOCK_MONOTONIC seconds, which every process
+of one machine shares. A `uid` is the internal id of one generated sequence: unique for the life of the server and
+never the client's own request id.
+
+    server ── Generate, Abort, Tokenize, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
+    scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
+    tokenizer ── Rejected, TokenizeReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
+    server ── Control ──> scheduler          parent ── Limits, Drain, PeerDied ──> server, tokenizer
+"""
+
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+from ramet.ipc.params import SamplingParams
+
+
+def pack_ids(ids: Iterable[int]) -> bytes:
+    """Token ids as little-endian int32."""
+    return array("i", ids).tobytes()
+
+
+def unpack_ids(packed: bytes) -> list[int]:
+    ids = array("i")
+    ids.frombytes(packed)
+    return ids.tolist()
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of every message: an array on the wire, its first element the type's name."""
+
+
+# -- server -> tokenizer -> scheduler -------------------------------------------------------------------------------
+
+
+class Generate(Message):
+    """One prompt, sampled len(uids) times. Exactly one of text and ids is set."""
+
+    uids: list[int]
+    params: SamplingParams
+    text: str | None = None
+    ids: bytes | None = None  # packed int32
+    namespace: tuple[str, ...] = ()  # cache namespace: requests share cached prefixes only inside one
+    arrival_s: float = 0.0
+
+
+class Admit(Message):
+    """A tokenised prompt with its parameters checked against vocabulary and context."""
+
+    uids: list[int]
+    ids: bytes  # packed int32
+    params: SamplingParams
+    namespace: tuple[str, ...] = ()
+    arrival_s: float = 0.0
+
+
+class Abort(Message):
+    """End these sequences. Takes the path of Generate, so it can never overtake its request."""
+
+    uids: list[int]
+    message: str = "aborted by the client"
+
+
+class Tokenize(Message):
+    call: int
+    text: str
+    add_special_tokens: bool = True
+
+
+class Detokenize(Message):
+    call: int
+    ids: bytes
+    skip_special_tokens: bool = True
+
+
+class TokenizeReply(Message):
+    call: int
+    ids: bytes
+    tokens: list[str]
+
+
+class DetokenizeReply(Message):
+    call: int
+    text: str
+
+
+class Rejected(Message):
+    """A request that never reached the scheduler. The last message of its uids."""
+
+    uids: list[int]
+    place: str
+    fact: str
+    hint: str = ""
+    status: int = 400
+
+
+class CallFailed(Message):
+    """The answer to a Tokenize or Detokenize that cannot be served."""
+
+    call: int
+    place: str
+    fact: str
+    status: int = 400
+
+
+# -- scheduler -> detokenizer -> server -----------------------------------------------------------------------------
+
+
+class Finish(msgspec.Struct, frozen=True, array_like=True):
+    """Why a sequence ended. kind: "stop" | "length" | "abort"."""
+
+    kind: str
+    matched: int | str | None = None  # stop: token id, stop string or pattern
+    length: int = 0  # length: the number of new tokens
+    cut: int | None = None  # stop by text: characters of the output that are kept
+    message: str = ""  # abort
+    status: int = 0  # abort: HTTP status, 0 when the client asked for it
+    num_retractions: int = 0
+
+
+class Opened(msgspec.Struct, frozen=True, array_like=True):
+    """What the detokenizer and the server must know of a sequence before its first token."""
+
+    uid: int
+    prompt_tokens: int
+    cached_tokens: int
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
+    stop: tuple[str, ...] = ()
+    stop_regex: tuple[str, ...] = ()
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a sequence."""
+
+    uid: int
+    finish: Finish
+
+
+class TokenStep(Message):
+    """One scheduler step: uids[i] has the new token tokens[i]. `opened` precedes its uid's first row, `closed` follows its last."""
+
+    uids: list[int]
+    tokens: bytes  # packed int32, one per uid
+    opened: list[Opened] = []
+    closed: list[Closed] = []
+
+
+class TextStep(Message):
+    """A TokenStep after decoding: texts[i] is what became certain of uids[i] in this step (often "").
+
+    tails[i] belongs to closed[i]: text that only the end made certain.
+    """
+
+    uids: list[int]
+    tokens: bytes
+    texts: list[str]
+    opened: list[Opened] = []
+    closed: list[Closed] = []
+    tails: list[str] = []
+
+
+# -- control --------------------------------------------------------------------------------------------------------
+
+
+class Control(Message):
+    """server -> scheduler. verb: "flush" | "state" | "where". `timeout_s`: how long flush may wait until idle."""
+
+    call: int
+    verb: str
+    uid: int = 0
+    timeout_s: float = 0.0
+
+
+class ControlReply(Message):
+    call: int
+    ok: bool
+    body: bytes = b"{}"  # JSON object
+
+
+class Stats(Message):
+    """scheduler -> server, at most once a second and whenever it becomes idle."""
+
+    running: int
+    waiting: int
+    used_tokens: int
+    total_tokens: int
+    evictable_tokens: int
+    steps: int
+    prefill_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    retractions: int
+    evicted_tokens: int
+    gen_tokens_per_s: float
+
+
+# -- parent ---------------------------------------------------------------------------------------------------------
+
+
+class Ready(Message):
+    """child -> parent. `phases`: seconds of each start-up phase, in order. `limits`: JSON, from the scheduler alone."""
+
+    name: str
+    pid: int
+    phases: list[tuple[str, float]]
+    limits: bytes = b""
+
+
+class Limits(Message):
+    """parent -> tokenizer and server: what the scheduler found that the model and the memory allow."""
+
+    context_length: int  # tokens of prompt and output together
+    max_total_tokens: int  # slots of the KV pool
+    vocab_size: int
+    max_running_requests: int
+    details: bytes = b"{}"  # JSON object for /get_server_info
+
+
+class Drain(Message):
+    """parent -> server: refuse new requests, finish the running ones, then exit."""
+
+    timeout_s: float
+
+
+class PeerDied(Message):
+    """parent -> server: give every open client an error; the end is near."""
+
+    name: str
+    code: int
+
+
+ToTokenizer = Generate | Abort | Tokenize | Detokenize | Limits
+ToScheduler = Admit | Abort | Control
+ToDetokenizer = TokenStep
+ToServer = TextStep | Rejected | TokenizeReply | DetokenizeReply | CallFailed | ControlReply | Stats | Limits | Drain | PeerDied
+ToParent = Ready

@@ -1,0 +1,227 @@
+"""Sampling parameters: their names, defaults and valid ranges, checked in one place.
+
+Decides what a client may ask for and how a wrong value is reported. Knows no model: checks against a
+vocabulary or a context length live where those are known (runtime/text/encode_process.py).
+The table is section 2 of the native API description in docs/native-api.md.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+MAX_STOPS = 32
+MAX_STOP_BYTES = 1024
+MAX_REGEX_BYTES = 256
+MAX_STOP_IDS = 1024
+MAX_SAMPLES = 128
+MAX_NEW_TOKENS = 1 << 30
+GREEDY_BELOW = 1e-6  # a temperature under this is greedy decoding
+CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
+
+
+class ParamError(ValueError):
+    """A value a client sent is not valid. `name` is the parameter, `fact` what is wrong and what would be right."""
+
+    def __init__(self, name: str, fact: str, hint: str = "") -> None:
+        super().__init__(f"{name} {fact}" + (f" ({hint})" if hint else ""))
+        self.name, self.fact, self.hint = name, fact, hint
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What one request asks of sampling and stopping. Build it with `parse`, which checks every field."""
+
+    max_new_tokens: int = 128
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    stop_regex: tuple[str, ...] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    min_new_tokens: int = 0
+    sampling_seed: int | None = None
+    n: int = 1
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+
+# Known parameters whose feature is not built: any value but the neutral one is refused, never ignored.
+NEUTRAL: dict[str, Any] = {
+    "frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "logit_bias": None,
+    "json_schema": None, "regex": None, "ebnf": None, "structural_tag": None, "custom_params": None,
+}  # fmt: skip
+
+
+def parse(raw: Mapping[str, Any], defaults: SamplingParams | None = None, place: str = "sampling_params") -> SamplingParams:
+    """Check a client's dict and complete it from `defaults`. None means "the default"; unknown keys are ignored.
+
+    Raises ParamError naming the parameter, its value and the valid range.
+    """
+    given = {k: v for k, v in raw.items() if v is not None}
+    _check_unbuilt(given, place)
+    fields = {name: check(f"{place}.{name}", given[name]) for name, check in _CHECKS.items() if name in given}
+    base = defaults if defaults is not None else SamplingParams()
+    params = msgspec.structs.replace(base, **fields)
+    if params.min_new_tokens > params.max_new_tokens:
+        raise ParamError(
+            f"{place}.min_new_tokens",
+            f"is {params.min_new_tokens}, must be in [0, max_new_tokens] = [0, {params.max_new_tokens}]",
+        )
+    return params
+
+
+def shown(value: Any) -> str:
+    """A client's value, quoted for an error message and cut to a sane length."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
+    asked = [name for name in CONSTRAINTS if name in given]
+    if len(asked) > 1:
+        raise ParamError(f"{place}.{asked[1]}", "Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+    for name, neutral in NEUTRAL.items():
+        if name not in given:
+            continue
+        where = f"{place}.{name}"
+        value = given[name]
+        if name in _UNBUILT_CHECKS:
+            value = _UNBUILT_CHECKS[name](where, value)
+        if value != neutral and value not in ({}, []):
+            raise ParamError(where, f"is {shown(value)}, but this feature is not built yet", "omit it")
+
+
+def _number(where: str, value: Any, valid: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ParamError(where, f"is {shown(value)}, must be a number, {valid}")
+    if isinstance(value, int) and abs(value) > 1 << 63:
+        raise ParamError(where, f"is {shown(value)}, must be {valid}")
+    if not math.isfinite(value):
+        raise ParamError(where, f"is {value}, must be finite, {valid}")
+    return float(value)
+
+
+def _real(low: float, high: float, low_open: bool = False) -> Any:
+    valid = f"in {'(' if low_open else '['}{low:g}, {high:g}]" if math.isfinite(high) else f"finite and >= {low:g}"
+
+    def check(where: str, value: Any) -> float:
+        number = _number(where, value, valid)
+        if number > high or number < low or (low_open and number == low):
+            raise ParamError(where, f"is {shown(value)}, must be {valid}")
+        return number
+
+    return check
+
+
+def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Any:
+    def check(where: str, value: Any) -> int:
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ParamError(where, f"is {shown(value)}, must be an integer, {valid}")
+        if not (low <= value <= high or value in also):
+            raise ParamError(where, f"is {shown(value)}, must be {valid}")
+        return value
+
+    return check
+
+
+def _flag(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ParamError(where, f"is {shown(value)}, must be true or false")
+    return value
+
+
+def _strings(most: int, most_bytes: int) -> Any:
+    def check(where: str, value: Any) -> tuple[str, ...]:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple) or not all(isinstance(s, str) for s in items):
+            raise ParamError(where, f"is {shown(value)}, must be a string or a list of strings")
+        if len(items) > most:
+            raise ParamError(where, f"has {len(items)} entries, must have at most {most}")
+        for i, s in enumerate(items):
+            size = len(s.encode("utf-8", "surrogatepass"))
+            if size > most_bytes:
+                raise ParamError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
+        return tuple(dict.fromkeys(s for s in items if s))
+
+    return check
+
+
+def _token_ids(where: str, value: Any) -> tuple[int, ...]:
+    items = [value] if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(items, list | tuple):
+        raise ParamError(where, f"is {shown(value)}, must be a list of token ids")
+    if len(items) > MAX_STOP_IDS:
+        raise ParamError(where, f"has {len(items)} entries, must have at most {MAX_STOP_IDS}")
+    for i, token in enumerate(items):
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 1 << 31:
+            raise ParamError(f"{where}[{i}]", f"is {shown(token)}, must be a token id in the vocabulary")
+    return tuple(dict.fromkeys(items))
+
+
+def _logit_bias(where: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ParamError(where, f"is {shown(value)}, must be an object from token id to a number in [-100, 100]")
+    for key, bias in value.items():
+        if not str(key).isdigit():
+            raise ParamError(where, f"has the key {shown(key)}, must be a token id in the vocabulary")
+        _real(-100, 100)(f"{where}[{key}]", bias)
+    return value
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ParamError(where, f"is {shown(value)}, must be a string")
+    return value
+
+
+def _schema(where: str, value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise ParamError(where, f"is {shown(value)}, must be a JSON schema as a string or an object")
+    return value
+
+
+def _object(where: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ParamError(where, f"is {shown(value)}, must be an object")
+    return value
+
+
+_CHECKS: dict[str, Any] = {
+    "max_new_tokens": _integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
+    "stop": _strings(MAX_STOPS, MAX_STOP_BYTES),
+    "stop_token_ids": _token_ids,
+    "stop_regex": _strings(MAX_STOPS, MAX_REGEX_BYTES),
+    "temperature": _real(0, math.inf),
+    "top_p": _real(0, 1, low_open=True),
+    "top_k": _integer(1, MAX_NEW_TOKENS, "-1 (off) or >= 1", also=(-1,)),
+    "min_p": _real(0, 1),
+    "min_new_tokens": _integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
+    "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "an int64"),
+    "n": _integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
+    "ignore_eos": _flag,
+    "skip_special_tokens": _flag,
+    "spaces_between_special_tokens": _flag,
+    "no_stop_trim": _flag,
+}
+
+_UNBUILT_CHECKS: dict[str, Any] = {
+    "frequency_penalty": _real(-2, 2),
+    "presence_penalty": _real(-2, 2),
+    "repetition_penalty": _real(0, 2),
+    "logit_bias": _logit_bias,
+    "json_schema": _schema,
+    "regex": _text,
+    "ebnf": _text,
+    "structural_tag": _text,
+    "custom_params": _object,
+}

@@ -1,0 +1,139 @@
+"""Every option of the runtime: name, type, default, unit and reason, once. Flags, YAML, environment and docs come from here.
+
+Decides defaults and what a machine and a model make of them (`resolve`, pure). Parses nothing: flags.py does.
+An option named `max_total_tokens` is `--max-total-tokens`, `max_total_tokens:` in YAML, `RAMET_MAX_TOTAL_TOKENS`.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ramet.runtime.errors import ConfigError
+
+BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
+
+
+def _about(text: str, **bounds: Any) -> Meta:
+    return Meta(description=text, **bounds)
+
+
+class ModelArgs(Struct, frozen=True, kw_only=True):
+    """Which model, and how it is read."""
+
+    model_path: Annotated[str, _about("folder with config.json and safetensors; empty: the bundled model")] = ""
+    tokenizer_path: Annotated[str, _about("folder with tokenizer.json; empty: the model's")] = ""
+    served_model_name: Annotated[str, _about("name in /v1/models; empty: the model path as given")] = ""
+    load_format: Annotated[
+        Literal["auto", "safetensors", "dummy"], _about("dummy gives seeded random weights from config.json alone")
+    ] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], _about("of weights and KV cache; auto: what config.json says")
+    ] = "auto"
+    context_length: Annotated[int | None, _about("tokens of prompt and output together; unset: the model's", ge=2)] = None
+    sampling_defaults: Annotated[
+        Literal["model", "openai"], _about("model: generation_config.json completes the table of defaults")
+    ] = "model"
+
+
+class CacheArgs(Struct, frozen=True, kw_only=True):
+    """Memory for keys and values."""
+
+    page_size: Annotated[Literal[1, 16], _about("tokens of a page: the unit of allocation and of sharing")] = 1
+    max_total_tokens: Annotated[int | None, _about("tokens in the KV pool; unset: what memory allows", ge=16)] = None
+    mem_fraction_static: Annotated[
+        float | None,
+        _about("share of memory for weights and KV pool; unset: 0.85 on cuda, 0.4 of what is available on cpu", gt=0, lt=1),
+    ] = None
+    disable_radix_cache: Annotated[bool, _about("forget every prefix when its request ends")] = False
+
+
+class ScheduleArgs(Struct, frozen=True, kw_only=True):
+    """What runs next."""
+
+    schedule_policy: Annotated[
+        Literal["lpm", "dfs-weight", "fcfs", "lof", "random"],
+        _about("order of the waiting queue: longest prefix match, depth first by weight, arrival, longest output, random"),
+    ] = "lpm"
+    max_wait_s: Annotated[float, _about("a request that waited longer goes before the policy's order", gt=0)] = 10.0
+    chunked_prefill_size: Annotated[int, _about("new tokens in one step at most; -1: no limit", ge=-1)] = 2048
+    max_running_requests: Annotated[int | None, _about("sequences in the running batch; unset: 256", ge=1, le=4096)] = None
+    max_queued_requests: Annotated[int | None, _about("requests waiting before 503; unset: no limit", ge=1)] = None
+    schedule_conservativeness: Annotated[
+        float, _about("above 1 reserves more memory for outputs and retracts less often", gt=0, le=10)
+    ] = 1.0
+    random_seed: Annotated[int | None, _about("seed of sampling and of dummy weights; unset: from the clock", ge=0)] = None
+
+
+class ExecArgs(Struct, frozen=True, kw_only=True):
+    """How a step runs."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda"], _about("auto: cuda where there is one")] = "auto"
+    attention_backend: Annotated[Literal["auto", "reference", "cpu"], _about("auto: the fastest for the device")] = "auto"
+    runner: Annotated[
+        Literal["model", "scripted"], _about("scripted: no model, tokens by a formula; measures everything but the model")
+    ] = "model"
+    num_threads: Annotated[int | None, _about("threads of a CPU step; unset: one per core", ge=1)] = None
+    check_invariants: Annotated[bool, _about("check after every step that no slot is lost (idle is always checked)")] = False
+    watchdog_timeout: Annotated[float, _about("seconds a step may take before stacks are dumped and the server ends", gt=0)] = 300.0
+
+
+class ServeArgs(Struct, frozen=True, kw_only=True):
+    """The HTTP side."""
+
+    host: Annotated[str, _about("address to listen on")] = "127.0.0.1"
+    port: Annotated[int, _about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
+    api_key: Annotated[str, _about("asked of every request but /health and /metrics; empty: none")] = ""
+    tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
+    incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
+    max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0
+    request_timeout_s: Annotated[float | None, _about("a request that takes longer ends with 504; unset: never", gt=0)] = None
+    drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0)] = 60.0
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = "info"
+    log_requests: Annotated[bool, _about("log every request with its parameters, usage and latency (no text)")] = False
+
+
+class Args(Struct, frozen=True, kw_only=True):
+    """All options, by who reads them."""
+
+    model: ModelArgs = ModelArgs()
+    cache: CacheArgs = CacheArgs()
+    schedule: ScheduleArgs = ScheduleArgs()
+    execute: ExecArgs = ExecArgs()
+    serve: ServeArgs = ServeArgs()
+
+    @property
+    def model_folder(self) -> Path:
+        return Path(self.model.model_path) if self.model.model_path else BUNDLED_MODEL
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        return Path(self.model.tokenizer_path) if self.model.tokenizer_path else self.model_folder
+
+    @property
+    def model_name(self) -> str:
+        return self.model.served_model_name or self.model.model_path or "ramet-bundled"
+
+    @property
+    def max_running(self) -> int:
+        return self.schedule.max_running_requests or 256
+
+
+def encode_args(args: Args) -> bytes:
+    return msgspec.json.encode(args)
+
+
+def decode_args(data: bytes) -> Args:
+    return msgspec.json.decode(data, type=Args)
+
+
+def resolve(args: Args) -> Args:
+    """Check what needs no model and no device. Raises ConfigError; returns args that are ready to start with."""
+    if not (args.model_folder / "config.json").is_file():
+        raise ConfigError(f"--model-path {args.model_folder} has no config.json: it must be a Hugging Face model folder")
+    if not (args.tokenizer_folder / "tokenizer.json").is_file():
+        raise ConfigError(f"--tokenizer-path {args.tokenizer_folder} has no tokenizer.json")
+    if args.schedule.chunked_prefill_size == 0:
+        raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
+    return args

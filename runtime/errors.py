@@ -1,0 +1,33 @@
+"""The errors of the runtime. Knows nobody else.
+
+    RametError
+    ├── ClientError     the client's fault: place, fact, hint, and a 4xx (or 503, 504) status; the server goes on
+    ├── EngineError     our fault inside one request: that request ends, the others go on
+    └── ConfigError     an option or a model that cannot be served; reported before anything starts
+"""
+
+from ramet.ipc.params import ParamError
+
+
+class RametError(Exception):
+    """Anything ramet raises on purpose."""
+
+
+class ClientError(RametError):
+    """`place` is the field as the client wrote it, `fact` names value and valid range, `hint` a way out."""
+
+    def __init__(self, place: str, fact: str, hint: str = "", status: int = 400) -> None:
+        super().__init__(f"{place} {fact}".strip() + (f" ({hint})" if hint else ""))
+        self.place, self.fact, self.hint, self.status = place, fact, hint, status
+
+    @classmethod
+    def of(cls, error: ParamError) -> "ClientError":
+        return cls(error.name, error.fact, error.hint)
+
+
+class EngineError(RametError):
+    """A failure inside one request."""
+
+
+class ConfigError(RametError):
+    """An option, a file or a model that cannot be used, with what would work."""
