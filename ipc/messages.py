@@ -238,5 +238,16 @@ class PeerDied(Message):
 ToTokenizer = Generate | Abort | Tokenize | Detokenize | Limits
 ToScheduler = Admit | Abort | Control
 ToDetokenizer = TokenStep
-ToServer = TextStep | Rejected | TokenizeReply | DetokenizeReply | CallFailed | ControlReply | Stats | Limits | Drain | PeerDied
+ToServer = (
+    TextStep
+    | Rejected
+    | TokenizeReply
+    | DetokenizeReply
+    | CallFailed
+    | ControlReply
+    | Stats
+    | Limits
+    | Drain
+    | PeerDied
+)
 ToParent = Ready

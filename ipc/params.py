@@ -60,7 +60,9 @@ NEUTRAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def parse(raw: Mapping[str, Any], defaults: SamplingParams | None = None, place: str = "sampling_params") -> SamplingParams:
+def parse(
+    raw: Mapping[str, Any], defaults: SamplingParams | None = None, place: str = "sampling_params"
+) -> SamplingParams:
     """Check a client's dict and complete it from `defaults`. None means "the default"; unknown keys are ignored.
 
     Raises ParamError naming the parameter, its value and the valid range.

@@ -29,9 +29,12 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         Literal["auto", "safetensors", "dummy"], _about("dummy gives seeded random weights from config.json alone")
     ] = "auto"
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], _about("of weights and KV cache; auto: what config.json says")
+        Literal["auto", "float32", "bfloat16", "float16"],
+        _about("of weights and KV cache; auto: what config.json says"),
     ] = "auto"
-    context_length: Annotated[int | None, _about("tokens of prompt and output together; unset: the model's", ge=2)] = None
+    context_length: Annotated[
+        Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
+    ] = None
     sampling_defaults: Annotated[
         Literal["model", "openai"], _about("model: generation_config.json completes the table of defaults")
     ] = "model"
@@ -41,10 +44,12 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
     """Memory for keys and values."""
 
     page_size: Annotated[Literal[1, 16], _about("tokens of a page: the unit of allocation and of sharing")] = 1
-    max_total_tokens: Annotated[int | None, _about("tokens in the KV pool; unset: what memory allows", ge=16)] = None
+    max_total_tokens: Annotated[
+        Annotated[int, Meta(ge=16)] | None, _about("tokens in the KV pool; unset: what memory allows")
+    ] = None
     mem_fraction_static: Annotated[
-        float | None,
-        _about("share of memory for weights and KV pool; unset: 0.85 on cuda, 0.4 of what is available on cpu", gt=0, lt=1),
+        Annotated[float, Meta(gt=0, lt=1)] | None,
+        _about("share of memory for weights and KV pool; unset: 0.85 on cuda, 0.4 of what is available on cpu"),
     ] = None
     disable_radix_cache: Annotated[bool, _about("forget every prefix when its request ends")] = False
 
@@ -54,29 +59,46 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
 
     schedule_policy: Annotated[
         Literal["lpm", "dfs-weight", "fcfs", "lof", "random"],
-        _about("order of the waiting queue: longest prefix match, depth first by weight, arrival, longest output, random"),
+        _about(
+            "order of the waiting queue: longest prefix match, depth first by weight, arrival, longest output, random"
+        ),
     ] = "lpm"
     max_wait_s: Annotated[float, _about("a request that waited longer goes before the policy's order", gt=0)] = 10.0
     chunked_prefill_size: Annotated[int, _about("new tokens in one step at most; -1: no limit", ge=-1)] = 2048
-    max_running_requests: Annotated[int | None, _about("sequences in the running batch; unset: 256", ge=1, le=4096)] = None
-    max_queued_requests: Annotated[int | None, _about("requests waiting before 503; unset: no limit", ge=1)] = None
+    max_running_requests: Annotated[
+        Annotated[int, Meta(ge=1, le=4096)] | None, _about("sequences in the running batch; unset: 256")
+    ] = None
+    max_queued_requests: Annotated[
+        Annotated[int, Meta(ge=1)] | None, _about("requests waiting before 503; unset: no limit")
+    ] = None
     schedule_conservativeness: Annotated[
         float, _about("above 1 reserves more memory for outputs and retracts less often", gt=0, le=10)
     ] = 1.0
-    random_seed: Annotated[int | None, _about("seed of sampling and of dummy weights; unset: from the clock", ge=0)] = None
+    random_seed: Annotated[
+        Annotated[int, Meta(ge=0)] | None, _about("seed of sampling and of dummy weights; unset: from the clock")
+    ] = None
 
 
 class ExecArgs(Struct, frozen=True, kw_only=True):
     """How a step runs."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], _about("auto: cuda where there is one")] = "auto"
-    attention_backend: Annotated[Literal["auto", "reference", "cpu"], _about("auto: the fastest for the device")] = "auto"
+    attention_backend: Annotated[Literal["auto", "reference", "cpu"], _about("auto: the fastest for the device")] = (
+        "auto"
+    )
     runner: Annotated[
-        Literal["model", "scripted"], _about("scripted: no model, tokens by a formula; measures everything but the model")
+        Literal["model", "scripted"],
+        _about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
-    num_threads: Annotated[int | None, _about("threads of a CPU step; unset: one per core", ge=1)] = None
-    check_invariants: Annotated[bool, _about("check after every step that no slot is lost (idle is always checked)")] = False
-    watchdog_timeout: Annotated[float, _about("seconds a step may take before stacks are dumped and the server ends", gt=0)] = 300.0
+    num_threads: Annotated[Annotated[int, Meta(ge=1)] | None, _about("threads of a CPU step; unset: one per core")] = (
+        None
+    )
+    check_invariants: Annotated[
+        bool, _about("check after every step that no slot is lost (idle is always checked)")
+    ] = False
+    watchdog_timeout: Annotated[
+        float, _about("seconds a step may take before stacks are dumped and the server ends", gt=0)
+    ] = 300.0
 
 
 class ServeArgs(Struct, frozen=True, kw_only=True):
@@ -88,9 +110,13 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
     incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
     max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0
-    request_timeout_s: Annotated[float | None, _about("a request that takes longer ends with 504; unset: never", gt=0)] = None
+    request_timeout_s: Annotated[
+        Annotated[float, Meta(gt=0)] | None, _about("a request that takes longer ends with 504; unset: never")
+    ] = None
     drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0)] = 60.0
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
+        "info"
+    )
     log_requests: Annotated[bool, _about("log every request with its parameters, usage and latency (no text)")] = False
 
 
@@ -131,7 +157,9 @@ def decode_args(data: bytes) -> Args:
 def resolve(args: Args) -> Args:
     """Check what needs no model and no device. Raises ConfigError; returns args that are ready to start with."""
     if not (args.model_folder / "config.json").is_file():
-        raise ConfigError(f"--model-path {args.model_folder} has no config.json: it must be a Hugging Face model folder")
+        raise ConfigError(
+            f"--model-path {args.model_folder} has no config.json: it must be a Hugging Face model folder"
+        )
     if not (args.tokenizer_folder / "tokenizer.json").is_file():
         raise ConfigError(f"--tokenizer-path {args.tokenizer_folder} has no tokenizer.json")
     if args.schedule.chunked_prefill_size == 0:

@@ -1,9 +1,9 @@
 """The errors of the runtime. Knows nobody else.
 
-    RametError
-    ├── ClientError     the client's fault: place, fact, hint, and a 4xx (or 503, 504) status; the server goes on
-    ├── EngineError     our fault inside one request: that request ends, the others go on
-    └── ConfigError     an option or a model that cannot be served; reported before anything starts
+RametError
+├── ClientError     the client's fault: place, fact, hint, and a 4xx (or 503, 504) status; the server goes on
+├── EngineError     our fault inside one request: that request ends, the others go on
+└── ConfigError     an option or a model that cannot be served; reported before anything starts
 """
 
 from ramet.ipc.params import ParamError
