@@ -146,6 +146,20 @@ class Args(Struct, frozen=True, kw_only=True):
         return self.schedule.max_running_requests or 256
 
 
+def make_args(**options: Any) -> Args:
+    """Args from option names alone: make_args(model_path="...", page_size=16). Checks types and ranges."""
+    sections: dict[str, dict[str, Any]] = {section: {} for section in Args.__struct_fields__}
+    owner = {name: section for section in sections for name in getattr(Args(), section).__struct_fields__}
+    for name, value in options.items():
+        if name not in owner:
+            raise ConfigError(f"unknown option {name}; known are {', '.join(sorted(owner))}")
+        sections[owner[name]][name] = value
+    try:
+        return msgspec.convert(sections, Args)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from error
+
+
 def encode_args(args: Args) -> bytes:
     return msgspec.json.encode(args)
 

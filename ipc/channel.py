@@ -1,0 +1,100 @@
+"""Inboxes and outboxes: one Receiver binds an inbox, any number of Senders push to it.
+
+Decides blocking, bounds and order. Knows messages and their codec, not what they mean. Order holds between one
+sender and one receiver. A full queue makes the sender wait (back-pressure); nothing is dropped and nothing polls.
+"""
+
+from collections import deque
+from typing import Any, Generic, Protocol, TypeVar
+
+import zmq
+import zmq.asyncio
+
+from ramet.ipc.codec import Codec, encode
+from ramet.ipc.messages import Message
+
+M = TypeVar("M")
+MAX_QUEUED = 100_000  # messages in one queue before its sender waits
+
+
+class Outbox(Protocol):
+    """Where a process puts what it has to say."""
+
+    def send(self, message: Message) -> None: ...
+
+
+class Sender:
+    """Pushes messages to one inbox. `send` blocks while that inbox is full. Not for two threads at once."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = zmq.Context.instance().socket(zmq.PUSH)
+        self._socket.set_hwm(MAX_QUEUED)
+        self._socket.setsockopt(zmq.LINGER, 500)  # ms that close waits for unsent messages
+        self._socket.connect(address)
+
+    def send(self, message: Message) -> None:
+        self._socket.send(encode(message), copy=True)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Receiver(Generic[M]):
+    """Binds one inbox and reads it without ever spinning."""
+
+    def __init__(self, address: str, union: Any) -> None:
+        self._codec: Codec[M] = Codec(union)
+        self._socket = zmq.Context.instance().socket(zmq.PULL)
+        self._socket.set_hwm(MAX_QUEUED)
+        self._socket.bind(address)
+
+    def recv(self, timeout_s: float | None = None) -> M | None:
+        """The next message; None when `timeout_s` passed first. Without a timeout it waits for ever."""
+        if timeout_s is not None and not self._socket.poll(max(0, int(timeout_s * 1000))):
+            return None
+        return self._codec.decode(self._socket.recv())
+
+    def drain(self, block: bool) -> list[M]:
+        """Everything that has arrived; if `block`, at least one message."""
+        messages = [self._codec.decode(self._socket.recv())] if block else []
+        while True:
+            try:
+                messages.append(self._codec.decode(self._socket.recv(zmq.NOBLOCK)))
+            except zmq.Again:
+                return messages
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+
+class AsyncReceiver(Generic[M]):
+    """The same inbox for an asyncio process."""
+
+    def __init__(self, address: str, union: Any) -> None:
+        self._codec: Codec[M] = Codec(union)
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
+        self._socket.set_hwm(MAX_QUEUED)
+        self._socket.bind(address)
+
+    async def recv(self) -> M:
+        return self._codec.decode(await self._socket.recv())
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+
+class MemoryChannel(Generic[M]):
+    """An inbox inside one process, for the in-process LLM and for tests. `union`, if given, makes every message cross the wire format."""
+
+    def __init__(self, union: Any = None) -> None:
+        self._queue: deque[Any] = deque()
+        self._codec: Codec[M] | None = Codec(union) if union is not None else None
+
+    def send(self, message: Message) -> None:
+        self._queue.append(self._codec.decode(encode(message)) if self._codec else message)
+
+    def drain(self, block: bool = False) -> list[M]:
+        assert self._queue or not block, "nothing will ever arrive: the only sender is this thread"
+        messages = list(self._queue)
+        self._queue.clear()
+        return messages

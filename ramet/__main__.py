@@ -1,0 +1,104 @@
+"""The command line: `ramet serve | run | bench | doctor | version`. Decides which module a word loads, and exit codes.
+
+Exit codes: 0 it worked, 1 it failed, 2 the command or an option is wrong. Every command is imported only when it is
+asked for, so that `ramet --help` answers at once.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+USAGE = """\
+usage: ramet COMMAND [OPTIONS]
+
+  serve            serve a model over HTTP (ramet serve --help lists every option)
+  run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
+  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process)
+  doctor           what this machine has, what ramet will choose, and what is missing
+  version          print the version
+
+Every command takes --help."""
+
+BENCHES = ("serving", "pipeline", "offline")
+
+
+def serve(argv: list[str]) -> int:
+    from ramet.runtime.flags import parse, warn_misspelt
+
+    args = parse(argv, os.environ)
+    warn_misspelt(os.environ)
+    from ramet.runtime.launch import serve as launch
+
+    return launch(args)
+
+
+def run(argv: list[str]) -> int:
+    from ramet.runtime.run import main as answer
+
+    return answer(argv, os.environ)
+
+
+def bench(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: ramet bench serving|pipeline|offline [OPTIONS]")
+        return 0 if argv else 2
+    if argv[0] not in BENCHES:
+        return _usage_error(f"bench {argv[0]} is not one of {', '.join(BENCHES)}")
+    from importlib import import_module
+
+    code: int = import_module(f"ramet.bench.{argv[0]}").main(argv[1:])
+    return code
+
+
+def doctor(argv: list[str]) -> int:
+    from ramet.runtime.doctor import main as examine
+
+    return examine(argv, os.environ)
+
+
+def version(argv: list[str]) -> int:
+    from ramet.version import __version__
+
+    print(__version__)
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "serve": serve,
+    "run": run,
+    "bench": bench,
+    "doctor": doctor,
+    "version": version,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if words else 2
+    name = "version" if words[0] in ("--version", "-V") else words[0]
+    if name not in COMMANDS:
+        return _usage_error(f"{name} is not a command: one of {', '.join(COMMANDS)}")
+    return guarded(COMMANDS[name], words[1:])
+
+
+def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
+    """Run a command; an option that cannot be used is one line and exit code 2."""
+    from ramet.runtime.errors import ConfigError
+
+    try:
+        return command(argv)
+    except ConfigError as error:
+        return _usage_error(str(error))
+    except KeyboardInterrupt:
+        return 130  # 128 + SIGINT, as shells expect
+
+
+def _usage_error(message: str) -> int:
+    print(f"ramet: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

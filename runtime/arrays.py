@@ -1,0 +1,6 @@
+"""The array types that cross module borders. Knows nothing else."""
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]  # token ids, positions, slots, pages, rows

@@ -1,0 +1,134 @@
+"""Leases on cached prefixes: the tree and the pages joined, so that every page has exactly one owner.
+
+Decides when memory is taken from the tree and who owns a page. Knows no request: callers hand in tokens and slots and
+get a Lease, never a node. Section 5 of the SGLang paper.
+
+    tokens of a request   [0, lease)  the tree's, shared    [lease, end)  the request's own
+    publish(kept)         [lease, present)  someone published these first: ours are freed, the tree's are used
+                          [present, kept)   now the tree's     [kept, end)  a partial page, still our own
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.radix import Namespace, Node, RadixTree
+from ramet.runtime.cache.slots import PageAllocator
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """`length` tokens of a prefix that stay in the pool until the lease is released."""
+
+    length: int
+    namespace: Namespace
+    node: Node | None  # None: a lease on nothing (the cache is off)
+
+
+class PrefixCache:
+    """The KV pool's book-keeping. free + tree (locked or not) + what requests own = total, always."""
+
+    def __init__(self, pages: PageAllocator, enabled: bool = True) -> None:
+        self._pages = pages
+        self._tree = RadixTree(pages.page_size)
+        self._enabled = enabled
+        self.page_size = pages.page_size
+        self.evicted_tokens = 0
+
+    @property
+    def tree(self) -> RadixTree:
+        return self._tree
+
+    @property
+    def free_tokens(self) -> int:
+        return self._pages.free_tokens
+
+    @property
+    def available_tokens(self) -> int:
+        """What could be allocated now: free, or cached and not locked."""
+        return self._pages.free_tokens + self._tree.evictable_tokens
+
+    @property
+    def tree_tokens(self) -> int:
+        return self._tree.evictable_tokens + self._tree.locked_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        return self._pages.total_tokens
+
+    @property
+    def version(self) -> int:
+        """Unchanged means every `peek` would answer as before."""
+        return self._tree.version
+
+    def peek(self, tokens: Ints, namespace: Namespace) -> int:
+        """Cached tokens of a prompt, of which at least the last token must still be computed."""
+        return self._tree.match_length(tokens[:-1], namespace) if self._enabled else 0
+
+    def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
+        """Lease the longest cached prefix of tokens[:-1]; also its slots. [lease.length]"""
+        if not self._enabled:
+            return Lease(0, namespace, None), np.empty(0, dtype=np.int32)
+        node, slots = self._tree.match(tokens[:-1], namespace)
+        self._tree.lock(node)
+        return Lease(len(slots), namespace, node), slots
+
+    def release(self, lease: Lease) -> None:
+        if lease.node is not None:
+            self._tree.unlock(lease.node)
+
+    def publish(self, lease: Lease, tokens: Ints, slots: Ints) -> Lease:
+        """Give the computed `tokens` to the tree, as far as they fill pages. Returns the longer lease.
+
+        tokens and slots are [n], n >= lease.length. WRITES slots where the tree had the same tokens already: those of
+        our own are freed and replaced by the tree's.
+        """
+        kept = len(tokens) - len(tokens) % self.page_size
+        if lease.node is None or kept <= lease.length:
+            return lease
+        node, present = self._tree.insert(tokens[:kept], slots[:kept], lease.namespace)
+        self._tree.lock(node)
+        self._tree.unlock(lease.node)
+        if present > lease.length:
+            self._pages.free(self._pages.pages_of(slots[lease.length : present]))
+            slots[lease.length : present] = self._prefix_slots(node, kept)[lease.length : present]
+        return Lease(kept, lease.namespace, node)
+
+    def allocate(self, num_pages: int) -> Ints | None:
+        """Slots of `num_pages` fresh pages, evicting cached prefixes if need be; None if even that is not enough."""
+        missing = num_pages * self.page_size - self._pages.free_tokens
+        if missing > 0:
+            if missing > self._tree.evictable_tokens:
+                return None
+            self._evict(missing)
+        pages = self._pages.allocate(num_pages)
+        assert pages is not None, f"{num_pages} pages promised, {self._pages.free_tokens} tokens free"
+        return self._pages.slots_of(pages)
+
+    def free(self, slots: Ints) -> None:
+        """Give back whole pages that the caller owns."""
+        if len(slots):
+            self._pages.free(self._pages.pages_of(slots))
+
+    def flush(self) -> None:
+        """Forget every prefix. Only when nobody holds a lease."""
+        assert self._tree.locked_tokens == 0, f"{self._tree.locked_tokens} tokens are leased"
+        self._evict(self._tree.evictable_tokens)
+
+    def _evict(self, num_tokens: int) -> None:
+        for slots in self._tree.evict(num_tokens):
+            self.evicted_tokens += len(slots)
+            self._pages.free(self._pages.pages_of(slots))
+
+    @staticmethod
+    def _prefix_slots(node: Node, length: int) -> Ints:
+        """The tree's slots of the whole prefix that ends at `node`. [length]"""
+        pieces = []
+        at: Node | None = node
+        while at is not None:
+            pieces.append(at.slots)
+            at = at.parent
+        slots = np.concatenate(pieces[::-1])
+        assert len(slots) == length, (len(slots), length)
+        return slots

@@ -1,0 +1,222 @@
+"""The radix tree: which token prefixes have their keys and values in the pool, and in which slots.
+
+Decides matching, splitting, locking and what to evict (least recently used leaf first). Knows slots, not tensors; token
+runs, not requests; frees nothing itself: evicted slots go back to the caller. Section 5.1 of the SGLang paper.
+
+An edge carries a run of tokens, its node the slots of that run. With page size p every run is a multiple of p long and
+children are told apart by their first p tokens. Each namespace has its own root, so prefixes never cross namespaces.
+"""
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from ramet.runtime.arrays import Ints
+
+Namespace = tuple[str, ...]
+_EMPTY = np.empty(0, dtype=np.int32)
+
+
+class Node:
+    """One edge and its end. `locks` counts leases on this node or below it; a locked node is never evicted."""
+
+    __slots__ = ("children", "locks", "namespace", "parent", "run", "slots", "used")
+
+    def __init__(self, namespace: Namespace, parent: "Node | None", run: Ints, slots: Ints, used: int) -> None:
+        self.namespace, self.parent, self.run, self.slots, self.used = namespace, parent, run, slots, used
+        self.children: dict[bytes, Node] = {}
+        self.locks = 0
+
+    @property
+    def is_evictable_leaf(self) -> bool:
+        return not self.children and not self.locks and self.parent is not None
+
+
+class RadixTree:
+    """Prefixes of token sequences. All lengths are in tokens and multiples of the page size."""
+
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything. Nobody may hold a lock."""
+        self._roots: dict[Namespace, Node] = {}
+        self._leaves: list[
+            tuple[int, int, Node]
+        ] = []  # heap of (used, tie, leaf); stale where `used` has changed since
+        self._ties = count()
+        self._clock = 0
+        self._num_nodes = 0
+        self.evictable_tokens = 0
+        self.locked_tokens = 0
+        self.version = 0  # changes whenever a match could
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def match_length(self, tokens: Ints, namespace: Namespace = ()) -> int:
+        """Length of the longest cached prefix of `tokens`. Changes nothing, not even who was used last."""
+        length = 0
+        for _, common in self._walk(tokens, namespace):
+            length += common
+        return length
+
+    def path(self, tokens: Ints, namespace: Namespace = ()) -> list[Node]:
+        """The nodes along the longest cached prefix, from the top; the last may match in part. Changes nothing."""
+        return [node for node, _ in self._walk(tokens, namespace)]
+
+    def match(self, tokens: Ints, namespace: Namespace = ()) -> tuple[Node, Ints]:
+        """The node that ends the longest cached prefix, and the prefix's slots. Splits an edge that matches in part."""
+        self._clock += 1
+        node = self._root(namespace)
+        pieces = []
+        for child, common in self._walk(tokens, namespace):
+            node = child if common == len(child.run) else self._split(child, common)
+            self._touch(node)
+            pieces.append(node.slots)
+        return node, np.concatenate(pieces) if pieces else _EMPTY
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node but the roots, parents first, in order of insertion."""
+        stack = [child for root in self._roots.values() for child in root.children.values()][::-1]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(list(node.children.values())[::-1])
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def insert(self, tokens: Ints, slots: Ints, namespace: Namespace = ()) -> tuple[Node, int]:
+        """Add `tokens` (whole pages). Returns the node at their end and how many were there before.
+
+        The tree now owns slots[present:]; slots[:present] stay the caller's, the tree has its own for them.
+        """
+        assert len(tokens) % self.page_size == 0 and len(tokens) == len(slots), (
+            len(tokens),
+            len(slots),
+            self.page_size,
+        )
+        node, held = self.match(tokens, namespace)
+        present = len(held)
+        if present < len(tokens):
+            node = self._grow(node, tokens[present:].copy(), slots[present:].copy())
+        return node, present
+
+    def lock(self, node: Node) -> None:
+        """Keep `node` and everything above it."""
+        while node.parent is not None:
+            if node.locks == 0:
+                self.evictable_tokens -= len(node.run)
+                self.locked_tokens += len(node.run)
+            node.locks += 1
+            node = node.parent
+        node.locks += 1
+
+    def unlock(self, node: Node) -> None:
+        while node.parent is not None:
+            assert node.locks > 0, "unlock without lock"
+            node.locks -= 1
+            if node.locks == 0:
+                self.evictable_tokens += len(node.run)
+                self.locked_tokens -= len(node.run)
+                self._offer(node)
+            node = node.parent
+        node.locks -= 1
+        self._drop_empty_root(node)
+
+    def evict(self, num_tokens: int) -> list[Ints]:
+        """Remove unlocked leaves, least recently used first, until `num_tokens` are freed or none is left."""
+        freed: list[Ints] = []
+        missing = num_tokens
+        while missing > 0 and self._leaves:
+            used, _, leaf = heapq.heappop(self._leaves)
+            if used != leaf.used or not leaf.is_evictable_leaf:
+                continue
+            freed.append(leaf.slots)
+            missing -= len(leaf.slots)
+            self._remove(leaf)
+        return freed
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _walk(self, tokens: Ints, namespace: Namespace) -> Iterator[tuple[Node, int]]:
+        """(child, tokens it shares with the rest of `tokens`) along the longest match; only the last may be partial."""
+        node = self._roots.get(namespace)
+        page, start = self.page_size, 0
+        while node is not None and start + page <= len(tokens):
+            child = node.children.get(tokens[start : start + page].tobytes())
+            if child is None:
+                return
+            common = self._common(child.run, tokens[start:])
+            whole = len(child.run)
+            yield child, common
+            if common < whole:
+                return
+            start += common
+            node = child
+
+    def _common(self, a: Ints, b: Ints) -> int:
+        """Length of the common prefix, rounded down to pages."""
+        n = min(len(a), len(b))
+        differs = a[:n] != b[:n]
+        first = int(differs.argmax())
+        common = first if differs[first] else n
+        return common - common % self.page_size
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cut `node`'s edge after `at` tokens. `node` keeps the lower part (leases point to it); returns the upper."""
+        parent = node.parent
+        assert parent is not None and 0 < at < len(node.run)
+        upper = Node(node.namespace, parent, node.run[:at], node.slots[:at], node.used)
+        upper.locks = node.locks
+        parent.children[self._key(upper.run)] = upper
+        node.parent, node.run, node.slots = upper, node.run[at:], node.slots[at:]
+        upper.children[self._key(node.run)] = node
+        self._num_nodes += 1
+        return upper
+
+    def _grow(self, parent: Node, run: Ints, slots: Ints) -> Node:
+        leaf = Node(parent.namespace, parent, run, slots, self._clock)
+        parent.children[self._key(run)] = leaf
+        self.evictable_tokens += len(run)
+        self.version += 1
+        self._num_nodes += 1
+        self._offer(leaf)
+        return leaf
+
+    def _remove(self, leaf: Node) -> None:
+        parent = leaf.parent
+        assert parent is not None
+        del parent.children[self._key(leaf.run)]
+        self.evictable_tokens -= len(leaf.run)
+        self.version += 1
+        self._num_nodes -= 1
+        leaf.parent = None
+        self._offer(parent)
+        self._drop_empty_root(parent)
+
+    def _touch(self, node: Node) -> None:
+        node.used = self._clock
+        self._offer(node)
+
+    def _offer(self, node: Node) -> None:
+        if node.is_evictable_leaf:
+            heapq.heappush(self._leaves, (node.used, next(self._ties), node))
+            if len(self._leaves) > 2 * self._num_nodes + 64:  # mostly stale: a server that never evicts must not grow
+                live = {n: (used, tie, n) for used, tie, n in self._leaves if used == n.used and n.is_evictable_leaf}
+                self._leaves = sorted(live.values())
+
+    def _root(self, namespace: Namespace) -> Node:
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Node(namespace, None, _EMPTY, _EMPTY, 0)
+        return root
+
+    def _drop_empty_root(self, node: Node) -> None:
+        if node.parent is None and not node.children and not node.locks and self._roots.get(node.namespace) is node:
+            del self._roots[node.namespace]
+
+    def _key(self, run: Ints) -> bytes:
+        return run[: self.page_size].tobytes()

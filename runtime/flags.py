@@ -1,0 +1,182 @@
+"""Flags, YAML and environment, all generated from the structs of config.py: nothing is listed twice.
+
+Decides names, precedence (flag > environment > YAML file > default) and how a wrong value is reported: one line with
+the option as it was written, its value and what would be valid. Knows no option by name but the field's old spellings.
+An empty environment variable counts as unset. Checks single values; `config.resolve` checks what they make together.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
+
+# Other servers' spellings of the same option.
+ALIASES = {
+    "model": "model_path",
+    "tokenizer": "tokenizer_path",
+    "context_len": "context_length",
+    "max_model_len": "context_length",
+    "max_total_token": "max_total_tokens",
+    "disable_radix": "disable_radix_cache",
+    "max_num_seqs": "max_running_requests",
+    "seed": "random_seed",
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A checked value and where it came from: the flag, the variable, or the line of the file."""
+
+    value: Any
+    origin: str
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises ConfigError instead of printing its usage and leaving."""
+
+    def error(self, message: str) -> Any:
+        raise ConfigError(message)
+
+
+def add_options(parser: argparse.ArgumentParser, options: Sequence[Option], titles: Mapping[str, str]) -> None:
+    """One argument per option, under its group's title. Values stay text here, so that `check` reports all errors."""
+    groups = {name: parser.add_argument_group(name, title) for name, title in titles.items()}
+    for option in options:
+        names = [option.flag, *("--" + a.replace("_", "-") for a, name in ALIASES.items() if name == option.name)]
+        target = groups.get(option.group, parser)
+        if isinstance(option.type, inspect.BoolType):
+            target.add_argument(
+                *names, dest=option.name, help=option.help, default=None, action=argparse.BooleanOptionalAction
+            )
+        else:
+            target.add_argument(*names, dest=option.name, help=option.help, metavar=metavar(option), default=None)
+
+
+def parse(argv: Sequence[str], env: Mapping[str, str], prog: str = "ramet serve") -> Args:
+    """The options of `ramet serve`. Prints and leaves with 0 on --help and --print-config; raises ConfigError."""
+    parser = serve_parser(prog)
+    return parse_with(parser, argv, env)[0]
+
+
+def serve_parser(prog: str, description: str | None = None) -> Parser:
+    parser = Parser(
+        prog=prog,
+        description=description or "Serve a model over HTTP. Every option is also a YAML key and RAMET_<NAME>.",
+        allow_abbrev=False,
+        formatter_class=_formatter,
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with options by name; a flag or variable wins")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved options as YAML and leave")
+    add_options(parser, OPTIONS, TITLES)
+    return parser
+
+
+def parse_with(parser: Parser, argv: Sequence[str], env: Mapping[str, str]) -> tuple[Args, argparse.Namespace]:
+    """Args, and whatever else the parser was given arguments for."""
+    space, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        raise ConfigError(_unknown_argument(unknown[0], parser))
+    given = _from_file(space.config or env.get(PREFIX + "CONFIG"))
+    given |= _from_environment(env)
+    given |= {
+        o.name: Given(check(o, value, o.flag), o.flag) for o in OPTIONS if (value := getattr(space, o.name)) is not None
+    }
+    if space.print_config:
+        print(show(given), end="")
+        raise SystemExit(0)
+    return build({name: g.value for name, g in given.items()}), space
+
+
+def build(values: Mapping[str, Any]) -> Args:
+    """Args from checked values by option name; the rest are defaults."""
+    groups: dict[str, dict[str, Any]] = {name: {} for name in TITLES}
+    for option in OPTIONS:
+        if option.name in values:
+            groups[option.group][option.name] = values[option.name]
+    return msgspec.convert(groups, Args)
+
+
+def show(given: Mapping[str, Given]) -> str:
+    """All options as a YAML file that gives the same configuration, with the origin of each that was set."""
+    lines: list[str] = []
+    for group, title in TITLES.items():
+        lines.append(f"# {group}: {title}")
+        for option in OPTIONS:
+            if option.group == group:
+                lines.append(_yaml_line(option, given.get(option.name)))
+    return "\n".join(lines) + "\n"
+
+
+def _yaml_line(option: Option, given: Given | None) -> str:
+    value = given.value if given else option.default
+    if option.name in SECRET and value:
+        return f"# {option.name}: hidden, from {given.origin if given else 'default'}"
+    return f"{option.name}: {json.dumps(value)}" + (f"  # from {given.origin}" if given else "")
+
+
+def _from_file(path: str | None) -> dict[str, Given]:
+    if not path:
+        return {}
+    import yaml  # only here: most starts read no file
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"--config {path} must be a mapping from option to value, is a {type(content).__name__}")
+    given: dict[str, Given] = {}
+    for key, value in content.items():
+        name = str(key).replace("-", "_")
+        option = BY_NAME.get(ALIASES.get(name, name))
+        if option is None:
+            raise ConfigError(f"{path}: {key} is not an option{nearest(name, list(BY_NAME))}")
+        origin = f"{path}: {key}"
+        given[option.name] = Given(check(option, value, origin), origin)
+    return given
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:
+    return {o.name: Given(check(o, env[o.variable], o.variable), o.variable) for o in OPTIONS if env.get(o.variable)}
+
+
+def warn_misspelt(env: Mapping[str, str]) -> None:
+    """Say which variables look like an option of ours and are none. Others that start with RAMET_ are left alone."""
+    known = [o.variable for o in OPTIONS] + [PREFIX + "CONFIG"]
+    for variable in env:
+        if variable.startswith(PREFIX) and variable not in known and (close := nearest(variable, known)):
+            print(f"warning: {variable} is not an option{close}", file=sys.stderr)
+
+
+def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
+    flag = argument.split("=")[0]
+    if not flag.startswith("-"):
+        return f"unexpected argument {argument!r}"
+    known = [name for action in parser._actions for name in action.option_strings]
+    return f"{flag} is not an option{nearest(flag, known)}"
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=32, width=110)
+
+
+OPTIONS = options_of(Args)
+BY_NAME = {option.name: option for option in OPTIONS}
+TITLES = {
+    field.name: (field.type.cls.__doc__ or "").strip()
+    for field in inspect.type_info(Args).fields  # type: ignore[attr-defined]
+}

@@ -1,0 +1,99 @@
+"""`ramet serve`: start the processes, wait until all are ready, say so, watch them. The parent process.
+
+Decides who is started with what. Knows the roles, not what they do. No torch here: the parent stays small.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ramet.ipc import paths
+from ramet.ipc.channel import Receiver, Sender
+from ramet.ipc.messages import Limits, Ready, ToParent
+from ramet.ipc.paths import SocketFolder
+from ramet.runtime.config import Args, encode_args, resolve
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.log import setup
+from ramet.runtime.supervise import ChildDied, Supervisor
+
+log = logging.getLogger("ramet")
+
+
+def serve(args: Args) -> int:
+    """Run a server until it is told to end. Returns the process's exit code."""
+    started = time.perf_counter()
+    args = resolve(args)
+    setup(args.serve.log_level, "parent")
+    folder = SocketFolder.create()
+    inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
+    supervisor = Supervisor(inbox)
+    try:
+        for role in roles(args):
+            supervisor.watch(role, _spawn(args, folder, role))
+        ready = supervisor.wait_ready()
+        server = _send_limits(args, folder, ready)
+        _announce(args, ready, time.perf_counter() - started)
+        return supervisor.run(server, args.serve.drain_timeout_s)
+    except ChildDied as death:
+        log.error("%s", death)
+        return 0 if death.name == "signal" else 1
+    finally:
+        supervisor.stop()
+        folder.remove()
+
+
+def roles(args: Args) -> list[str]:
+    """Every child process by name, the slowest to start first."""
+    workers = [paths.tokenizer(i) for i in range(args.serve.tokenizer_worker_num)]
+    return [paths.SCHEDULER, paths.SERVER, paths.DETOKENIZER, *workers]
+
+
+def _spawn(args: Args, folder: SocketFolder, role: str) -> "subprocess.Popen[bytes]":
+    settings = folder.path / "args.json"
+    if not settings.exists():
+        settings.touch(mode=0o600)
+        settings.write_bytes(encode_args(args))
+    package_root = str(Path(sys.modules["ramet"].__path__[0]).parent)
+    search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "RAMET_PARENT_PID": str(os.getpid()), "PYTHONPATH": search}
+    command = [sys.executable, "-m", "ramet.runtime.child", str(folder.path), role]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+
+
+def _send_limits(args: Args, folder: SocketFolder, ready: Sequence[Ready]) -> Sender:
+    """Tell tokenizers and server what the scheduler found. Returns the way to the server."""
+    limits = next(message.limits for message in ready if message.name == paths.SCHEDULER)
+    message = msgspec.msgpack.decode(limits, type=Limits)
+    for worker in range(args.serve.tokenizer_worker_num):
+        Sender(folder.address(paths.tokenizer(worker))).send(message)
+    server = Sender(folder.address(paths.SERVER))
+    server.send(message)
+    return server
+
+
+def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
+    for message in ready:
+        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in message.phases if name != "port")
+        log.info("%-12s ready (s): %s", message.name, phases)
+    port = next(int(value) for m in ready if m.name == paths.SERVER for name, value in m.phases if name == "port")
+    host = args.serve.host if args.serve.host not in ("0.0.0.0", "::") else "127.0.0.1"
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    key = f" -H 'Authorization: Bearer {args.serve.api_key}'" if args.serve.api_key else ""
+    body = '{"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 16}}'
+    print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
+    print(f"  curl {url}/generate{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
+
+
+def main(args: Args) -> int:
+    """`serve` with a clear line instead of a traceback for what the user can mend."""
+    try:
+        return serve(args)
+    except ConfigError as error:
+        print(f"ramet serve: {error}", file=sys.stderr)
+        return 2

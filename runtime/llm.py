@@ -1,0 +1,161 @@
+"""The whole runtime inside one process: `LLM(...).generate(prompts)`. The same parts, joined by memory instead of sockets.
+
+Decides nothing of its own. Knows the encoder, the scheduler and the detokenizer, and drives them turn by turn.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.messages import (
+    Abort,
+    ControlReply,
+    Generate,
+    Limits,
+    Rejected,
+    Stats,
+    TextStep,
+    TokenStep,
+    ToScheduler,
+    pack_ids,
+)
+from ramet.ipc.params import ParamError, parse
+from ramet.runtime.config import Args, make_args, resolve
+from ramet.runtime.errors import ClientError
+from ramet.runtime.reply import Sequence as Output
+from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.process import make_runner
+from ramet.runtime.text.decode_process import Detokenizer
+from ramet.runtime.text.defaults import sampling_defaults
+from ramet.runtime.text.encode_process import Encoder
+from ramet.runtime.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+
+
+class LLM:
+    """Options are those of `ramet serve`: LLM(model_path="...", page_size=16), or LLM(args). Not for several threads."""
+
+    def __init__(self, args: Args | None = None, **options: Any) -> None:
+        self.args = resolve(args if args is not None else make_args(**options))
+        self.startup: list[tuple[str, float]] = []  # phase, seconds
+        self.tokenizer = Tokenizer.from_folder(self.args.tokenizer_folder)
+        self.runner = make_runner(self.args, self.tokenizer, lambda name, s: self.startup.append((name, s)))
+        runner = self.runner
+        limits = Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running)
+        self._inbox: MemoryChannel[ToScheduler] = MemoryChannel()
+        self._steps: MemoryChannel[TokenStep] = MemoryChannel()
+        self._told: MemoryChannel[Stats | ControlReply] = MemoryChannel()
+        self._encoder = Encoder(self.tokenizer, limits)
+        self._detokenizer = Detokenizer(self.tokenizer)
+        self._defaults = sampling_defaults(self.args.model_folder, self.args.model.sampling_defaults)
+        self._uids = itertools.count(1)
+        self.scheduler = Scheduler(
+            self.args,
+            runner,
+            max_total_tokens=runner.max_total_tokens,
+            max_running=runner.max_running,
+            inbox=self._inbox,
+            detokenizer=self._steps,
+            server=self._told,
+            tokenizer=self.tokenizer,
+            eos_ids=self.tokenizer.eos_ids,
+        )
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the model; the object cannot generate any more."""
+        del self.scheduler, self.runner
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: dict[str, Any] | Sequence[dict[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
+        """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt."""
+        outputs = self._submit(_as_list(prompts), sampling_params)
+        while not all(output.done for output in outputs.values()):
+            self._turn(outputs)
+        return [output.reply() for output in outputs.values()]
+
+    def stream(self, prompt: Prompt, sampling_params: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """Replies with cumulative text as it grows. Leaving the loop early aborts the request."""
+        outputs = self._submit([prompt], sampling_params)
+        try:
+            while not all(output.done for output in outputs.values()):
+                for uid in self._turn(outputs):
+                    yield outputs[uid].reply()
+        finally:
+            left = [uid for uid, output in outputs.items() if not output.done]
+            if left:
+                self._inbox.send(Abort(left))
+                self._turn(outputs)
+
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds spent in each part of all steps so far, and their number."""
+        return {**self.scheduler.reporter.phase_seconds, "steps": float(self.scheduler.reporter.steps)}
+
+    def flush_cache(self) -> None:
+        """Forget every cached prefix."""
+        self.scheduler.cache.flush()
+
+    def _submit(self, prompts: Sequence[Prompt], sampling_params: Any) -> dict[int, Output]:
+        given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params or {}] * len(prompts)
+        if len(given) != len(prompts):
+            raise ClientError("sampling_params", f"has {len(given)} entries for {len(prompts)} prompts")
+        admits, outputs = [], {}
+        for prompt, raw in zip(prompts, given, strict=True):
+            admit, uids = self._admit(prompt, raw)
+            admits.append(admit)
+            outputs.update({uid: Output(f"{uid}", time.monotonic()) for uid in uids})
+        for admit in admits:  # only when every prompt was found good
+            self._inbox.send(admit)
+        return outputs
+
+    def _admit(self, prompt: Prompt, raw: dict[str, Any]) -> Any:
+        try:
+            params = parse(raw, self._defaults)
+        except ParamError as error:
+            raise ClientError.of(error) from error
+        uids = [next(self._uids) for _ in range(params.n)]
+        text = prompt if isinstance(prompt, str) else None
+        ids = None if isinstance(prompt, str) else pack_ids(prompt)
+        answer = self._encoder.admit(Generate(uids, params, text, ids, arrival_s=time.monotonic()))
+        if isinstance(answer, Rejected):
+            raise ClientError(answer.place, answer.fact, answer.hint, answer.status)
+        return answer, uids
+
+    def _turn(self, outputs: dict[int, Output]) -> list[int]:
+        """One scheduler turn; returns the uids that have news, each once."""
+        self.scheduler.receive(block=False)
+        self.scheduler.turn()
+        self._told.drain()
+        news: dict[int, None] = {}
+        for step in self._steps.drain():
+            news.update(dict.fromkeys(self._apply(self._detokenizer.step(step), outputs)))
+        return list(news)
+
+    @staticmethod
+    def _apply(step: TextStep, outputs: dict[int, Output]) -> list[int]:
+        """Spread a step over the outputs; uids that nobody waits for any more are passed over."""
+        for opened in step.opened:
+            if opened.uid in outputs:
+                outputs[opened.uid].open(opened)
+        for uid, token, text in zip(step.uids, memoryview(step.tokens).cast("i"), step.texts, strict=True):
+            if uid in outputs:
+                outputs[uid].add(token, text)
+        for closed, tail in zip(step.closed, step.tails, strict=True):
+            if closed.uid in outputs:
+                outputs[closed.uid].close(closed.finish, tail)
+        return [uid for uid in (*step.uids, *(c.uid for c in step.closed)) if uid in outputs]
+
+
+def _as_list(prompts: Any) -> list[Prompt]:
+    """One prompt is a text or a list of ids; several are a list of those."""
+    single = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+    return [prompts] if single else list(prompts)

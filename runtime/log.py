@@ -1,0 +1,63 @@
+"""What a process prints: one line per fact, with time, process and level.
+
+Decides the format of every regular line (a step, a request). Knows no process and no clock: callers pass numbers.
+"""
+
+import logging
+import sys
+
+LOGGER = logging.getLogger("ramet")
+
+
+def setup(process: str, level: str) -> None:
+    """Let this process print lines of `level` (debug, info, warning, error) and worse to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {process:<11} %(levelname)-7s %(message)s", "%H:%M:%S"))
+    LOGGER.handlers[:] = [handler]
+    LOGGER.setLevel(level.upper())
+    LOGGER.propagate = False
+
+
+def step_line(
+    kind: str,
+    *,
+    num_sequences: int,
+    new_tokens: int,
+    cached_tokens: int,
+    used_tokens: int,
+    total_tokens: int,
+    running: int,
+    waiting: int,
+    tokens_per_s: float | None = None,
+) -> str:
+    """One step of the scheduler. `kind` is "Prefill" or "Decode"; cached tokens are those a prefill did not compute."""
+    parts = [f"{kind} batch: {num_sequences} seqs", f"{new_tokens} new tokens"]
+    if kind == "Prefill":
+        parts.append(f"{cached_tokens} cached tokens")
+    parts.append(f"pool {used_tokens}/{total_tokens} ({share(used_tokens, total_tokens)})")
+    parts += [f"{running} running", f"{waiting} waiting"]
+    if tokens_per_s is not None:
+        parts.append(f"{tokens_per_s:.1f} tokens/s")
+    return ", ".join(parts)
+
+
+def request_line(
+    rid: str,
+    *,
+    params: str,
+    prompt_tokens: int,
+    cached_tokens: int,
+    completion_tokens: int,
+    latency_s: float,
+    ending: str,
+) -> str:
+    """One finished sequence, without any of its text."""
+    return (
+        f"Request {rid}: {ending}, {prompt_tokens} prompt tokens ({cached_tokens} cached), "
+        f"{completion_tokens} new tokens, {latency_s:.3f} s, {params}"
+    )
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage; of nothing it is 0."""
+    return f"{100 * part / whole:.1f} %" if whole else "0.0 %"

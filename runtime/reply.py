@@ -1,0 +1,81 @@
+"""What a finished or growing sequence looks like to a client: the reply of /generate. Decides names, not transport.
+
+Used by the HTTP server and by the in-process LLM, so that both answer alike. Section 1 of docs/native-api.md.
+"""
+
+import time
+from typing import Any
+
+from ramet.ipc.messages import Finish, Opened
+
+WEIGHT_VERSION = "default"
+
+
+def finish_reason(finish: Finish | None) -> dict[str, Any] | None:
+    """null while it grows."""
+    if finish is None:
+        return None
+    match finish.kind:
+        case "stop":
+            return {"type": "stop", "matched": finish.matched}
+        case "length":
+            return {"type": "length", "length": finish.length}
+        case _:
+            kind = "BadRequestError" if 400 <= finish.status < 500 else "AbortError"
+            return {"type": "abort", "message": finish.message, "status_code": finish.status or None, "err_type": kind}
+
+
+def meta_info(
+    rid: str, finish: Finish | None, *, prompt_tokens: int, completion_tokens: int, cached_tokens: int, latency_s: float
+) -> dict[str, Any]:
+    """`e2e_latency` (seconds) and the number of retractions are told at the end only."""
+    info: dict[str, Any] = {
+        "id": rid,
+        "finish_reason": finish_reason(finish),
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "cached_tokens": cached_tokens,
+        "num_retractions": finish.num_retractions if finish is not None else 0,
+        "weight_version": WEIGHT_VERSION,
+    }
+    if finish is not None:
+        info["e2e_latency"] = latency_s
+    return info
+
+
+class Sequence:
+    """One sequence's output as it grows."""
+
+    def __init__(self, rid: str, arrival_s: float) -> None:
+        self.rid, self._arrival_s = rid, arrival_s
+        self.finish: Finish | None = None
+        self._opened: Opened | None = None
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return self.finish is not None
+
+    def open(self, opened: Opened) -> None:
+        self._opened = opened
+
+    def add(self, token: int, text: str) -> None:
+        self._tokens.append(token)
+        self._texts.append(text)
+
+    def close(self, finish: Finish, tail: str) -> None:
+        self.finish = finish
+        self._texts.append(tail)
+
+    def reply(self) -> dict[str, Any]:
+        """Everything so far: {"text", "output_ids", "meta_info"}."""
+        meta = meta_info(
+            self.rid,
+            self.finish,
+            prompt_tokens=self._opened.prompt_tokens if self._opened else 0,
+            completion_tokens=len(self._tokens),
+            cached_tokens=self._opened.cached_tokens if self._opened else 0,
+            latency_s=time.monotonic() - self._arrival_s,
+        )
+        return {"text": "".join(self._texts), "output_ids": list(self._tokens), "meta_info": meta}

@@ -1,0 +1,106 @@
+"""`ramet run "prompt"`: one answer, computed in this process and streamed to the terminal.
+
+Decides what is printed where: the answer on stdout as it comes, one line of usage on stderr. Its sampling options are
+the fields of SamplingParams, checked where a client's are checked. Knows no scheduler: runtime/llm.py does the work.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import inspect
+
+from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.flags import Parser, parse_with, serve_parser
+from ramet.runtime.options import Option, options_of
+
+ONE_ANSWER = frozenset({"n"})  # a terminal shows one answer
+SAMPLING = [option for option in options_of(SamplingParams) if option.name not in ONE_ANSWER]
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    args, space = parse_with(_parser(), argv, env)
+    params = sampling_params(space)
+    prompt = sys.stdin.read() if space.prompt == "-" else space.prompt
+    if not prompt:
+        raise ConfigError("the prompt is empty, must be text, or - to read it from stdin")
+    return answer(args, prompt, params)
+
+
+def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
+    """The sampling options that were given, checked; a wrong one is reported by its flag."""
+    params = {o.name: _typed(o, value) for o in SAMPLING if (value := getattr(space, o.name)) is not None}
+    try:
+        parse(params)
+    except ParamError as error:
+        field = error.name.removeprefix("sampling_params.")
+        raise ConfigError(f"--{field.replace('_', '-')} {error.fact}") from None
+    return params
+
+
+def answer(args: Args, prompt: str, params: dict[str, Any]) -> int:
+    from ramet.runtime.llm import LLM  # loads torch: not for --help, nor for a wrong option
+
+    with LLM(args) as llm:
+        started = time.monotonic()
+        try:
+            last = write_through(llm.stream(prompt, params))
+        except ClientError as error:
+            raise ConfigError(str(error)) from None
+        return report(last, time.monotonic() - started)
+
+
+def write_through(replies: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """Print what is new of each cumulative reply at once; the last reply."""
+    shown, last = 0, {}
+    for last in replies:
+        text = last["text"]
+        sys.stdout.write(text[shown:])
+        sys.stdout.flush()
+        shown = len(text)
+    sys.stdout.write("\n")
+    return last
+
+
+def report(last: dict[str, Any], seconds: float) -> int:
+    """One line of usage; the exit code."""
+    meta = last["meta_info"]
+    reason = meta["finish_reason"]
+    new = meta["completion_tokens"]
+    line = f"{meta['prompt_tokens']} prompt tokens, {new} new tokens in {seconds:.2f} s ({new / seconds:.1f} tokens/s)"
+    print(f"[{line}, finish: {reason['type']}]", file=sys.stderr)
+    if reason["type"] == "abort":
+        print(f"ramet: {reason['message']}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> Parser:
+    parser = serve_parser("ramet run", "Answer one prompt in this process, streamed to the terminal.")
+    parser.add_argument("prompt", help="the prompt as it is, without a chat template; - reads stdin")
+    group = parser.add_argument_group("sampling", "How the answer is drawn; the fields of sampling_params.")
+    for option in SAMPLING:
+        kind, shown = option.type, f"[{option.default}]"
+        if isinstance(kind, inspect.BoolType):
+            group.add_argument(option.flag, help=shown, default=None, action=argparse.BooleanOptionalAction)
+        elif isinstance(kind, inspect.VarTupleType):
+            group.add_argument(option.flag, help="may be given several times", default=None, action="append")
+        else:
+            group.add_argument(option.flag, help=shown, default=None, metavar="NUMBER")
+    return parser
+
+
+def _typed(option: Option, value: Any) -> Any:
+    """Text from the command line as the type that ipc/params.py checks; what cannot be read stays text."""
+    kind = option.type.item_type if isinstance(option.type, inspect.VarTupleType) else option.type
+    read = {inspect.IntType: int, inspect.FloatType: float}.get(type(kind))
+    if read is None:
+        return value
+    try:
+        return [read(item) for item in value] if isinstance(value, list) else read(value)
+    except ValueError:
+        return value

@@ -1,0 +1,90 @@
+"""Who may leave the waiting queue now: Admitted with a seat, or Refused with the reason.
+
+Decides how much memory running requests are promised (reservation by ratio) and who waits for a prefix that is being
+computed. Knows the cache and the running set, not the policy and not the device. Algorithm 1 of the SGLang paper, with
+what it leaves open: outputs not yet generated need memory too.
+"""
+
+from dataclasses import dataclass
+
+from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.request import Request
+from ramet.runtime.scheduler.policy import InFlight, Policy
+from ramet.runtime.scheduler.running import RunningSet, Seat
+
+CLIP_NEW_TOKENS = 4096  # tokens of one output that are reserved for at most
+DECAY_STEPS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    seat: Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: str
+    full: bool  # nobody behind it can be admitted either
+
+
+class ReserveRatio:
+    """The share of its remaining output that each running request has reserved, in [0, 1].
+
+    Falls linearly from `start` to `floor` over DECAY_STEPS steps; a retraction sets it to what would have been right.
+    """
+
+    def __init__(self, conservativeness: float) -> None:
+        self._start = min(0.7 * conservativeness, 1.0)
+        self._floor = self._start * 0.14
+        self.value = self._start
+
+    def step(self) -> None:
+        self.value = max(self._floor, self.value - (self._start - self._floor) / DECAY_STEPS)
+
+    def reset(self) -> None:
+        self.value = self._start
+
+    def retracted(self, running: RunningSet) -> None:
+        """After a retraction: what the remaining ones have used of their outputs so far, and some more."""
+        done = sum(seat.request.num_output + 20 for seat in running)
+        asked = sum(seat.request.num_output + seat.request.remaining for seat in running)
+        self.value = max(self.value, min(1.0, done / (asked + 1)))
+
+
+class Admission:
+    """`begin` once per turn, then `try_add` for each waiting request in the policy's order."""
+
+    def __init__(self, cache: PrefixCache, running: RunningSet, policy: Policy, conservativeness: float) -> None:
+        self._cache, self._running, self._policy = cache, running, policy
+        self.ratio = ReserveRatio(conservativeness)
+
+    def begin(self) -> None:
+        self._reserved = sum(self._reserve(seat.request) for seat in self._running)
+        self._in_flight = InFlight(self._cache.page_size)
+        for seat in self._running:
+            if not seat.decoding:
+                self._in_flight.add(seat.request)
+
+    def try_add(self, request: Request) -> Admitted | Refused:
+        if not self._running.num_free_rows:
+            return Refused(f"all {len(self._running)} rows of --max-running-requests are taken", full=True)
+        gain = self._in_flight.worth_waiting(request, self._policy.matched(request))
+        if gain:
+            return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
+        return self._seat(request)
+
+    def _seat(self, request: Request) -> Admitted | Refused:
+        # the prefix is locked before memory is counted: otherwise making room could evict it
+        lease, prefix = self._cache.acquire(request.known, request.namespace)
+        needed = request.total - lease.length + self._cache.page_size + self._reserve(request)
+        spare = self._cache.available_tokens - self._reserved
+        seat = self._running.take(request, lease, prefix) if needed <= spare or not len(self._running) else None
+        if seat is None:
+            self._cache.release(lease)
+            return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
+        self._reserved += self._reserve(request)
+        self._in_flight.add(request)
+        return Admitted(seat)
+
+    def _reserve(self, request: Request) -> int:
+        return int(min(request.remaining, CLIP_NEW_TOKENS) * self.ratio.value)

@@ -1,0 +1,67 @@
+"""What the server may ask of the scheduler beside generating: one handler per verb. Decides no schedule."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ramet.ipc.channel import Outbox
+from ramet.ipc.messages import Control, ControlReply
+
+Answer = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    call: int
+    deadline_s: float
+
+
+class ControlDesk:
+    """Answers control messages. A flush waits until the scheduler is idle, or fails at its deadline."""
+
+    def __init__(
+        self,
+        server: Outbox,
+        clock: Callable[[], float],
+        *,
+        state: Callable[[], Answer],
+        where: Callable[[int], Answer | None],
+        flush: Callable[[], None],
+    ) -> None:
+        self._server, self._clock = server, clock
+        self._state, self._where, self._flush = state, where, flush
+        self._flushes: list[_Flush] = []
+
+    def handle(self, message: Control) -> None:
+        match message.verb:
+            case "state":
+                self._reply(message.call, self._state())
+            case "where":
+                answer = self._where(message.uid)
+                self._reply(
+                    message.call, answer if answer is not None else {"error": "no such request"}, answer is not None
+                )
+            case "flush":
+                self._flushes.append(_Flush(message.call, self._clock() + message.timeout_s))
+            case verb:
+                self._reply(message.call, {"error": f"unknown verb {verb!r}"}, ok=False)
+
+    def settle(self, idle: bool) -> None:
+        """Once a turn: flush if nothing runs or waits, give up on flushes that are out of time."""
+        if not self._flushes:
+            return
+        if idle:
+            self._flush()
+            for waiting in self._flushes:
+                self._reply(waiting.call, {"flushed": True})
+            self._flushes.clear()
+            return
+        now = self._clock()
+        for late in [f for f in self._flushes if f.deadline_s <= now]:
+            self._reply(
+                late.call, {"error": "requests are running or waiting; pass ?timeout=SECONDS to wait"}, ok=False
+            )
+            self._flushes.remove(late)
+
+    def _reply(self, call: int, answer: Answer, ok: bool = True) -> None:
+        self._server.send(ControlReply(call, ok, json.dumps(answer).encode()))

@@ -1,0 +1,36 @@
+"""Nothing is lost: slots and rows are conserved. Read-only; knows the cache, the running set and nothing else."""
+
+from collections import Counter
+
+from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.cache.slots import RowAllocator
+from ramet.runtime.scheduler.running import RunningSet
+
+
+def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator) -> None:
+    """free + tree (locked or not) + owned by running requests = total, and as many rows are taken as run."""
+    parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
+    assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
+    assert rows.num_rows - rows.num_free == len(running), f"{rows.num_free} rows free, {len(running)} requests run"
+
+
+def check_idle(cache: PrefixCache, running: RunningSet, rows: RowAllocator) -> None:
+    """When nothing runs, nothing is leased."""
+    check_counts(cache, running, rows)
+    assert cache.tree.locked_tokens == 0, f"{cache.tree.locked_tokens} tokens are still leased"
+
+
+def check_owners(cache: PrefixCache, running: RunningSet) -> None:
+    """No slot has two owners, and each seat's leased slots are the tree's. Slow: for tests."""
+    owners: Counter[int] = Counter()
+    in_tree: set[int] = set()
+    for node in cache.tree.nodes():
+        owners.update(node.slots.tolist())
+        in_tree.update(node.slots.tolist())
+    for seat in running:
+        owners.update(seat.slots[seat.lease.length : seat.allocated].tolist())
+        leased = seat.slots[: seat.lease.length].tolist()
+        assert in_tree.issuperset(leased), f"request {seat.request.uid} leases slots that the tree does not have"
+    twice = [slot for slot, times in owners.items() if times > 1]
+    assert not twice, f"slots with two owners: {twice[:10]}"
+    assert len(owners) == cache.total_tokens - cache.free_tokens, (len(owners), cache.total_tokens, cache.free_tokens)

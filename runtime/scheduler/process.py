@@ -1,0 +1,58 @@
+"""The scheduler process: loads the model, then runs the loop for ever. Decides nothing of its own."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ramet.ipc import paths
+from ramet.ipc.channel import Receiver, Sender
+from ramet.ipc.messages import Limits, ToScheduler
+from ramet.ipc.paths import SocketFolder
+from ramet.runtime.config import Args
+from ramet.runtime.engine.scripted import ScriptedRunner
+from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.watchdog import Watchdog
+from ramet.runtime.text.tokenizer import Tokenizer
+
+log = logging.getLogger("ramet")
+Phases = list[tuple[str, float]]
+
+
+def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases, bytes], None]) -> None:
+    """Serve until the process is ended. `ready` gets the start-up phases in seconds and the encoded Limits."""
+    phases: Phases = []
+    inbox: Receiver[ToScheduler] = Receiver(sockets.address(paths.SCHEDULER), ToScheduler)
+    detokenizer = Sender(sockets.address(paths.DETOKENIZER))
+    server = Sender(sockets.address(paths.SERVER))
+    started = time.perf_counter()
+    tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
+    phases.append(("tokenizer", time.perf_counter() - started))
+    runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
+    scheduler = Scheduler(
+        args,
+        runner,
+        max_total_tokens=runner.max_total_tokens,
+        max_running=runner.max_running,
+        inbox=inbox,
+        detokenizer=detokenizer,
+        server=server,
+        tokenizer=tokenizer,
+        eos_ids=tokenizer.eos_ids,
+    )
+    limits = Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running)
+    ready(phases, msgspec.msgpack.encode(limits))
+    watchdog = Watchdog(args.execute.watchdog_timeout)
+    scheduler.run_plain(watchdog.beat)
+
+
+def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> "ScriptedRunner | ModelRunner":
+    """The runner that --runner names. torch is imported here and nowhere before."""
+    if args.execute.runner == "scripted":
+        context = args.model.context_length or 4096
+        total = args.cache.max_total_tokens or context * 64
+        return ScriptedRunner(tokenizer.vocab_size, min(context, total), total, args.max_running)
+    from ramet.runtime.engine.runner import ModelRunner
+
+    return ModelRunner(args, report)

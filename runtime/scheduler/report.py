@@ -1,0 +1,113 @@
+"""What the scheduler tells of itself: log lines, Stats for the metrics, the live state. Decides nothing.
+
+Knows every part read-only. Says a line for each step with prefill, one for every DECODE_INTERVAL steps without, and
+sends Stats at most once a second and when it becomes idle.
+"""
+
+import logging
+from collections.abc import Callable
+
+from ramet.ipc.channel import Outbox
+from ramet.ipc.messages import Stats
+from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.results import Results
+from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.waiting import WaitingQueue
+
+log = logging.getLogger("ramet")
+DECODE_INTERVAL = 40  # steps
+STATS_INTERVAL_S = 1.0
+
+
+class Reporter:
+    def __init__(
+        self,
+        server: Outbox,
+        clock: Callable[[], float],
+        cache: PrefixCache,
+        running: RunningSet,
+        waiting: WaitingQueue,
+        results: Results,
+    ) -> None:
+        self._server, self._clock = server, clock
+        self._cache, self._running, self._waiting, self._results = cache, running, waiting, results
+        self.steps = 0
+        self.prefill_tokens = 0  # prompt tokens computed
+        self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
+        self._told_s = 0.0
+        self._told_generated = 0
+        self._told_idle = False
+        self._rate = 0.0  # generated tokens per second over the last interval
+
+    def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
+        """Account for one applied step."""
+        self.steps += 1
+        self.prefill_tokens += step.num_prefill_tokens
+        self.phase_seconds["plan"] += plan_s
+        self.phase_seconds["forward"] += result.phases.get("forward", run_s)
+        self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
+        self.phase_seconds["results"] += apply_s
+        if step.num_prefill_tokens:
+            log.info(
+                "Prefill batch, #new-seq: %d, #new-token: %d, token usage: %.2f, #running-req: %d, #queue-req: %d",
+                step.num_prefill_rows, step.num_prefill_tokens, self._usage(), len(self._running), len(self._waiting),
+            )  # fmt: skip
+        elif self.steps % DECODE_INTERVAL == 0:
+            log.info(
+                "Decode batch, #running-req: %d, #token: %d, token usage: %.2f, gen throughput (token/s): %.1f, "
+                "#queue-req: %d",
+                len(self._running), self._used(), self._usage(), self._rate, len(self._waiting),
+            )  # fmt: skip
+
+    def tell(self, idle: bool) -> None:
+        """Send Stats if it is time to, or if there is news of being idle."""
+        now = self._clock()
+        if now - self._told_s < STATS_INTERVAL_S and idle == self._told_idle:
+            return
+        passed = now - self._told_s
+        self._rate = (self._results.generated_tokens - self._told_generated) / passed if passed > 0 else 0.0
+        self._told_s, self._told_generated, self._told_idle = now, self._results.generated_tokens, idle
+        self._server.send(
+            Stats(
+                running=len(self._running),
+                waiting=len(self._waiting),
+                used_tokens=self._used(),
+                total_tokens=self._cache.total_tokens,
+                evictable_tokens=self._cache.tree.evictable_tokens,
+                steps=self.steps,
+                prefill_tokens=self.prefill_tokens,
+                cached_tokens=self._results.cached_tokens,
+                generated_tokens=self._results.generated_tokens,
+                retractions=self._running.num_retractions,
+                evicted_tokens=self._cache.evicted_tokens,
+                gen_tokens_per_s=self._rate,
+            )
+        )
+
+    def state(self) -> dict[str, object]:
+        return {
+            "running_requests": len(self._running),
+            "waiting_requests": len(self._waiting),
+            "finished_requests": self._results.finished_requests,
+            "leased_tokens": self._cache.tree.locked_tokens,
+            "owned_tokens": self._running.owned_tokens,
+            "cached_tokens_in_tree": self._cache.tree_tokens,
+            "free_tokens": self._cache.free_tokens,
+            "total_tokens": self._cache.total_tokens,
+            "steps": self.steps,
+            "prefill_tokens": self.prefill_tokens,
+            "generated_tokens": self._results.generated_tokens,
+            "retractions": self._running.num_retractions,
+            "evicted_tokens": self._cache.evicted_tokens,
+            "last_gen_throughput": self._rate,
+            "phase_seconds": dict(self.phase_seconds),
+        }
+
+    def _used(self) -> int:
+        """Slots that cannot be taken: leased or owned by running requests."""
+        return self._cache.total_tokens - self._cache.available_tokens
+
+    def _usage(self) -> float:
+        return self._used() / self._cache.total_tokens

@@ -1,0 +1,128 @@
+"""From drawn tokens to requests that go on or end, and to the one message that tells it. Algorithm 1, last part.
+
+Decides publishing and the order of news: a request is opened before its first token and closed after its last, and
+every one that was accepted is closed exactly once. Knows seats and stopping, not the policy.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from ramet.ipc.channel import Outbox
+from ramet.ipc.messages import Closed, Finish, Opened, TokenStep, pack_ids
+from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.request import Request
+from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.running import RunningSet, Seat
+from ramet.runtime.scheduler.stopping import Stopping
+
+log = logging.getLogger("ramet")
+
+
+@dataclass(slots=True)
+class _News:
+    uids: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    opened: list[Opened] = field(default_factory=list)
+    closed: list[Closed] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.uids or self.opened or self.closed)
+
+
+class Results:
+    """Applies step results to the running set and speaks to the detokenizer."""
+
+    def __init__(self, running: RunningSet, stopping: Stopping, detokenizer: Outbox) -> None:
+        self._running, self._stopping, self._detokenizer = running, stopping, detokenizer
+        self._news = _News()
+        self.generated_tokens = 0
+        self.cached_tokens = 0  # prompt tokens that were found in the tree
+        self.finished_requests = 0
+
+    def apply(self, step: Step, result: StepResult) -> None:
+        """Advance every row, draw by draw; whoever ends leaves its seat."""
+        drawn = dict(zip(step.batch.draws.tolist(), result.tokens.tolist(), strict=True))
+        broken = {int(step.batch.draws[i]) for i in result.broken}
+        for row, work in enumerate(step.works):
+            seat, extended = work.seat, not work.seat.decoding
+            seat.computed += work.num_new
+            if row in broken:
+                self._end(seat, Finish("abort", message="the model produced logits that are not finite", status=500))
+                continue
+            if extended:
+                self._running.publish(seat)
+            finish = self._advance(seat, drawn.get(row))
+            if finish is not None:
+                self._end(seat, finish)
+
+    def open(self, seat: Seat) -> None:
+        """Say that a request runs; once in its life."""
+        self.cached_tokens += 0 if seat.request.opened else seat.lease.length
+        self._open(seat.request)
+
+    def close_waiting(self, request: Request, finish: Finish) -> None:
+        """End a request that has no seat."""
+        self._open(request)
+        self._close(request, finish)
+
+    def close_running(self, seat: Seat, finish: Finish) -> None:
+        """End a request between two steps; what it computed is sound and stays cached."""
+        self._running.leave(seat)
+        self._close(seat.request, finish)
+
+    def send(self) -> None:
+        """One message for the whole step."""
+        if self._news:
+            news, self._news = self._news, _News()
+            self._detokenizer.send(TokenStep(news.uids, pack_ids(news.tokens), news.opened, news.closed))
+
+    def _advance(self, seat: Seat, token: int | None) -> Finish | None:
+        request = seat.request
+        if token is None:
+            done = seat.uncomputed == 0 and request.remaining == 0  # prefill only: max_new_tokens is 0
+            return Finish("length", length=0) if done else None
+        request.append(token)
+        self.generated_tokens += 1
+        self._news.uids.append(request.uid)
+        self._news.tokens.append(token)
+        try:
+            return self._stopping.decide(request, token)
+        except Exception as error:
+            log.exception("request %d failed while looking for its stop text", request.uid)
+            return Finish("abort", message=f"internal error: {type(error).__name__}", status=500)
+
+    def _end(self, seat: Seat, finish: Finish) -> None:
+        self._running.leave(seat, publish=finish.kind != "abort")
+        self._close(seat.request, finish)
+
+    def _open(self, request: Request) -> None:
+        if request.opened:
+            return
+        request.opened = True
+        p = request.params
+        self._news.opened.append(
+            Opened(
+                uid=request.uid,
+                prompt_tokens=request.prompt_len,
+                cached_tokens=request.cached_tokens or 0,
+                skip_special_tokens=p.skip_special_tokens,
+                spaces_between_special_tokens=p.spaces_between_special_tokens,
+                no_stop_trim=p.no_stop_trim,
+                stop=p.stop,
+                stop_regex=p.stop_regex,
+            )
+        )
+
+    def _close(self, request: Request, finish: Finish) -> None:
+        self._stopping.forget(request)
+        self.finished_requests += 1
+        told = Finish(
+            kind=finish.kind,
+            matched=finish.matched,
+            length=finish.length,
+            cut=finish.cut,
+            message=finish.message,
+            status=finish.status,
+            num_retractions=request.num_retractions,
+        )
+        self._news.closed.append(Closed(request.uid, told))

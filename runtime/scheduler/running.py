@@ -1,0 +1,153 @@
+"""The running requests and the memory each holds: row, slots, lease. Decides who gives way when memory runs out.
+
+Knows the cache and the rows, not the policy and not the device. A Seat is what a running request has and a waiting one
+has not; taking a seat, growing it, publishing from it and leaving it are the only ways memory changes hands.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.prefix import Lease, PrefixCache
+from ramet.runtime.cache.slots import RowAllocator
+from ramet.runtime.engine.batch import Fill
+from ramet.runtime.request import Phase, Request
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """slots[:allocated] are the places of the request's tokens; [:computed] hold their keys and values.
+
+    [0, lease.length) belongs to the tree, [lease.length, allocated) to this seat. The runner's slot table lacks
+    [unfilled, lease.length) when `unfilled` is set.
+    """
+
+    request: Request
+    row: int
+    slots: Ints  # [prompt + max_new_tokens, rounded up to pages]
+    lease: Lease
+    target: int  # tokens known when it was seated: until these are computed it extends, after that it decodes
+    computed: int
+    allocated: int
+    unfilled: int | None = field(default=None)
+
+    @property
+    def uncomputed(self) -> int:
+        return self.request.total - self.computed
+
+    @property
+    def decoding(self) -> bool:
+        return self.computed >= self.target
+
+
+class RunningSet:
+    """Every seated request, in the order they were seated."""
+
+    def __init__(self, cache: PrefixCache, rows: RowAllocator) -> None:
+        self._cache = cache
+        self._rows = rows
+        self._seats: dict[int, Seat] = {}
+        self.num_retractions = 0
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(list(self._seats.values()))
+
+    def get(self, uid: int) -> Seat | None:
+        return self._seats.get(uid)
+
+    @property
+    def num_free_rows(self) -> int:
+        return self._rows.num_free
+
+    @property
+    def owned_tokens(self) -> int:
+        """Slots that belong to seats and not to the tree."""
+        return sum(seat.allocated - seat.lease.length for seat in self._seats.values())
+
+    def take(self, request: Request, lease: Lease, prefix: Ints) -> Seat | None:
+        """Seat a request whose cached prefix is leased, with slots for every known token; None if memory is short."""
+        capacity = self._in_pages(len(request.tokens)) * self._cache.page_size
+        seat = Seat(
+            request=request,
+            row=0,
+            slots=np.empty(capacity, dtype=np.int32),
+            lease=lease,
+            target=request.total,
+            computed=lease.length,
+            allocated=lease.length,
+            unfilled=0 if lease.length else None,
+        )
+        seat.slots[: lease.length] = prefix
+        if not self._grow(seat, request.total):
+            return None
+        seat.row = self._rows.allocate()
+        request.phase = Phase.RUNNING
+        if request.cached_tokens is None:
+            request.cached_tokens = lease.length
+        self._seats[request.uid] = seat
+        return seat
+
+    def make_room(self) -> list[Request]:
+        """Give every decoding seat a slot for its next token, retracting others if need be. Returns the retracted."""
+        retracted = []
+        for seat in self:
+            while seat.request.uid in self._seats and not self._grow(seat, seat.request.total):
+                victim = self._victim()
+                assert len(self._seats) > 1, f"request {victim.request.uid} alone does not fit the pool"
+                retracted.append(self._retract(victim))
+        return retracted
+
+    def publish(self, seat: Seat) -> None:
+        """Share what is computed: whole pages go to the tree."""
+        before = seat.lease.length
+        seat.lease = self._cache.publish(seat.lease, seat.request.tokens[: seat.computed], seat.slots[: seat.computed])
+        if seat.lease.length > before:  # the tree may have put its own slots in the place of ours
+            seat.unfilled = before if seat.unfilled is None else min(seat.unfilled, before)
+
+    def leave(self, seat: Seat, *, publish: bool = True) -> None:
+        """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
+        if publish:
+            self.publish(seat)
+        self._cache.free(seat.slots[seat.lease.length : seat.allocated])
+        self._cache.release(seat.lease)
+        self._rows.free(seat.row)
+        del self._seats[seat.request.uid]
+
+    def take_fill(self, seat: Seat) -> Fill | None:
+        """What the runner's table must learn before the next step of this seat."""
+        start, seat.unfilled = seat.unfilled, None
+        if start is None or start >= seat.lease.length:
+            return None
+        return Fill(seat.row, start, seat.slots[start : seat.lease.length].copy())
+
+    def _grow(self, seat: Seat, num_tokens: int) -> bool:
+        """Slots for the first `num_tokens` tokens; False (and nothing taken) if even eviction does not give them."""
+        missing = self._in_pages(num_tokens) - seat.allocated // self._cache.page_size
+        if missing <= 0:
+            return True
+        slots = self._cache.allocate(missing)
+        if slots is None:
+            return False
+        seat.slots[seat.allocated : seat.allocated + len(slots)] = slots
+        seat.allocated += len(slots)
+        return True
+
+    def _victim(self) -> Seat:
+        """The seat with the fewest output tokens; the latest arrival among equals."""
+        return min(self._seats.values(), key=lambda s: (s.request.num_output, -s.request.arrival_s, -s.request.uid))
+
+    def _retract(self, seat: Seat) -> Request:
+        """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
+        self.leave(seat)
+        seat.request.phase = Phase.WAITING
+        seat.request.num_retractions += 1
+        self.num_retractions += 1
+        return seat.request
+
+    def _in_pages(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._cache.page_size)

@@ -1,0 +1,125 @@
+"""The parent's watch over its children: one queue of events, one state, one exit code.
+
+Decides when a server drains and when it must end. Knows processes and signals, not what the processes do. A death that
+nobody asked for is told to the server (which tells its clients), stacks are dumped, and the exit code is not zero.
+"""
+
+import logging
+import os
+import queue
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+
+from ramet.ipc.channel import Receiver, Sender
+from ramet.ipc.messages import Drain, PeerDied, Ready
+from ramet.ipc.paths import SERVER
+
+log = logging.getLogger("ramet")
+LAST_WORDS_S = 5.0  # how long the server may take to tell its clients that a process died
+GRACE_S = 3.0  # from SIGTERM to SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    name: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    number: int
+
+
+Event = Ready | Exited | Signalled
+
+
+class ChildDied(Exception):
+    """A child ended before every child was ready, or was told to (`name` is "signal")."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name} ended with {describe(code)} before the server was ready")
+        self.name, self.code = name, code
+
+
+class Supervisor:
+    """Children by name, and the queue that everything that happens to them arrives on."""
+
+    def __init__(self, inbox: Receiver[Ready]) -> None:
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._inbox = inbox
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
+        threading.Thread(target=self._read_ready, daemon=True).start()
+
+    def watch(self, name: str, child: subprocess.Popen[bytes]) -> None:
+        self._children[name] = child
+        threading.Thread(target=lambda: self._events.put(Exited(name, child.wait())), daemon=True).start()
+
+    def wait_ready(self) -> list[Ready]:
+        """The Ready of every child, in order of arrival. Raises ChildDied if that cannot be."""
+        ready: list[Ready] = []
+        while len(ready) < len(self._children):
+            match self._events.get():
+                case Ready() as message:
+                    ready.append(message)
+                case Exited(name, code):
+                    raise ChildDied(name, code)
+                case Signalled(number):
+                    raise ChildDied("signal", -number)
+        return ready
+
+    def run(self, server: Sender, drain_timeout_s: float) -> int:
+        """Until the end. Returns the exit code: 0 after a drain, 1 after a death, 128 + n when signalled twice."""
+        draining = False
+        while True:
+            match self._events.get():
+                case Signalled(number):
+                    if draining:
+                        return 128 + number
+                    draining = True
+                    log.info("draining: running requests finish, new ones get 503 (again to end at once)")
+                    server.send(Drain(drain_timeout_s))
+                case Exited(name, 0) if name == SERVER and draining:
+                    return 0
+                case Exited(name, code):
+                    self._tell_death(name, code, server)
+                    return 1
+
+    def stop(self) -> None:
+        """End every child that is left: SIGTERM, and SIGKILL for those that do not listen."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.terminate()
+        for child in self._children.values():
+            try:
+                child.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    def _tell_death(self, name: str, code: int, server: Sender) -> None:
+        log.error("the %s process ended with %s; stacks of the others follow", name, describe(code))
+        for child in self._children.values():
+            if child.poll() is None:
+                os.kill(child.pid, signal.SIGUSR1)
+        if name == SERVER:
+            return
+        server.send(PeerDied(name, code))
+        try:
+            self._children[SERVER].wait(LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            log.error("the server did not end by itself")
+
+    def _read_ready(self) -> None:
+        while True:
+            message = self._inbox.recv()
+            if message is not None:
+                self._events.put(message)
+
+
+def describe(code: int) -> str:
+    """An exit code in words."""
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,139 @@
+"""The tree and the pages against a ten-line model: a set of known prefixes and a count of slots.
+
+The model knows which token prefixes were ever published and which slot each position of a live request must read. It
+does not know nodes, splits or leaves. Every check is against what a client of PrefixCache can observe.
+"""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+
+from ramet.runtime.cache.prefix import Lease, PrefixCache
+from ramet.runtime.cache.slots import PageAllocator
+
+TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
+NAMESPACES = st.sampled_from([(), ("a",), ("b",)])
+
+
+class Held:
+    """A request as the cache sees it: tokens, slots, a lease."""
+
+    def __init__(self, tokens: list[int], namespace: tuple[str, ...], lease: Lease, slots: np.ndarray) -> None:
+        self.tokens, self.namespace, self.lease, self.slots = tokens, namespace, lease, slots
+
+
+class CacheMachine(RuleBasedStateMachine):
+    page_size = 1
+    num_pages = 60
+    held = Bundle("held")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = PrefixCache(PageAllocator(self.num_pages, self.page_size))
+        self.live: list[Held] = []
+        # the model: what each slot of the pool was last written for: (namespace, tokens up to and including it)
+        self.written: dict[int, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+
+    def _write(self, h: Held, start: int) -> None:
+        for i in range(start, len(h.tokens)):
+            self.written[int(h.slots[i])] = (h.namespace, tuple(h.tokens[: i + 1]))
+
+    @rule(target=held, tokens=TOKENS, namespace=NAMESPACES)
+    def admit(self, tokens: list[int], namespace: tuple[str, ...]) -> Held | None:
+        array = np.array(tokens, dtype=np.int32)
+        peeked = self.cache.peek(array, namespace)
+        lease, prefix = self.cache.acquire(array, namespace)
+        assert lease.length == len(prefix) == peeked <= len(tokens) - 1
+        missing = -(-len(tokens) // self.page_size) - lease.length // self.page_size
+        own = self.cache.allocate(missing)
+        if own is None:
+            assert missing * self.page_size > self.cache.available_tokens
+            self.cache.release(lease)
+            return None
+        h = Held(tokens, namespace, lease, np.concatenate([prefix, own]))
+        for i in range(lease.length):  # a cached slot holds exactly this prefix, computed in this namespace
+            assert self.written[int(h.slots[i])] == (namespace, tuple(tokens[: i + 1]))
+        self._write(h, lease.length)
+        self.live.append(h)
+        return h
+
+    @rule(h=held, extra=TOKENS)
+    def grow(self, h: Held | None, extra: list[int]) -> None:
+        if h is None or h not in self.live:
+            return
+        more = -(-(len(h.tokens) + len(extra)) // self.page_size) - len(h.slots) // self.page_size
+        own = self.cache.allocate(more) if more > 0 else np.empty(0, dtype=np.int32)
+        if own is not None:
+            start = len(h.tokens)
+            h.tokens = h.tokens + extra
+            h.slots = np.concatenate([h.slots, own])
+            self._write(h, start)
+
+    @rule(h=held)
+    def publish(self, h: Held | None) -> None:
+        if h is None or h not in self.live:
+            return
+        n = len(h.tokens)
+        h.lease = self.cache.publish(h.lease, np.array(h.tokens, dtype=np.int32), h.slots[:n])
+        assert h.lease.length == n - n % self.page_size
+        assert self.cache.peek(np.array([*h.tokens, 9], dtype=np.int32), h.namespace) >= h.lease.length
+
+    @rule(h=consumes(held), publish=st.booleans())
+    def leave(self, h: Held | None, publish: bool) -> None:
+        if h is None or h not in self.live:
+            return
+        if publish:
+            self.publish(h)
+        self.cache.free(h.slots[h.lease.length :])
+        self.cache.release(h.lease)
+        self.live.remove(h)
+
+    @rule(pages=st.integers(1, 30))
+    def squeeze(self, pages: int) -> None:
+        """Somebody else needs memory for a moment: cached prefixes go, leased ones stay."""
+        slots = self.cache.allocate(pages)
+        if slots is not None:
+            self.cache.free(slots)
+
+    @precondition(lambda self: not self.live)
+    @rule()
+    def flush(self) -> None:
+        self.cache.flush()
+        assert self.cache.free_tokens == self.cache.total_tokens
+
+    @invariant()
+    def no_slot_is_lost_and_none_used_twice(self) -> None:
+        owned = Counter(int(s) for h in self.live for s in h.slots[h.lease.length :])
+        tree = Counter(int(s) for node in self.cache.tree.nodes() for s in node.slots)
+        assert max((owned + tree).values(), default=1) == 1
+        assert len(owned) + len(tree) + self.cache.free_tokens == self.cache.total_tokens
+        assert len(tree) == self.cache.tree_tokens
+        leased = {int(s) for h in self.live for s in h.slots[: h.lease.length]}
+        assert leased <= set(tree) and len(leased) <= self.cache.tree.locked_tokens
+        assert min([*owned, *tree], default=self.page_size) >= self.page_size, "page 0 was handed out"
+
+    @invariant()
+    def every_live_request_reads_what_was_computed_for_it(self) -> None:
+        for h in self.live:
+            for i in range(len(h.tokens)):
+                assert self.written[int(h.slots[i])] == (h.namespace, tuple(h.tokens[: i + 1]))
+
+    @invariant()
+    def nothing_is_locked_when_nobody_holds_a_lease(self) -> None:
+        if not self.live:
+            assert self.cache.tree.locked_tokens == 0
+
+
+class CacheMachine16(CacheMachine):
+    page_size = 16
+    num_pages = 8
+
+
+BUDGET = settings(max_examples=100, stateful_step_count=80, deadline=None)  # 2 x 8,000 operations at most
+TestCachePage1 = CacheMachine.TestCase
+TestCachePage1.settings = BUDGET
+TestCachePage16 = CacheMachine16.TestCase
+TestCachePage16.settings = BUDGET

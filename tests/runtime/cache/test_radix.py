@@ -1,0 +1,223 @@
+"""Drawings of the radix tree: split, share, lock, evict, and the nine steps of the paper's Figure 6."""
+
+import numpy as np
+from drawing import draw, drawing, ids
+
+from ramet.runtime.cache.radix import RadixTree
+
+
+def tree_of(*texts: str, page_size: int = 1) -> RadixTree:
+    tree, slot = RadixTree(page_size), 0
+    for text in texts:
+        tree.insert(ids(text), np.arange(slot, slot + len(text), dtype=np.int32))
+        slot += len(text)
+    return tree
+
+
+def test_sharing_splits_an_edge_where_it_differs():
+    assert draw(tree_of("hello-world", "hello-there")) == drawing("""
+        hello-
+          there
+          world
+    """)
+
+
+def test_match_returns_the_slots_of_the_first_inserter():
+    tree = tree_of("abcd", "abxy")
+    _, slots = tree.match(ids("abxyz"))
+    assert slots.tolist() == [0, 1, 6, 7]
+
+
+def test_insert_tells_how_much_was_there():
+    tree = tree_of("abcd")
+    assert tree.insert(ids("abef"), np.arange(4, dtype=np.int32))[1] == 2
+    assert tree.insert(ids("ab"), np.arange(2, dtype=np.int32))[1] == 2
+
+
+def test_match_length_changes_nothing():
+    tree = tree_of("abcd")
+    before = draw(tree)
+    assert tree.match_length(ids("abzz")) == 2
+    assert draw(tree) == before
+
+
+def test_split_keeps_locks():
+    tree = tree_of("abcd")
+    node, _ = tree.match(ids("abcd"))
+    tree.lock(node)
+    tree.insert(ids("abxy"), np.arange(4, dtype=np.int32))
+    assert draw(tree) == drawing("""
+        ab *
+          cd *
+          xy
+    """)
+    tree.unlock(node)
+    assert draw(tree) == drawing("""
+        ab
+          cd
+          xy
+    """)
+    assert tree.locked_tokens == 0 and tree.evictable_tokens == 6
+
+
+def test_pages_are_never_cut():
+    tree = tree_of("aaaabbbb", "aaaabbxx", page_size=4)
+    assert draw(tree) == drawing("""
+        aaaa
+          bbbb
+          bbxx
+    """)
+    assert tree.match_length(ids("aaaabbb")) == 4
+
+
+def test_eviction_takes_the_least_recently_used_leaf_first():
+    tree = tree_of("axx", "ayy", "azz")
+    tree.match(ids("axx"))
+    freed = tree.evict(2)
+    assert sorted(np.concatenate(freed).tolist()) == [4, 5]  # "yy"
+    assert draw(tree) == drawing("""
+        a
+          xx
+          zz
+    """)
+
+
+def test_a_locked_path_survives_any_eviction():
+    tree = tree_of("abc", "abd", "x")
+    node, _ = tree.match(ids("abc"))
+    tree.lock(node)
+    tree.evict(100)
+    assert draw(tree) == drawing("""
+        ab *
+          c *
+    """)
+    assert tree.evictable_tokens == 0
+
+
+def test_namespaces_share_nothing():
+    tree = RadixTree(1)
+    tree.insert(ids("abc"), np.arange(3, dtype=np.int32), ("a",))
+    assert tree.match_length(ids("abc"), ("b",)) == 0
+    assert tree.match_length(ids("abc"), ("a", "")) == 0
+    assert tree.match_length(ids("abc"), ("a",)) == 3
+
+
+def test_forgotten_namespaces_leave_nothing_behind():
+    tree = RadixTree(1)
+    for i in range(100):
+        tree.insert(ids("abc"), np.arange(3, dtype=np.int32), (str(i),))
+        tree.evict(3)
+    assert not list(tree.nodes()) and not tree._roots
+
+
+def test_the_heap_of_leaves_does_not_grow_without_eviction():
+    tree = tree_of("abc", "abd")
+    for _ in range(10_000):
+        node, _ = tree.match(ids("abc"))
+        tree.lock(node)
+        tree.unlock(node)
+    assert len(tree._leaves) < 200
+
+
+def test_figure_6_of_the_paper_in_nine_steps():
+    """Two chats, a batch of few-shot questions and a self-consistency sampling; memory ends at steps 5, 8 and 9."""
+    tree, next_slot = RadixTree(1), 0
+
+    def serve(text: str) -> None:
+        nonlocal next_slot
+        tree.insert(ids(text), np.arange(next_slot, next_slot + len(text), dtype=np.int32))
+        next_slot += len(text)
+
+    # (1) empty
+    assert draw(tree) == ""
+
+    # (2) prompt and answer of the first chat are one edge
+    serve("system;u:hello;a:hi;")
+    assert draw(tree) == drawing("""
+        system;u:hello;a:hi;
+    """)
+
+    # (3) its second turn hangs below
+    serve("system;u:hello;a:hi;u:story;a:once;")
+    assert draw(tree) == drawing("""
+        system;u:hello;a:hi;
+          u:story;a:once;
+    """)
+
+    # (4) a second chat shares the system prompt: node b splits
+    serve("system;v:what;a:not;")
+    assert draw(tree) == drawing("""
+        system;
+          u:hello;a:hi;
+            u:story;a:once;
+          v:what;a:not;
+    """)
+
+    # (5) the second chat goes on; node c, the least recently used leaf, is evicted for it
+    tree.evict(1)
+    serve("system;v:what;a:not;v:now;a:yes;")
+    assert draw(tree) == drawing("""
+        system;
+          u:hello;a:hi;
+          v:what;a:not;
+            v:now;a:yes;
+    """)
+
+    # (6) a few-shot question shares nothing with the chats
+    serve("examples;q:1;A")
+    assert draw(tree) == drawing("""
+        examples;q:1;A
+        system;
+          u:hello;a:hi;
+          v:what;a:not;
+            v:now;a:yes;
+    """)
+
+    # (7) a batch of more questions with the same examples: node e splits
+    serve("examples;q:2;B")
+    serve("examples;q:3;C")
+    assert draw(tree) == drawing("""
+        examples;q:
+          1;A
+          2;B
+          3;C
+        system;
+          u:hello;a:hi;
+          v:what;a:not;
+            v:now;a:yes;
+    """)
+
+    # (8) the first chat speaks again; all of the second chat (g and h) is what was used longest ago
+    node, _ = tree.match(ids("system;u:hello;a:hi;"))
+    tree.lock(node)
+    tree.evict(len("v:now;a:yes;") + 1)
+    serve("system;u:hello;a:hi;u:bye;a:ciao;")
+    tree.unlock(node)
+    assert draw(tree) == drawing("""
+        examples;q:
+          1;A
+          2;B
+          3;C
+        system;
+          u:hello;a:hi;
+            u:bye;a:ciao;
+    """)
+
+    # (9) more answers to question 2 are sampled; for them the other questions and the last turn go (i, k and l)
+    tree.match(ids("examples;q:2;B"))  # the answer it has is one of those asked for
+    node, _ = tree.match(ids("examples;q:2;"))
+    tree.lock(node)
+    tree.evict(len("1;A") + len("3;C") + 1)
+    for answer in ("X", "Y", "Z"):
+        serve("examples;q:2;" + answer)
+    tree.unlock(node)
+    assert draw(tree) == drawing("""
+        examples;q:
+          2;
+            B
+            X
+            Y
+            Z
+        system;
+          u:hello;a:hi;
+    """)
