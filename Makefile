@@ -1,0 +1,50 @@
+# Two commands are complete on a fresh machine with Python 3.11+ and git: `make serve` and `make test`.
+
+PYTHON ?= python3
+VENV   ?= .venv
+RUN     = $(VENV)/bin/python
+ARGS   ?=
+
+.PHONY: help install serve test test-slow check bench docs build clean
+
+help:
+	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
+	@echo "make test       install, then every test that is not slow"
+	@echo "make test-slow  the slow tests"
+	@echo "make check      lint and types"
+	@echo "make bench      pipeline capacity and in-process speed; results go to bench/results/"
+	@echo "make docs       generate the option tables in docs/"
+	@echo "make build      a wheel and an sdist in dist/"
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt scripts/install.sh
+	PYTHON=$(PYTHON) VENV=$(VENV) bash scripts/install.sh
+	@touch $@
+
+serve: install
+	$(RUN) -m ramet serve $(ARGS)
+
+test: install
+	$(RUN) -m pytest -m "not slow and not gpu" $(ARGS)
+
+test-slow: install
+	$(RUN) -m pytest -m slow $(ARGS)
+
+check: install
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy -p ramet
+
+bench: install
+	$(RUN) -m ramet.bench.pipeline
+	$(RUN) -m ramet.bench.offline
+
+docs: install
+	$(RUN) scripts/gen_docs.py
+
+build: install
+	$(RUN) -m build
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

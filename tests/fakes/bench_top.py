@@ -1,0 +1,96 @@
+"""A scheduler on a table: real parts, a hash for a model, memory for sockets, and what came out by uid."""
+
+from collections import defaultdict
+from typing import Any
+
+from hash_runner import HashRunner
+from manual_clock import ManualClock
+
+from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.messages import (
+    Abort,
+    Admit,
+    Control,
+    ControlReply,
+    Finish,
+    Opened,
+    ToDetokenizer,
+    ToScheduler,
+    ToServer,
+    pack_ids,
+    unpack_ids,
+)
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.config import make_args
+from ramet.runtime.scheduler.invariants import check_owners
+from ramet.runtime.scheduler.loop import Scheduler
+
+
+class BenchTop:
+    def __init__(
+        self, *, total: int = 4096, rows: int = 64, context: int = 512, deep_checks: bool = True, **options: Any
+    ) -> None:
+        page = options.get("page_size", 1)
+        self.clock = ManualClock()
+        self.runner = HashRunner(total, rows, context, page)
+        self.inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
+        self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
+        self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
+        args = make_args(check_invariants=True, random_seed=0, **options)
+        self.scheduler = Scheduler(
+            args,
+            self.runner,
+            max_total_tokens=total,
+            max_running=rows,
+            inbox=self.inbox,
+            detokenizer=self.steps,
+            server=self.server,
+            tokenizer=None,
+            eos_ids=frozenset(),
+            clock=self.clock,
+        )
+        self.deep_checks = deep_checks
+        self.tokens: dict[int, list[int]] = defaultdict(list)
+        self.opened: dict[int, Opened] = {}
+        self.finish: dict[int, Finish] = {}
+        self.finish_order: list[int] = []
+        self.replies: list[ControlReply] = []
+
+    def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
+        """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
+        namespace = more.pop("namespace", ())
+        params = SamplingParams(max_new_tokens=num_new, temperature=0.0, n=n, **more)
+        uids = list(range(uid, uid + n))
+        self.inbox.send(Admit(uids, pack_ids(prompt), params, namespace, self.clock()))
+
+    def abort(self, *uids: int) -> None:
+        self.inbox.send(Abort(list(uids)))
+
+    def control(self, verb: str, **more: Any) -> None:
+        self.inbox.send(Control(len(self.replies) + 1, verb, **more))
+
+    def turn(self) -> None:
+        self.scheduler.receive(block=False)
+        self.scheduler.turn()
+        if self.deep_checks:
+            check_owners(self.scheduler.cache, self.scheduler.running)
+        for step in self.steps.drain():
+            for opened in step.opened:
+                assert opened.uid not in self.opened, f"{opened.uid} opened twice"
+                self.opened[opened.uid] = opened
+            for uid, token in zip(step.uids, unpack_ids(step.tokens), strict=True):
+                assert uid in self.opened and uid not in self.finish, f"a token for {uid} out of its life"
+                self.tokens[uid].append(token)
+            for closed in step.closed:
+                assert closed.uid in self.opened and closed.uid not in self.finish, f"{closed.uid} closed out of turn"
+                self.finish[closed.uid] = closed.finish
+                self.finish_order.append(closed.uid)
+        self.replies += [m for m in self.server.drain() if isinstance(m, ControlReply)]
+
+    def run(self, most: int = 100_000) -> int:
+        """Turns until nothing is left; returns how many."""
+        for turns in range(1, most + 1):
+            self.turn()
+            if self.scheduler.idle:
+                return turns
+        raise AssertionError(f"not idle after {most} turns")

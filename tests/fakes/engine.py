@@ -1,0 +1,162 @@
+"""An engine without processes: it answers a server's messages as tokenizer, scheduler and detokenizer together would.
+
+Every message crosses the real wire format. Two modes: `auto` runs one step after the other by itself; otherwise a test
+drives it with `step`. Tokens and texts follow formulas, so a test knows what must come.
+"""
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from ramet.ipc.codec import Codec, encode
+from ramet.ipc.messages import (
+    Abort,
+    CallFailed,
+    Closed,
+    Control,
+    ControlReply,
+    Detokenize,
+    DetokenizeReply,
+    Finish,
+    Generate,
+    Limits,
+    Message,
+    Opened,
+    Rejected,
+    TextStep,
+    Tokenize,
+    TokenizeReply,
+    ToScheduler,
+    ToServer,
+    ToTokenizer,
+    pack_ids,
+    unpack_ids,
+)
+
+VOCAB = 512
+LIMITS = Limits(context_length=1024, max_total_tokens=4096, vocab_size=VOCAB, max_running_requests=8)
+PIECES = ("Hi", "", " wörld", "🙂", "\n", ' "quoted" ', "日本", "\u0000")
+TAIL = "…"  # what only the end makes certain
+CACHED = 3
+
+
+def token_at(uid: int, i: int) -> int:
+    return (uid * 7 + i) % VOCAB
+
+
+def piece_at(uid: int, i: int) -> str:
+    return PIECES[(uid + i) % len(PIECES)]
+
+
+def text_of(uid: int, num: int) -> str:
+    return "".join(piece_at(uid, i) for i in range(num)) + TAIL
+
+
+def prompt_length(message: Generate) -> int:
+    return len(unpack_ids(message.ids)) if message.ids is not None else len((message.text or "").encode())
+
+
+class Door:
+    """An outbox of the server whose messages the engine reads."""
+
+    def __init__(self, engine: "FakeEngine", union: Any, worker: int) -> None:
+        self._engine, self._codec, self._worker = engine, Codec[Any](union), worker
+
+    def send(self, message: Message) -> None:
+        self._engine.receive(self._codec.decode(encode(message)), self._worker)
+
+
+class FakeEngine:
+    def __init__(self, auto: bool = True, workers: int = 1) -> None:
+        self.auto = auto
+        self.tokenizers = [Door(self, ToTokenizer, worker) for worker in range(workers)]
+        self.scheduler = Door(self, ToScheduler, -1)
+        self.sent: list[tuple[int, Any]] = []  # (tokenizer worker or -1, message)
+        self.running: dict[int, Generate] = {}
+        self.made: dict[int, int] = {}  # uid -> tokens so far
+        self.flush_ok = True
+        self.deliver: Any = None
+        self._codec: Codec[Any] = Codec(ToServer)
+        self._turning = False
+
+    def tell(self, message: Message) -> None:
+        self.deliver(self._codec.decode(encode(message)))
+
+    def of_type(self, kind: type) -> list[Any]:
+        return [message for _, message in self.sent if isinstance(message, kind)]
+
+    def receive(self, message: Any, worker: int) -> None:
+        self.sent.append((worker, message))
+        loop = asyncio.get_running_loop()
+        match message:
+            case Generate() if message.text is not None and "REJECT" in message.text:
+                loop.call_soon(self.tell, Rejected(message.uids, "text", "has 9999 tokens, must have at most 1023"))
+            case Generate():
+                for uid in message.uids:
+                    self.running[uid], self.made[uid] = message, 0
+                self._start()
+            case Abort() if self.auto:
+                loop.call_soon(self.abort, message.uids, message.message)
+            case Tokenize():
+                ids = list(message.text.encode())
+                tokens = [chr(i) for i in ids]
+                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(ids), tokens))
+            case Detokenize():
+                ids = unpack_ids(message.ids)
+                if max(ids) > 255:
+                    loop.call_soon(self.tell, CallFailed(message.call, "tokens", "holds an id that is no byte"))
+                else:
+                    loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
+            case Control():
+                loop.call_soon(self.tell, self._answer(message))
+
+    def step(self, uids: list[int] | None = None) -> None:
+        """One token for each of these (all that run), opening and closing as a scheduler would."""
+        chosen = [uid for uid in (uids if uids is not None else list(self.running)) if uid in self.running]
+        first = [uid for uid in chosen if self.made[uid] == 0]
+        rows = [uid for uid in chosen if self.running[uid].params.max_new_tokens > 0]
+        tokens = [token_at(uid, self.made[uid]) for uid in rows]
+        texts = [piece_at(uid, self.made[uid]) for uid in rows]
+        opened = [Opened(uid, prompt_length(self.running[uid]), CACHED) for uid in first]
+        for uid in rows:
+            self.made[uid] += 1
+        ended = [uid for uid in chosen if self.made[uid] >= self.running[uid].params.max_new_tokens]
+        closed = [Closed(uid, Finish("length", length=self.made[uid])) for uid in ended]
+        tails = [TAIL if self.made[uid] else "" for uid in ended]
+        for uid in ended:
+            del self.running[uid]
+        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails))
+
+    def close(self, uid: int, finish: Finish, tail: str = "") -> None:
+        del self.running[uid]
+        self.tell(TextStep([], b"", [], [], [Closed(uid, finish)], [tail]))
+
+    def abort(self, uids: list[int], message: str) -> None:
+        for uid in uids:
+            if uid in self.running:
+                self.close(uid, Finish("abort", message=message))
+
+    def _start(self) -> None:
+        if self.auto and not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.step()
+        self._turning = False
+        if self.running:
+            self._start()
+
+    def _answer(self, message: Control) -> ControlReply:
+        match message.verb:
+            case "state":
+                body = {"running_requests": len(self.running), "steps": 1}
+                return ControlReply(message.call, True, orjson.dumps(body))
+            case "where":
+                known = message.uid in self.running
+                body = {"state": "waiting", "reason": "no memory"} if known else {"error": "no such request"}
+                return ControlReply(message.call, known, orjson.dumps(body))
+            case _:
+                body = {"flushed": True} if self.flush_ok else {"error": "requests are running"}
+                return ControlReply(message.call, self.flush_ok, orjson.dumps(body))

@@ -1,0 +1,93 @@
+"""A real HTTP server on a free port of the loopback, in front of a FakeEngine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.config import Args, make_args
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.client import EngineClient
+from ramet.runtime.server.process import make_runner
+from ramet.runtime.server.service import Service
+from tests.fakes.engine import LIMITS, FakeEngine
+
+
+@dataclass
+class Served:
+    """What a test holds: the engine behind, the client inside, and a session in front."""
+
+    engine: FakeEngine
+    client: EngineClient
+    http: aiohttp.ClientSession
+    port: int
+
+    async def post(self, path: str, body: Any, **options: Any) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else orjson.dumps(body)
+        async with self.http.post(path, data=data, **options) as response:
+            return response.status, orjson.loads(await response.read())
+
+    async def get(self, path: str, **options: Any) -> tuple[int, Any]:
+        async with self.http.get(path, **options) as response:
+            return response.status, orjson.loads(await response.read())
+
+    async def events(self, path: str, body: Any) -> list[Any]:
+        """Every event of a stream, the last one being "[DONE]"."""
+        async with self.http.post(path, data=orjson.dumps(body)) as response:
+            assert response.status == 200, await response.text()
+            return parse_events(await response.read())
+
+    async def until(self, fact: Callable[[], bool]) -> None:
+        """Let the event loop turn until something is so; the test's own timeout bounds it."""
+        while not fact():
+            await asyncio.sleep(0)
+
+
+def parse_events(data: bytes) -> list[Any]:
+    assert data.endswith(b"\n\n")
+    events = [event.removeprefix(b"data: ") for event in data.split(b"\n\n")[:-1]]
+    return ["[DONE]" if event == b"[DONE]" else orjson.loads(event) for event in events]
+
+
+@asynccontextmanager
+async def serving(
+    auto: bool = True, *, workers: int = 1, defaults: SamplingParams | None = None, **options: Any
+) -> AsyncIterator[Served]:
+    args: Args = make_args(**options)
+    engine, metrics = FakeEngine(auto, workers), Metrics()
+    client = EngineClient(
+        engine.tokenizers,
+        engine.scheduler,
+        LIMITS,
+        metrics,
+        max_queued=args.schedule.max_queued_requests,
+        timeout_s=args.serve.request_timeout_s,
+        log_requests=args.serve.log_requests,
+    )
+    engine.deliver = client.deliver
+    runner = make_runner(Service(args, client, metrics, defaults or SamplingParams(), 1_700_000_000))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+            yield Served(engine, client, http, port)
+    finally:
+        await runner.cleanup()
+
+
+def served(test: Callable[[Served], Awaitable[None]], **options: Any) -> None:
+    """Run a test's coroutine against a fresh server."""
+
+    async def main() -> None:
+        async with serving(**options) as server:
+            await test(server)
+
+    asyncio.run(asyncio.wait_for(main(), 20))

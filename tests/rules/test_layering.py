@@ -1,0 +1,126 @@
+"""The import arrows of docs/architecture.md. A module imports its own level and lower ones, never a higher one."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("ipc", "kernels", "runtime", "bench", "ramet")
+
+LEVELS = {  # runtime/...: the first match counts
+    "arrays.py": 0, "errors.py": 0, "log.py": 0, "__init__.py": 0,
+    "config.py": 1, "metrics.py": 1,
+    "request.py": 2, "reply.py": 2, "media": 2, "text": 2,
+    "cache": 3,
+    "attention": 4, "layers": 4, "sampling": 4, "grammar": 4, "lora": 4,
+    "models": 5, "weights": 5,
+    "engine": 6,
+    "scheduler": 7,
+    "server": 8,
+}  # fmt: skip
+TOP = 9  # launch, supervise, child, llm, flags, doctor, ...
+SERVER_SEES = (0, 1, 2, 8)
+
+
+def modules() -> list[Path]:
+    return [p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")) if not p.is_symlink() and not _linked(p)]
+
+
+def _linked(path: Path) -> bool:
+    """ramet/X is a link to X: look at each file once."""
+    return any(parent.is_symlink() for parent in path.parents)
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of everything a file imports, lazily or under TYPE_CHECKING too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names if node.module)
+    return found
+
+
+def ours(path: Path) -> set[Path]:
+    """Files of this repository that a file imports."""
+    files = set()
+    for name in imports(path):
+        if name.startswith("ramet."):
+            base = ROOT.joinpath(*name.split(".")[1:])
+            files.update(p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file())
+    return files
+
+
+def level(path: Path) -> int:
+    inside = path.relative_to(ROOT / "runtime")
+    return LEVELS.get(inside.parts[0], TOP)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_follow_the_arrows(path: Path):
+    room = path.relative_to(ROOT).parts[0]
+    seen = {target.relative_to(ROOT).parts[0] for target in ours(path)}
+    match room:
+        case "ipc":
+            assert seen <= {"ipc"}
+            foreign = {name.split(".")[0] for name in imports(path)} - set(__import__("sys").stdlib_module_names)
+            assert foreign <= {"ramet", "msgspec", "zmq"}, foreign
+        case "kernels":
+            assert seen <= {"kernels"}
+            foreign = {name.split(".")[0] for name in imports(path)} - set(__import__("sys").stdlib_module_names)
+            assert foreign <= {"ramet", "torch", "triton", "numpy"}, foreign
+        case "runtime":
+            assert seen <= {"runtime", "ipc", "kernels"}
+            _check_levels(path)
+        case "bench":
+            assert seen <= {"bench", "runtime", "kernels", "ipc", "version.py", "ramet"}
+            inside = [t for t in ours(path) if t.is_relative_to(ROOT / "runtime")]
+            names = {str(t.relative_to(ROOT)) for t in inside}
+            assert names <= {"runtime/llm.py", "runtime/config.py", "runtime/__init__.py"}, names
+
+
+def _check_levels(path: Path) -> None:
+    mine = level(path)
+    for target in ours(path):
+        if not target.is_relative_to(ROOT / "runtime"):
+            continue
+        theirs = level(target)
+        name = f"{path.relative_to(ROOT)} (level {mine}) imports {target.relative_to(ROOT)} (level {theirs})"
+        assert theirs <= mine, name
+        if mine == 8:
+            assert theirs in SERVER_SEES, name
+
+
+def test_nobody_imports_a_second_copy():
+    for path in [*modules(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+        tops = {name.split(".")[0] for name in imports(path)}
+        assert not tops & {"runtime", "frontend", "ipc", "kernels", "bench"}, path
+
+
+def test_no_init_holds_code_but_the_public_one():
+    for path in modules():
+        if path.name == "__init__.py" and path.relative_to(ROOT).parts[0] != "ramet":
+            assert not path.read_text().strip(), path
+
+
+def test_kernels_is_no_package_of_its_own():
+    assert not (ROOT / "kernels" / "__init__.py").exists()
+
+
+def test_no_pickle_anywhere():
+    for path in modules():
+        tops = {name.split(".")[0] for name in imports(path)}
+        assert not tops & {"pickle", "cloudpickle", "dill", "marshal", "shelve", "multiprocessing"}, path
+        text = path.read_text()
+        assert "send_pyobj" not in text and "recv_pyobj" not in text and "torch.load" not in text, path
+
+
+def test_every_module_says_what_it_decides():
+    for path in modules():
+        if path.name != "__init__.py":
+            doc = ast.get_docstring(ast.parse(path.read_text()))
+            assert doc and len(doc) > 20, path

@@ -1,0 +1,35 @@
+"""Server, tokenizer and detokenizer import neither torch nor transformers; nothing imports them by accident."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "triton", "numpy")
+SHOW = "import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "ramet",
+        "ramet.ipc.channel",
+        "ramet.runtime.child",
+        "ramet.runtime.launch",
+        "ramet.runtime.flags",
+        "ramet.runtime.server.process",
+        "ramet.runtime.text.encode_process",
+        "ramet.runtime.text.decode_process",
+        "ramet.__main__",
+    ],
+)
+def test_module_is_light(module: str):
+    code = SHOW.format(module=module, heavy=HEAVY)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_scheduler_does_not_import_transformers():
+    code = SHOW.format(module="ramet.runtime.scheduler.process, ramet.runtime.engine.runner", heavy=("transformers",))
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
