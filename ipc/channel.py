@@ -27,7 +27,7 @@ class Sender:
     """Pushes messages to one inbox. `send` blocks while that inbox is full. Not for two threads at once."""
 
     def __init__(self, address: str) -> None:
-        self._socket = zmq.Context.instance().socket(zmq.PUSH)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
         self._socket.set_hwm(MAX_QUEUED)
         self._socket.setsockopt(zmq.LINGER, 500)  # ms that close waits for unsent messages
         self._socket.connect(address)
@@ -44,7 +44,7 @@ class Receiver(Generic[M]):
 
     def __init__(self, address: str, union: Any) -> None:
         self._codec: Codec[M] = Codec(union)
-        self._socket = zmq.Context.instance().socket(zmq.PULL)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._socket.set_hwm(MAX_QUEUED)
         self._socket.bind(address)
 

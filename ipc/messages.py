@@ -37,7 +37,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 # -- server -> tokenizer -> scheduler -------------------------------------------------------------------------------
 
 
-class Generate(Message):
+class Generate(Message, frozen=True):
     """One prompt, sampled len(uids) times. Exactly one of text and ids is set."""
 
     uids: list[int]
@@ -48,7 +48,7 @@ class Generate(Message):
     arrival_s: float = 0.0
 
 
-class Admit(Message):
+class Admit(Message, frozen=True):
     """A tokenised prompt with its parameters checked against vocabulary and context."""
 
     uids: list[int]
@@ -58,37 +58,37 @@ class Admit(Message):
     arrival_s: float = 0.0
 
 
-class Abort(Message):
+class Abort(Message, frozen=True):
     """End these sequences. Takes the path of Generate, so it can never overtake its request."""
 
     uids: list[int]
     message: str = "aborted by the client"
 
 
-class Tokenize(Message):
+class Tokenize(Message, frozen=True):
     call: int
     text: str
     add_special_tokens: bool = True
 
 
-class Detokenize(Message):
+class Detokenize(Message, frozen=True):
     call: int
     ids: bytes
     skip_special_tokens: bool = True
 
 
-class TokenizeReply(Message):
+class TokenizeReply(Message, frozen=True):
     call: int
     ids: bytes
     tokens: list[str]
 
 
-class DetokenizeReply(Message):
+class DetokenizeReply(Message, frozen=True):
     call: int
     text: str
 
 
-class Rejected(Message):
+class Rejected(Message, frozen=True):
     """A request that never reached the scheduler. The last message of its uids."""
 
     uids: list[int]
@@ -98,7 +98,7 @@ class Rejected(Message):
     status: int = 400
 
 
-class CallFailed(Message):
+class CallFailed(Message, frozen=True):
     """The answer to a Tokenize or Detokenize that cannot be served."""
 
     call: int
@@ -142,7 +142,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
     finish: Finish
 
 
-class TokenStep(Message):
+class TokenStep(Message, frozen=True):
     """One scheduler step: uids[i] has the new token tokens[i]. `opened` precedes its uid's first row, `closed` follows its last."""
 
     uids: list[int]
@@ -151,7 +151,7 @@ class TokenStep(Message):
     closed: list[Closed] = []
 
 
-class TextStep(Message):
+class TextStep(Message, frozen=True):
     """A TokenStep after decoding: texts[i] is what became certain of uids[i] in this step (often "").
 
     tails[i] belongs to closed[i]: text that only the end made certain.
@@ -168,7 +168,7 @@ class TextStep(Message):
 # -- control --------------------------------------------------------------------------------------------------------
 
 
-class Control(Message):
+class Control(Message, frozen=True):
     """server -> scheduler. verb: "flush" | "state" | "where". `timeout_s`: how long flush may wait until idle."""
 
     call: int
@@ -177,13 +177,13 @@ class Control(Message):
     timeout_s: float = 0.0
 
 
-class ControlReply(Message):
+class ControlReply(Message, frozen=True):
     call: int
     ok: bool
     body: bytes = b"{}"  # JSON object
 
 
-class Stats(Message):
+class Stats(Message, frozen=True):
     """scheduler -> server, at most once a second and whenever it becomes idle."""
 
     running: int
@@ -203,7 +203,7 @@ class Stats(Message):
 # -- parent ---------------------------------------------------------------------------------------------------------
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """child -> parent. `phases`: seconds of each start-up phase, in order. `limits`: JSON, from the scheduler alone."""
 
     name: str
@@ -212,7 +212,7 @@ class Ready(Message):
     limits: bytes = b""
 
 
-class Limits(Message):
+class Limits(Message, frozen=True):
     """parent -> tokenizer and server: what the scheduler found that the model and the memory allow."""
 
     context_length: int  # tokens of prompt and output together
@@ -222,13 +222,13 @@ class Limits(Message):
     details: bytes = b"{}"  # JSON object for /get_server_info
 
 
-class Drain(Message):
+class Drain(Message, frozen=True):
     """parent -> server: refuse new requests, finish the running ones, then exit."""
 
     timeout_s: float
 
 
-class PeerDied(Message):
+class PeerDied(Message, frozen=True):
     """parent -> server: give every open client an error; the end is near."""
 
     name: str

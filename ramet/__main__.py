@@ -84,13 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
-    """Run a command; an option that cannot be used is one line and exit code 2."""
-    from ramet.runtime.errors import ConfigError
+    """Run a command; what ramet raises on purpose is one line, and exit code 2 if an option is to blame."""
+    from ramet.runtime.errors import ConfigError, RametError
 
     try:
         return command(argv)
     except ConfigError as error:
         return _usage_error(str(error))
+    except RametError as error:
+        print(f"ramet: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130  # 128 + SIGINT, as shells expect
 

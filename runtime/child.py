@@ -6,6 +6,7 @@ ends when its parent ends. Imports only what its role needs.
 
 import ctypes
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -18,7 +19,10 @@ from ramet.ipc.channel import Sender
 from ramet.ipc.messages import Ready
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, decode_args
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
+
+log = logging.getLogger("ramet")
 
 _PR_SET_PDEATHSIG = 1
 
@@ -35,7 +39,11 @@ def main(argv: list[str]) -> None:
     def ready(phases: list[tuple[str, float]], limits: bytes = b"") -> None:
         parent.send(Ready(role, os.getpid(), [*phases, ("whole", time.perf_counter() - started)], limits))
 
-    _run(role, args, sockets, ready)
+    try:
+        _run(role, args, sockets, ready)
+    except ConfigError as error:  # the user can mend it: one line, no traceback
+        log.error("%s", error)
+        sys.exit(2)
 
 
 def _run(role: str, args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
-from ramet.runtime.config import Args
+from ramet.runtime.config import Args, make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
 
@@ -94,16 +93,7 @@ def parse_with(parser: Parser, argv: Sequence[str], env: Mapping[str, str]) -> t
     if space.print_config:
         print(show(given), end="")
         raise SystemExit(0)
-    return build({name: g.value for name, g in given.items()}), space
-
-
-def build(values: Mapping[str, Any]) -> Args:
-    """Args from checked values by option name; the rest are defaults."""
-    groups: dict[str, dict[str, Any]] = {name: {} for name in TITLES}
-    for option in OPTIONS:
-        if option.name in values:
-            groups[option.group][option.name] = values[option.name]
-    return msgspec.convert(groups, Args)
+    return make_args(**{name: g.value for name, g in given.items()}), space
 
 
 def show(given: Mapping[str, Given]) -> str:
@@ -158,7 +148,7 @@ def warn_misspelt(env: Mapping[str, str]) -> None:
     """Say which variables look like an option of ours and are none. Others that start with RAMET_ are left alone."""
     known = [o.variable for o in OPTIONS] + [PREFIX + "CONFIG"]
     for variable in env:
-        if variable.startswith(PREFIX) and variable not in known and (close := nearest(variable, known)):
+        if variable.startswith(PREFIX) and variable not in known and (close := nearest(variable, known, 0.85)):
             print(f"warning: {variable} is not an option{close}", file=sys.stderr)
 
 

@@ -41,7 +41,7 @@ class LLM:
     def __init__(self, args: Args | None = None, **options: Any) -> None:
         self.args = resolve(args if args is not None else make_args(**options))
         self.startup: list[tuple[str, float]] = []  # phase, seconds
-        self.tokenizer = Tokenizer.from_folder(self.args.tokenizer_folder)
+        self.tokenizer = Tokenizer.from_folder(self.args.tokenizer_folder, self.args.model_folder)
         self.runner = make_runner(self.args, self.tokenizer, lambda name, s: self.startup.append((name, s)))
         runner = self.runner
         limits = Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running)

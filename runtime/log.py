@@ -9,7 +9,7 @@ import sys
 LOGGER = logging.getLogger("ramet")
 
 
-def setup(process: str, level: str) -> None:
+def setup(level: str, process: str) -> None:
     """Let this process print lines of `level` (debug, info, warning, error) and worse to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {process:<11} %(levelname)-7s %(message)s", "%H:%M:%S"))

@@ -76,9 +76,9 @@ def check(option: Option, value: Any, origin: str) -> Any:
         raise ConfigError(f"{origin} is {shown}, must be {option.valid}") from None
 
 
-def nearest(word: str, words: Sequence[str]) -> str:
+def nearest(word: str, words: Sequence[str], cutoff: float = 0.6) -> str:
     """Half a sentence that names the closest known word, or nothing."""
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 

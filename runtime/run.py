@@ -37,8 +37,7 @@ def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
     try:
         parse(params)
     except ParamError as error:
-        field = error.name.removeprefix("sampling_params.")
-        raise ConfigError(f"--{field.replace('_', '-')} {error.fact}") from None
+        raise _by_flag(error.name, error.fact) from None
     return params
 
 
@@ -50,7 +49,7 @@ def answer(args: Args, prompt: str, params: dict[str, Any]) -> int:
         try:
             last = write_through(llm.stream(prompt, params))
         except ClientError as error:
-            raise ConfigError(str(error)) from None
+            raise _by_flag(error.place, error.fact) from None
         return report(last, time.monotonic() - started)
 
 
@@ -77,6 +76,13 @@ def report(last: dict[str, Any], seconds: float) -> int:
         print(f"ramet: {reason['message']}", file=sys.stderr)
         return 1
     return 0
+
+
+def _by_flag(place: str, fact: str) -> ConfigError:
+    """The error that a client would get, told to somebody who typed flags."""
+    if place.startswith("sampling_params."):
+        place = "--" + place.removeprefix("sampling_params.").replace("_", "-")
+    return ConfigError(f"{place} {fact}")
 
 
 def _parser() -> Parser:

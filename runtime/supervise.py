@@ -10,6 +10,7 @@ import queue
 import signal
 import subprocess
 import threading
+import time
 from dataclasses import dataclass
 
 from ramet.ipc.channel import Receiver, Sender
@@ -19,6 +20,7 @@ from ramet.ipc.paths import SERVER
 log = logging.getLogger("ramet")
 LAST_WORDS_S = 5.0  # how long the server may take to tell its clients that a process died
 GRACE_S = 3.0  # from SIGTERM to SIGKILL
+DUMP_S = 0.3  # for stacks to be written: a process that is signalled to end before it was scheduled would write none
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Supervisor:
             if child.poll() is None:
                 os.kill(child.pid, signal.SIGUSR1)
         if name == SERVER:
+            time.sleep(DUMP_S)
             return
         server.send(PeerDied(name, code))
         try:

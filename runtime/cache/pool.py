@@ -4,12 +4,15 @@ Decides their layout. Knows slots, not who owns them. Slots [0, page_size) are t
 so a padding row may write there. `keys[layer]` is [S, G, D]: one token is one contiguous run, whatever the page size.
 """
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
 
 class KVPool:
-    """S = max_total_tokens + page_size slots, G kv heads, D head size. Zeroed lazily by the operating system on cpu."""
+    """S = max_total_tokens + page_size slots, G kv heads, D head size."""
 
     def __init__(
         self,
@@ -25,17 +28,23 @@ class KVPool:
         self.page_size = page_size
         self.head_dim = head_dim
         shape = (max_total_tokens + page_size, kv_heads, head_dim)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
+        self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
 
     @property
     def num_slots(self) -> int:
         return self.keys[0].shape[0]
 
-    def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """k, v [T, G, D] at slots [T] int64."""
-        self.keys[layer][slots] = k
-        self.values[layer][slots] = v
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On cpu the operating system's own zero pages, huge where it has them: a slot takes memory when it is first used.
+
+    torch.zeros would write all of them, 3 s for each GiB.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    plain = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(plain).view(dtype).view(shape)
 
 
 def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype_bytes: int) -> int:

@@ -7,32 +7,17 @@ Rows with one new token come first (decode), rows with more follow (extend): sec
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-Ints = npt.NDArray[np.int32]
+from ramet.runtime.arrays import Ints
+from ramet.runtime.sampling.columns import SamplingColumns
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Slots that the cache gave a row and the runner's slot table does not hold yet: table[row, start:start+len] = slots."""
+    """Slots the runner's table does not hold yet (a cached prefix): table[row, start : start + len(slots)] = slots."""
 
     row: int
     start: int
     slots: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingColumns:
-    """How each of the Q drawing rows samples, one value per row in every column."""
-
-    temperature: npt.NDArray[np.float32]  # [Q]; 0 is greedy
-    top_k: npt.NDArray[np.int64]  # [Q]; 0 is off
-    top_p: npt.NDArray[np.float32]  # [Q]; 1 is off
-    min_p: npt.NDArray[np.float32]  # [Q]; 0 is off
-    seeds: npt.NDArray[np.uint64]  # [Q]
-    positions: npt.NDArray[np.int64]  # [Q] index of the token to draw in the row's own output
-    banned: tuple[tuple[int, Ints], ...] = ()  # (index into Q, token ids that must not be drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +55,15 @@ class Runner(Protocol):
     def launch(self, batch: Batch) -> Pending: ...
 
 
+class LoadedRunner(Runner, Protocol):
+    """A runner that is ready, and what it allows: set once, read by everybody."""
+
+    vocab_size: int
+    context_length: int  # tokens of prompt and output together
+    max_total_tokens: int  # slots beside the padding page
+    max_running: int  # rows beside the padding row
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """A step that was already computed when `launch` returned (CPU, scripted)."""
@@ -78,3 +72,6 @@ class Done:
 
     def result(self) -> StepResult:
         return self.value
+
+
+__all__ = ["Batch", "Done", "Fill", "Ints", "LoadedRunner", "Pending", "Runner", "SamplingColumns", "StepResult"]

@@ -71,7 +71,8 @@ def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:
     if num_decode == len(starts):
         return starts
     first = np.cumsum(num_new) - num_new  # index of each row's first token among the T
-    return np.repeat(starts - first, num_new).astype(np.int32) + np.arange(int(num_new.sum()), dtype=np.int32)
+    own = np.arange(int(num_new.sum()), dtype=np.int32)
+    return (np.repeat(starts - first, num_new) + own).astype(np.int32)
 
 
 def _sampling(seats: list[Seat], eos_ids: frozenset[int]) -> SamplingColumns:

@@ -11,6 +11,7 @@ from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, ToScheduler
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
+from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
@@ -27,7 +28,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases, bytes], None
     detokenizer = Sender(sockets.address(paths.DETOKENIZER))
     server = Sender(sockets.address(paths.SERVER))
     started = time.perf_counter()
-    tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
+    tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
     phases.append(("tokenizer", time.perf_counter() - started))
     runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
     scheduler = Scheduler(
@@ -47,7 +48,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases, bytes], None
     scheduler.run_plain(watchdog.beat)
 
 
-def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> "ScriptedRunner | ModelRunner":
+def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> LoadedRunner:
     """The runner that --runner names. torch is imported here and nowhere before."""
     if args.execute.runner == "scripted":
         context = args.model.context_length or 4096

@@ -76,9 +76,20 @@ class FakeEngine:
         self.running: dict[int, Generate] = {}
         self.made: dict[int, int] = {}  # uid -> tokens so far
         self.flush_ok = True
+        self.auto_answer = True  # to Control
+        self.state_body = b'{"running_requests": 0, "steps": 1}'
         self.deliver: Any = None
         self._codec: Codec[Any] = Codec(ToServer)
         self._turning = False
+        self._watchers: list[tuple[type, int, asyncio.Future[None]]] = []
+
+    async def saw(self, kind: type, times: int = 1) -> list[Any]:
+        """The messages of this type, when that many have come."""
+        if len(self.of_type(kind)) < times:
+            watcher = asyncio.get_running_loop().create_future()
+            self._watchers.append((kind, times, watcher))
+            await watcher
+        return self.of_type(kind)
 
     def tell(self, message: Message) -> None:
         self.deliver(self._codec.decode(encode(message)))
@@ -88,6 +99,9 @@ class FakeEngine:
 
     def receive(self, message: Any, worker: int) -> None:
         self.sent.append((worker, message))
+        for kind, times, watcher in self._watchers:
+            if not watcher.done() and len(self.of_type(kind)) >= times:
+                watcher.set_result(None)
         loop = asyncio.get_running_loop()
         match message:
             case Generate() if message.text is not None and "REJECT" in message.text:
@@ -108,8 +122,8 @@ class FakeEngine:
                     loop.call_soon(self.tell, CallFailed(message.call, "tokens", "holds an id that is no byte"))
                 else:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
-            case Control():
-                loop.call_soon(self.tell, self._answer(message))
+            case Control() if self.auto_answer:
+                loop.call_soon(self.answer, message)
 
     def step(self, uids: list[int] | None = None) -> None:
         """One token for each of these (all that run), opening and closing as a scheduler would."""
@@ -148,15 +162,14 @@ class FakeEngine:
         if self.running:
             self._start()
 
-    def _answer(self, message: Control) -> ControlReply:
+    def answer(self, message: Control) -> None:
         match message.verb:
             case "state":
-                body = {"running_requests": len(self.running), "steps": 1}
-                return ControlReply(message.call, True, orjson.dumps(body))
+                self.tell(ControlReply(message.call, True, self.state_body))
             case "where":
                 known = message.uid in self.running
                 body = {"state": "waiting", "reason": "no memory"} if known else {"error": "no such request"}
-                return ControlReply(message.call, known, orjson.dumps(body))
+                self.tell(ControlReply(message.call, known, orjson.dumps(body)))
             case _:
                 body = {"flushed": True} if self.flush_ok else {"error": "requests are running"}
-                return ControlReply(message.call, self.flush_ok, orjson.dumps(body))
+                self.tell(ControlReply(message.call, self.flush_ok, orjson.dumps(body)))

@@ -43,11 +43,6 @@ class Served:
             assert response.status == 200, await response.text()
             return parse_events(await response.read())
 
-    async def until(self, fact: Callable[[], bool]) -> None:
-        """Let the event loop turn until something is so; the test's own timeout bounds it."""
-        while not fact():
-            await asyncio.sleep(0)
-
 
 def parse_events(data: bytes) -> list[Any]:
     assert data.endswith(b"\n\n")

@@ -1,0 +1,232 @@
+"""`ramet bench offline`: throughput inside one process, against transformers' `generate` on the same checkpoint.
+
+Both sides load the same weights, made by seed in a temporary folder, and run in turn within one process, round by
+round, so that a noisy machine is noisy for both. Figures are medians over rounds; the ratio is taken per round, then
+its median. Prompts are new in every round: no cache carries over from one to the next.
+
+  single   1 request    256 in                          128 out
+  batch    32 requests  256 in                          128 out
+  shared   64 requests  1,024 shared + 128 own in        16 out
+
+transformers runs each load as one padded batch with its dynamic cache and SDPA attention, without compilation.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ramet.bench import report, stamp
+
+RESULTS = Path(__file__).parent / "results" / "offline.jsonl"
+SHAPE = {  # 160M class
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000,
+    "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
+}  # fmt: skip
+POOL_TOKENS = 32768
+
+
+@dataclass(frozen=True)
+class Load:
+    name: str
+    requests: int
+    shared: int  # tokens that all prompts begin with
+    own: int
+    output: int
+    target: float  # ratio to transformers that must hold
+
+    def prompts(self, seed: int) -> list[list[int]]:
+        draw = random.Random(f"{self.name} {seed}")
+        head = self._ids(draw, self.shared)
+        return [head + self._ids(draw, self.own) for _ in range(self.requests)]
+
+    @staticmethod
+    def _ids(draw: random.Random, num: int) -> list[int]:
+        return draw.choices(range(3, int(str(SHAPE["vocab_size"]))), k=num)
+
+
+LOADS = (
+    Load("single", 1, 0, 256, 128, 1.0),
+    Load("batch", 32, 0, 256, 128, 1.0),
+    Load("shared", 64, 1024, 128, 16, 5.0),
+)
+
+Side = Callable[[list[list[int]], int], list[int]]  # prompts, new tokens -> how many tokens each got
+
+
+def main(argv: Sequence[str]) -> int:
+    p = argparse.ArgumentParser(prog="ramet bench offline", description="Throughput in process, against transformers.")
+    p.add_argument("--rounds", type=int, default=3, help="default 3")
+    p.add_argument("--load", choices=[load.name for load in LOADS], action="append", help="default: all")
+    p.add_argument("--num-threads", type=int, help="of both sides; default: one per core")
+    p.add_argument("--phases", action="store_true", help="only: what share of a step each phase takes, 32 running")
+    p.add_argument("--ours-only", action="store_true", help="without transformers")
+    p.add_argument("--output-file", type=Path, default=RESULTS, help="JSON lines, default bench/results/offline.jsonl")
+    options = p.parse_args(list(argv))
+    with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
+        make_checkpoint(Path(folder))
+        record = _phases(Path(folder), options) if options.phases else _compare(Path(folder), options)
+    report.append_line(options.output_file, {"bench": "offline", **stamp.stamp(stamp.command_line()), **record})
+    return 0
+
+
+def make_checkpoint(folder: Path, shape: dict[str, Any] = SHAPE, seed: int = 0) -> None:
+    """A Hugging Face folder of that shape: seeded random weights, a tokenizer of as many made-up words."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(seed)
+    save_file(
+        {name: _weight(size) for name, size in _weight_sizes(shape).items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    (folder / "config.json").write_text(json.dumps(shape))
+    words = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"w{i}": i for i in range(3, shape["vocab_size"])}
+    special = [
+        {"id": i, "content": token, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False}
+        for i, token in enumerate(("<unk>", "<s>", "</s>"))
+    ]  # fmt: skip
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def _weight_sizes(shape: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name -> size of every tensor of a Llama checkpoint."""
+    hidden, inner, vocab = shape["hidden_size"], shape["intermediate_size"], shape["vocab_size"]
+    kv = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
+    sizes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (vocab, hidden),
+        "lm_head.weight": (vocab, hidden),
+    }
+    for layer in range(shape["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        sizes |= {f"{at}self_attn.{n}_proj.weight": (hidden, hidden) for n in "qo"}
+        sizes |= {f"{at}self_attn.{n}_proj.weight": (kv, hidden) for n in "kv"}
+        sizes |= {f"{at}mlp.{n}_proj.weight": (inner, hidden) for n in ("gate", "up")}
+        sizes |= {f"{at}mlp.down_proj.weight": (hidden, inner)}
+        sizes |= {f"{at}{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
+    return sizes | {"model.norm.weight": (hidden,)}
+
+
+def _weight(size: tuple[int, ...]) -> Any:
+    import torch
+
+    return (torch.ones(size) if len(size) == 1 else torch.randn(size) * 0.02).to(torch.bfloat16)
+
+
+def ours(folder: Path, threads: int | None) -> tuple[Any, Side]:
+    from ramet.runtime.llm import LLM
+
+    llm = LLM(
+        model_path=str(folder), max_total_tokens=POOL_TOKENS, num_threads=threads, random_seed=0, log_level="warning"
+    )
+
+    def generate(prompts: list[list[int]], output: int) -> list[int]:
+        params = {"max_new_tokens": output, "temperature": 0, "ignore_eos": True}
+        return [len(reply["output_ids"]) for reply in llm.generate(prompts, params)]
+
+    return llm, generate
+
+
+def theirs(folder: Path, threads: int | None) -> Side:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if threads:
+        torch.set_num_threads(threads)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+
+    @torch.inference_mode()
+    def generate(prompts: list[list[int]], output: int) -> list[int]:
+        ids = torch.tensor(prompts)  # [requests, input]; equal lengths, so there is no padding
+        made = model.generate(
+            ids, attention_mask=torch.ones_like(ids), min_new_tokens=output, max_new_tokens=output, do_sample=False,
+            pad_token_id=0,
+        )  # fmt: skip
+        return [made.shape[1] - ids.shape[1]] * len(prompts)
+
+    return generate
+
+
+def _compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    sides = {"ramet": ours(folder, options.num_threads)[1]}
+    if not options.ours_only:
+        sides["transformers"] = theirs(folder, options.num_threads)
+    loads = [load for load in LOADS if not options.load or load.name in options.load]
+    for side in sides.values():  # first calls compile, fault memory in and fill caches
+        side(LOADS[0].prompts(-1), 4)
+    return {"threads": _threads(), "rounds": options.rounds, "loads": [_run(load, sides, options) for load in loads]}
+
+
+def _run(load: Load, sides: dict[str, Side], options: argparse.Namespace) -> dict[str, Any]:
+    """Both sides in turn for some rounds; prints and returns what came out."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(options.rounds):
+        order = list(sides) if number % 2 == 0 else list(reversed(sides))
+        for name in order:
+            prompts = load.prompts(number)
+            start = time.perf_counter()
+            got = sides[name](prompts, load.output)
+            seconds[name].append(time.perf_counter() - start)
+            if got != [load.output] * load.requests:
+                raise RuntimeError(f"{name} made {sorted(set(got))} tokens a request, must be {load.output}")
+    return _outcome(load, seconds)
+
+
+def _outcome(load: Load, seconds: dict[str, list[float]]) -> dict[str, Any]:
+    result: dict[str, Any] = {"load": load.name, "seconds": {k: [round(s, 3) for s in v] for k, v in seconds.items()}}
+    for name, values in seconds.items():
+        middle = statistics.median(values)
+        out, whole = load.requests * load.output / middle, load.requests / middle
+        result[name] = {"output_tokens_per_s": round(out, 1), "requests_per_s": round(whole, 2)}
+        print(f"{load.name:<8} {name:<13} {middle:8.2f} s  {out:8.1f} output tok/s  {whole:7.2f} req/s", flush=True)
+    if "transformers" in seconds:
+        ratios = [b / a for a, b in zip(seconds["ramet"], seconds["transformers"])]
+        result["ratio"] = round(statistics.median(ratios), 2)
+        result["target"] = load.target
+        held = "holds" if result["ratio"] >= load.target else "MISSED"
+        print(f"{load.name:<8} ratio {result['ratio']:.2f} (asked: {load.target:g}, {held})", flush=True)
+    return result
+
+
+def _phases(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds by phase over decode steps with 32 running, as shares of their sum."""
+    llm, generate = ours(folder, options.num_threads)
+    load = LOADS[1]
+    generate(load.prompts(-1), 4)
+    before = llm.phase_seconds()
+    generate(load.prompts(0), load.output)
+    spent = {name: seconds - before.get(name, 0.0) for name, seconds in llm.phase_seconds().items()}
+    steps = spent.pop("steps")
+    whole = sum(spent.values())
+    for name, seconds in spent.items():
+        print(f"{name:<10} {seconds / steps * 1000:8.3f} ms a step  {seconds / whole:6.1%}")
+    beside = whole - spent["forward"]
+    print(f"all but forward: {beside / whole:.1%} of a step (asked: under 10 %), {steps:.0f} steps")
+    shares = {name: round(seconds / whole, 4) for name, seconds in spent.items()}
+    return {"threads": _threads(), "steps": steps, "phase_shares": shares, "beside_forward": round(beside / whole, 4)}
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""Where and with what a figure was measured: machine, versions, commit. Imports nothing that it names."""
+
+import datetime
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "uvloop", "msgspec", "pyzmq", "numpy")
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def stamp(command: list[str]) -> dict[str, Any]:
+    """One JSON object that says everything a reader needs to judge, or to repeat, a figure."""
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(command),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "gpu": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of python, ramet and the packages that are installed here."""
+    from ramet.version import __version__
+
+    found = {"python": platform.python_version(), "ramet": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """The commit of this checkout, with + if files differ from it; empty outside a checkout."""
+    head = _first_line(["git", "-C", str(_ROOT), "rev-parse", "HEAD"])
+    changed = head and _first_line(["git", "-C", str(_ROOT), "status", "--porcelain", "--untracked-files=no"])
+    return head + ("+" if changed else "")
+
+
+def command_line() -> list[str]:
+    """This process as it could be typed again."""
+    return ["python", *sys.orig_argv[1:]]
+
+
+def _cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _first_line(command: list[str]) -> str:
+    """What a tool says; nothing where there is no such tool or it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip().split("\n")[0] if done.returncode == 0 else ""

@@ -1,0 +1,299 @@
+// Attention over a paged KV pool on the CPU: items of work, each a set of query tokens against one run of key positions.
+//
+// Decides how an item is computed, not which items there are (the caller plans them). One plan serves a decoding row, a
+// long row cut in pieces, rows that share a prefix (its keys are read once for all of them) and short extends (each
+// query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
+// Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
+// FlashInfer, for shared prefixes). Arithmetic is float32.
+//
+// T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <type_traits>
+#include <vector>
+
+#include "vector.h"
+
+struct Item {
+    int32_t first_member, num_members;  // range of Plan::members
+    int32_t row;                        // of the slot table, good for every member in [start, stop)
+    int32_t start, stop;                // key positions
+};
+
+struct Plan {
+    const Item *items;
+    const int32_t *members;   // token of each member
+    const int32_t *limits;    // [T] keys that a token sees: its position + 1
+    const int32_t *partials;  // of each member: where its partial result goes, or -1 when the item is all it needs
+    const int32_t *merges;    // [num_merges, 3] token, first partial, count
+    const int32_t *table;     // [rows, table_stride] slots
+    int64_t table_stride;
+    float *partial_out;  // [num_partials, H, D]
+    float *partial_lse;  // [num_partials, H, 2] largest score and sum of weights
+    int32_t num_items, num_merges;
+    int32_t heads, kv_heads, head_dim, threads;
+    float scale;
+};
+
+namespace {
+
+constexpr int TILE = 32;         // keys computed at once
+constexpr int CHUNK = 4;         // vectors of the head that are accumulated in registers
+constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
+
+// One item's queries, weights and sums for all heads; grows once and stays with its thread.
+struct Scratch {
+    std::vector<float> q, out, best, sum;
+    alignas(64) float keys[TILE * 256];   // [D][TILE], transposed
+    alignas(64) float values[TILE * 256]; // [TILE][D]
+    alignas(64) float weights[4 * TILE];
+    void fit(size_t queries, size_t head_dim) {
+        if (q.size() < queries * head_dim + LANES) q.resize(queries * head_dim + LANES), out.resize(queries * head_dim + LANES);
+        if (best.size() < queries) best.resize(queries), sum.resize(queries);
+    }
+};
+
+thread_local Scratch scratch;
+
+template <class T>
+void widen_keys(const T *const *k, int count, int head_dim, float *keys) {
+    for (int d = 0; d < head_dim; d += LANES)
+        for (int half = 0; half < TILE; half += LANES) {
+            v16f rows[LANES];
+#pragma GCC unroll 16
+            for (int j = 0; j < LANES; j++) rows[j] = load(k[std::min(half + j, count - 1)] + d);
+            transpose(rows);
+#pragma GCC unroll 16
+            for (int j = 0; j < LANES; j++) store(keys + (d + j) * TILE + half, rows[j]);
+        }
+}
+
+template <class T>
+void widen_values(const T *const *v, int count, int head_dim, float *values) {
+    for (int j = 0; j < count; j++)
+        for (int d = 0; d < head_dim; d += LANES) store(values + j * head_dim + d, load(v[j] + d));
+}
+
+// Turn a query's scores of one tile into weights; rescale what it has summed when a larger score turns up.
+inline void soften(v16f low, v16f high, int visible, int head_dim, float &best, float &sum, float *out, float *weights) {
+    const v16i lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    if (visible < TILE) {
+        low = lane < visible ? low : splat(LOWEST);
+        high = lane + LANES < visible ? high : splat(LOWEST);
+    }
+    const float top = max_of(larger(low, high));
+    if (top > best) {
+        const float shrink = std::exp(best - top);
+        sum *= shrink;
+        for (int d = 0; d < head_dim; d += LANES) store(out + d, load(out + d) * shrink);
+        best = top;
+    }
+    low = exp_of(low - best), high = exp_of(high - best);
+    sum += sum_of(low + high);
+    store(weights, low), store(weights + LANES, high);
+}
+
+// `N` queries of one kv head against a widened tile. visible[i] >= 1 keys of the tile are before query i's limit.
+template <int N>
+void attend_block(Scratch &s, size_t query, const int *visible, int count, int head_dim) {
+    v16f low[N] = {}, high[N] = {};
+    const float *q = s.q.data() + query * head_dim;
+    for (int d = 0; d < head_dim; d++) {
+        const v16f k0 = load(s.keys + d * TILE), k1 = load(s.keys + d * TILE + LANES);
+#pragma GCC unroll 4
+        for (int i = 0; i < N; i++) low[i] += q[i * head_dim + d] * k0, high[i] += q[i * head_dim + d] * k1;
+    }
+    float *out = s.out.data() + query * head_dim;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++)
+        soften(low[i], high[i], visible[i], head_dim, s.best[query + i], s.sum[query + i], out + i * head_dim, s.weights + i * TILE);
+    for (int d = 0; d < head_dim; d += CHUNK * LANES) {
+        const int vectors = std::min(CHUNK, (head_dim - d) / LANES);
+        auto accumulate = [&](auto width) {
+            constexpr int W = decltype(width)::value;
+            v16f acc[N][W];
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+                for (int w = 0; w < W; w++) acc[i][w] = load(out + i * head_dim + d + w * LANES);
+            for (int j = 0; j < count; j++) {
+                const float *v = s.values + j * head_dim + d;
+#pragma GCC unroll 4
+                for (int w = 0; w < W; w++) {
+                    const v16f x = load(v + w * LANES);
+#pragma GCC unroll 4
+                    for (int i = 0; i < N; i++) acc[i][w] += s.weights[i * TILE + j] * x;
+                }
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+                for (int w = 0; w < W; w++) store(out + i * head_dim + d + w * LANES, acc[i][w]);
+        };
+        switch (vectors) {
+            case 1: accumulate(std::integral_constant<int, 1>{}); break;
+            case 2: accumulate(std::integral_constant<int, 2>{}); break;
+            case 3: accumulate(std::integral_constant<int, 3>{}); break;
+            default: accumulate(std::integral_constant<int, 4>{});
+        }
+    }
+}
+
+// A single query needs no widened tile: keys are read where they lie.
+template <class T>
+void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, int count, int head_dim) {
+    const float *q = s.q.data() + query * head_dim;
+    v16f scores[2];
+    for (int half = 0; half < 2; half++) {
+        v16f rows[LANES] = {};
+        for (int d = 0; d < head_dim; d += LANES) {
+            const v16f x = load(q + d);
+#pragma GCC unroll 16
+            for (int j = 0; j < LANES; j++) rows[j] += x * load(k[half * LANES + j] + d);
+        }
+        scores[half] = sums_of(rows);
+    }
+    float *out = s.out.data() + query * head_dim;
+    soften(scores[0], scores[1], count, head_dim, s.best[query], s.sum[query], out, s.weights);
+    for (int d = 0; d < head_dim; d += LANES) {
+        v16f even = load(out + d), odd = {};
+        int j = 0;
+        for (; j + 1 < count; j += 2) even += s.weights[j] * load(v[j] + d), odd += s.weights[j + 1] * load(v[j + 1] + d);
+        if (j < count) even += s.weights[j] * load(v[j] + d);
+        store(out + d, even + odd);
+    }
+}
+
+template <class T>
+void attend_tile(Scratch &s, const Plan &p, const Item &item, const T *keys, const T *values, int start, int count) {
+    const int D = p.head_dim, group = p.heads / p.kv_heads, queries = item.num_members * group;
+    const int64_t stride = (int64_t)p.kv_heads * D;
+    const int32_t *slots = p.table + item.row * p.table_stride + start;
+    const T *k[TILE], *v[TILE], *ahead_k[TILE], *ahead_v[TILE];
+    const int ahead = std::min(item.stop - start - count, TILE);
+    for (int j = 0; j < TILE; j++) {
+        const int64_t at = slots[std::min(j, count - 1)] * stride;
+        k[j] = keys + at, v[j] = values + at;
+    }
+    for (int j = 0; j < ahead; j++) ahead_k[j] = keys + slots[count + j] * stride, ahead_v[j] = values + slots[count + j] * stride;
+    const int line = 64 / sizeof(T);
+    for (int g = 0; g < p.kv_heads; g++) {
+        for (int j = 0; j < ahead; j++)
+            for (int d = 0; d < D; d += line) __builtin_prefetch(ahead_k[j] + d, 0, 2), __builtin_prefetch(ahead_v[j] + d, 0, 2);
+        if (queries == 1) {
+            if (p.limits[p.members[item.first_member]] > start)
+                attend_one(s, g, k, v, std::min(count, p.limits[p.members[item.first_member]] - start), D);
+        } else {
+            widen_keys(k, count, D, s.keys);
+            widen_values(v, count, D, s.values);
+            for (int i = 0; i < queries; i += 4) {
+                int visible[4], n = std::min(4, queries - i), most = 0;
+                for (int j = 0; j < n; j++) {
+                    visible[j] = std::min(count, p.limits[p.members[item.first_member + (i + j) / group]] - start);
+                    most = std::max(most, visible[j]);
+                }
+                if (most <= 0) continue;  // this block's queries all end before the tile
+                const size_t query = (size_t)g * queries + i;
+                switch (n) {
+                    case 1: attend_block<1>(s, query, visible, count, D); break;
+                    case 2: attend_block<2>(s, query, visible, count, D); break;
+                    case 3: attend_block<3>(s, query, visible, count, D); break;
+                    default: attend_block<4>(s, query, visible, count, D);
+                }
+            }
+        }
+        for (int j = 0; j < TILE; j++) k[j] += D, v[j] += D;
+        for (int j = 0; j < ahead; j++) ahead_k[j] += D, ahead_v[j] += D;
+    }
+}
+
+// Query (member m, head g * group + h) is number (g * members + m) * group + h of the scratch.
+template <class T>
+void attend_item(const Plan &p, const Item &item, const T *q, int64_t q_stride, const T *keys, const T *values, T *out) {
+    const int D = p.head_dim, group = p.heads / p.kv_heads, members = item.num_members;
+    const size_t total = (size_t)members * p.heads;
+    Scratch &s = scratch;
+    s.fit(total, D);
+    std::fill_n(s.best.begin(), total, LOWEST), std::fill_n(s.sum.begin(), total, 0.0f);
+    std::fill_n(s.out.begin(), total * D, 0.0f);
+    for (int m = 0; m < members; m++)
+        for (int h = 0; h < p.heads; h++) {
+            const T *from = q + p.members[item.first_member + m] * q_stride + h * D;
+            float *to = s.q.data() + (((size_t)(h / group) * members + m) * group + h % group) * D;
+            for (int d = 0; d < D; d += LANES) store(to + d, load(from + d) * p.scale);
+        }
+    for (int start = item.start; start < item.stop; start += TILE)
+        attend_tile(s, p, item, keys, values, start, std::min(TILE, item.stop - start));
+    for (int m = 0; m < members; m++)
+        for (int h = 0; h < p.heads; h++) {
+            const size_t query = ((size_t)(h / group) * members + m) * group + h % group;
+            const float *from = s.out.data() + query * D;
+            const int64_t partial = p.partials[item.first_member + m];
+            if (partial < 0) {
+                T *to = out + ((int64_t)p.members[item.first_member + m] * p.heads + h) * D;
+                for (int d = 0; d < D; d += LANES) store(to + d, load(from + d) / s.sum[query]);
+            } else {
+                float *to = p.partial_out + (partial * p.heads + h) * D, *lse = p.partial_lse + (partial * p.heads + h) * 2;
+                for (int d = 0; d < D; d += LANES) store(to + d, load(from + d));
+                lse[0] = s.best[query], lse[1] = s.sum[query];
+            }
+        }
+}
+
+template <class T>
+void merge(const Plan &p, const int32_t *job, T *out) {
+    const int D = p.head_dim, H = p.heads;
+    for (int h = 0; h < H; h++) {
+        const float *parts = p.partial_out + ((int64_t)job[1] * H + h) * D, *lse = p.partial_lse + ((int64_t)job[1] * H + h) * 2;
+        float best = LOWEST, sum = 0;
+        for (int i = 0; i < job[2]; i++) best = std::max(best, lse[i * H * 2]);
+        for (int i = 0; i < job[2]; i++) sum += lse[i * H * 2 + 1] * std::exp(lse[i * H * 2] - best);
+        for (int d = 0; d < D; d += LANES) {
+            v16f total = {};
+            for (int i = 0; i < job[2]; i++) total += load(parts + (int64_t)i * H * D + d) * std::exp(lse[i * H * 2] - best);
+            store(out + ((int64_t)job[0] * H + h) * D + d, total / sum);
+        }
+    }
+}
+
+template <class T>
+void run(const Plan &p, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
+#pragma omp parallel num_threads(p.threads)
+    {
+#pragma omp for schedule(dynamic, 1)
+        for (int i = 0; i < p.num_items; i++)
+            attend_item(p, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out);
+#pragma omp for schedule(static)
+        for (int i = 0; i < p.num_merges; i++) merge(p, p.merges + i * 3, (T *)out);
+    }
+}
+
+template <class T>
+void store_rows(const T *from, int64_t stride, T *to, const int64_t *slots, int64_t tokens, int64_t width, int threads) {
+#pragma omp parallel for num_threads(threads) if (tokens * width > 1 << 17) schedule(static)
+    for (int64_t t = 0; t < tokens; t++) std::memcpy(to + slots[t] * width, from + t * stride, width * sizeof(T));
+}
+
+}  // namespace
+
+// q [T, H, D] with rows q_stride elements apart, keys and values [S, G, D], out [T, H, D].
+extern "C" void ramet_attention(const Plan *plan, int dtype, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
+    switch (dtype) {
+        case FLOAT32: return run<float>(*plan, q, q_stride, keys, values, out);
+        case BFLOAT16: return run<bf16>(*plan, q, q_stride, keys, values, out);
+        case FLOAT16: return run<f16>(*plan, q, q_stride, keys, values, out);
+    }
+}
+
+// k and v [T, width] with rows `stride` elements apart into keys and values [S, width] at slots [T].
+extern "C" void ramet_store_kv(int element_bytes, const void *k, const void *v, int64_t k_stride, int64_t v_stride, void *keys, void *values,
+                               const int64_t *slots, int64_t tokens, int64_t width, int threads) {
+    if (element_bytes == 4) {
+        store_rows((const float *)k, k_stride, (float *)keys, slots, tokens, width, threads);
+        store_rows((const float *)v, v_stride, (float *)values, slots, tokens, width, threads);
+    } else {
+        store_rows((const bf16 *)k, k_stride, (bf16 *)keys, slots, tokens, width, threads);
+        store_rows((const bf16 *)v, v_stride, (bf16 *)values, slots, tokens, width, threads);
+    }
+}

@@ -1,0 +1,186 @@
+// Sixteen floats at a time, in the compiler's own vector types: one source for any CPU, AVX-512 registers where there
+// are some. Loads widen to float, stores round to nearest even. Knows no tensor.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+typedef float v16f __attribute__((vector_size(64)));
+typedef int32_t v16i __attribute__((vector_size(64)));
+typedef uint32_t v16u __attribute__((vector_size(64)));
+typedef uint16_t v16h __attribute__((vector_size(32)));
+typedef _Float16 v16half __attribute__((vector_size(32)));
+
+constexpr int LANES = 16;
+enum Dtype { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+
+struct bf16 {
+    uint16_t bits;
+};
+typedef _Float16 f16;
+
+template <class To, class From>
+static inline To bit_cast(From from) {
+    static_assert(sizeof(To) == sizeof(From), "same size");
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+static inline v16f splat(float x) { return v16f{} + x; }
+
+static inline v16f load(const float *p) {
+    v16f x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline v16f load(const bf16 *p) {
+    v16h x;
+    std::memcpy(&x, p, sizeof x);
+    return bit_cast<v16f>(__builtin_convertvector(x, v16u) << 16);
+}
+static inline v16f load(const f16 *p) {
+    v16half x;
+    std::memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, v16f);
+}
+
+static inline v16h to_bf16_bits(v16f x) {
+    const v16u bits = bit_cast<v16u>(x);
+    const v16u rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const v16u quiet = (bits >> 16) | 0x40;  // rounding must not turn a NaN into infinity
+    const v16i is_nan = x != x;
+    return __builtin_convertvector(bit_cast<v16u>(is_nan ? bit_cast<v16i>(quiet) : bit_cast<v16i>(rounded)), v16h);
+}
+
+static inline void store(float *p, v16f x) { std::memcpy(p, &x, sizeof x); }
+static inline void store(bf16 *p, v16f x) {
+    const v16h y = to_bf16_bits(x);
+    std::memcpy(p, &y, sizeof y);
+}
+static inline void store(f16 *p, v16f x) {
+    const v16half y = __builtin_convertvector(x, v16half);
+    std::memcpy(p, &y, sizeof y);
+}
+
+// the first n < 16 values, zeros behind them; and the way back
+template <class T>
+static inline v16f load_some(const T *p, int64_t n) {
+    T all[LANES] = {};
+    std::memcpy(all, p, n * sizeof(T));
+    return load(all);
+}
+template <class T>
+static inline void store_some(T *p, v16f x, int64_t n) {
+    T all[LANES];
+    store(all, x);
+    std::memcpy(p, all, n * sizeof(T));
+}
+
+// x as it would be after a store and a load: what an op of this dtype rounds in between
+template <class T>
+static inline v16f rounded(v16f x) {
+    T there[LANES];
+    store(there, x);
+    return load(there);
+}
+template <>
+inline v16f rounded<float>(v16f x) {
+    return x;
+}
+template <>
+inline v16f rounded<bf16>(v16f x) {
+    return bit_cast<v16f>(__builtin_convertvector(to_bf16_bits(x), v16u) << 16);
+}
+
+static inline v16f larger(v16f a, v16f b) { return a > b ? a : b; }
+
+template <int STEP>
+static inline v16i swapped_lanes() {
+    v16i index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return index ^ STEP;
+}
+
+static inline float sum_of(v16f x) {
+    x += __builtin_shuffle(x, swapped_lanes<8>());
+    x += __builtin_shuffle(x, swapped_lanes<4>());
+    x += __builtin_shuffle(x, swapped_lanes<2>());
+    x += __builtin_shuffle(x, swapped_lanes<1>());
+    return x[0];
+}
+
+static inline float max_of(v16f x) {
+    x = larger(x, __builtin_shuffle(x, swapped_lanes<8>()));
+    x = larger(x, __builtin_shuffle(x, swapped_lanes<4>()));
+    x = larger(x, __builtin_shuffle(x, swapped_lanes<2>()));
+    x = larger(x, __builtin_shuffle(x, swapped_lanes<1>()));
+    return x[0];
+}
+
+// From two rows, the blocks of STEP lanes that a transposition leaves in the first and in the second.
+template <int STEP>
+static inline v16f keep_low(v16f a, v16f b) {
+    v16i index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return __builtin_shuffle(a, b, (index & STEP) != 0 ? (index ^ STEP) + 16 : index);
+}
+template <int STEP>
+static inline v16f keep_high(v16f a, v16f b) {
+    v16i index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return __builtin_shuffle(a, b, (index & STEP) != 0 ? index + 16 : (index ^ STEP));
+}
+
+template <int STEP>
+static inline void transpose_step(v16f *rows) {
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        if (!(i & STEP)) {
+            const v16f a = rows[i], b = rows[i + STEP];
+            rows[i] = keep_low<STEP>(a, b);
+            rows[i + STEP] = keep_high<STEP>(a, b);
+        }
+}
+
+// rows[i][j] <-> rows[j][i]
+static inline void transpose(v16f *rows) {
+    transpose_step<8>(rows);
+    transpose_step<4>(rows);
+    transpose_step<2>(rows);
+    transpose_step<1>(rows);
+}
+
+template <int STEP>
+static inline void sum_step(v16f *rows) {  // 2 STEP rows become STEP rows
+#pragma GCC unroll 16
+    for (int i = 0; i < STEP; i++) {
+        const v16f a = rows[i], b = rows[i + STEP];
+        rows[i] = keep_low<STEP>(a, b) + keep_high<STEP>(a, b);
+    }
+}
+
+// lane i of the result is the sum of rows[i]; rows is overwritten
+static inline v16f sums_of(v16f *rows) {
+    sum_step<8>(rows);
+    sum_step<4>(rows);
+    sum_step<2>(rows);
+    sum_step<1>(rows);
+    return rows[0];
+}
+
+// e^x to 2 units in the last place for x <= 0; below -87 it is 0
+static inline v16f exp_of(v16f x) {
+    const v16i tiny = x < splat(-87.0f);
+    const v16f clipped = tiny ? splat(-87.0f) : x;  // a NaN stays one
+    const v16f shifted = clipped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the nearest integer in the low bits
+    const v16f whole = shifted - 12582912.0f;
+    v16f r = clipped - whole * 0.693359375f;
+    r -= whole * -2.12194440e-4f;
+    v16f p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const v16i exponent = (bit_cast<v16i>(shifted) - 0x4b400000) << 23;
+    const v16f y = bit_cast<v16f>(bit_cast<v16i>(p) + exponent);
+    return tiny ? splat(0.0f) : y;
+}

@@ -1,0 +1,41 @@
+"""What one step looks like to the model, and what an attention backend does with it.
+
+Decides the two types that models, layers and backends share. Knows no scheduler and no weights.
+R rows, T new tokens over all rows, Q rows that draw, L longest context, H query heads, G kv heads, D head size.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from ramet.runtime.arrays import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInputs:
+    """One step on the device, with the host's copy of what backends plan by. Rows with one new token come first."""
+
+    token_ids: Tensor  # [T] int64
+    positions: Tensor  # [T] int64
+    slots: Tensor  # [T] int64, where each new token's keys and values go
+    last_tokens: Tensor  # [Q] int64, index into T of the token whose logits are drawn from
+    table: Tensor  # [max_running + 1, L] int32, the slot of every position of every row; new tokens included
+    rows: Ints  # [R] host
+    num_new: Ints  # [R] host, >= 1
+    seq_lens: Ints  # [R] host, new tokens included
+    num_decode: int  # rows [0, num_decode) have one new token
+
+    @property
+    def num_tokens(self) -> int:
+        return self.token_ids.shape[0]
+
+
+class AttentionBackend(Protocol):
+    """Owns the way to the KV pool. `plan` once for a step, then `forward` once for each layer of that step."""
+
+    def plan(self, inputs: ForwardInputs) -> None: ...
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+        """Store k and v, then attend causally. q [T, H, D], k and v [T, G, D], rows may be strided -> [T, H, D]."""
+        ...

@@ -1,0 +1,100 @@
+"""The memory budget: how many tokens the KV pool holds, and the table that says which flag moves which row.
+
+Pure: numbers in, plan out; ConfigError when the numbers cannot be met. Knows no tensor. All sizes are bytes.
+
+    weights and KV pool share `share` of what is available; slot table and activations come out of the rest (reserve).
+    The pool is never larger than every running request at full length needs.
+"""
+
+from dataclasses import dataclass
+
+from ramet.runtime.errors import ConfigError
+
+CPU_SHARE, CUDA_SHARE = 0.4, 0.85
+SLOT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the model and the options ask for."""
+
+    weights: int
+    bytes_per_token: int  # of keys and values
+    max_running: int
+    context_length: int
+    page_size: int
+    activations: int
+    max_total_tokens: int | None = None  # as asked; None: what memory allows
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    needs: Needs
+    available: int
+    share: float
+    max_total_tokens: int  # whole pages
+
+    @property
+    def context_length(self) -> int:
+        return min(self.needs.context_length, self.max_total_tokens)
+
+    @property
+    def rows(self) -> list[tuple[str, int, str]]:
+        """(what, bytes, the flag that moves it)"""
+        needs = self.needs
+        pool = (self.max_total_tokens + needs.page_size) * needs.bytes_per_token
+        table = (needs.max_running + 1) * self.context_length * SLOT_BYTES
+        reserve = self.available - needs.weights - pool - table - needs.activations
+        return [
+            ("weights", needs.weights, "--dtype"),
+            (f"KV pool, {self.max_total_tokens} tokens", pool, "--max-total-tokens, --mem-fraction-static"),
+            ("slot table", table, "--max-running-requests, --context-length"),
+            ("activations", needs.activations, "--chunked-prefill-size"),
+            ("reserve", reserve, "--mem-fraction-static"),
+        ]
+
+    def table(self) -> str:
+        lines = [f"memory: {_shown(self.available)} available"]
+        lines += [f"  {what:<28} {_shown(size):>11}   {flag}" for what, size, flag in self.rows]
+        return "\n".join(lines)
+
+
+def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
+    """`available` before the weights are loaded; `share` of it is for weights and KV pool."""
+    most = _most_tokens(needs, available, share)
+    tokens = most if needs.max_total_tokens is None else needs.max_total_tokens
+    if needs.max_total_tokens is not None:
+        whole = needs.weights + needs.activations + (tokens + needs.page_size) * needs.bytes_per_token
+        if whole > available:
+            raise ConfigError(
+                f"--max-total-tokens {tokens} needs {_shown(tokens * needs.bytes_per_token)} for keys and values, with the "
+                f"model {_shown(whole)}, but {_shown(available)} are available"
+            )
+    tokens -= tokens % needs.page_size
+    if tokens < max(16, needs.page_size):
+        raise ConfigError(
+            f"no room for a KV pool: the model takes {_shown(needs.weights)} of {_shown(available)} available, "
+            f"--mem-fraction-static {share:g} leaves {_shown(max(0, int(available * share) - needs.weights))}"
+        )
+    return MemoryPlan(needs, available, share, tokens)
+
+
+def _most_tokens(needs: Needs, available: int, share: float) -> int:
+    room = (int(available * share) - needs.weights) // needs.bytes_per_token - needs.page_size
+    pages_of_a_request = -(-needs.context_length // needs.page_size)
+    return min(max(0, room), needs.max_running * pages_of_a_request * needs.page_size)
+
+
+def activation_bytes(
+    *, tokens: int, draws: int, hidden: int, qkv: int, intermediate: int, vocab_size: int, dtype_bytes: int
+) -> int:
+    """A layer's live tensors for `tokens` new ones, and float32 logits (twice: the sampler's copy) for `draws` rows."""
+    per_token = (4 * hidden + 2 * qkv + 3 * intermediate) * dtype_bytes
+    return tokens * per_token + draws * vocab_size * (2 * 4 + dtype_bytes)
+
+
+def _shown(size: int) -> str:
+    for unit, bytes_in_it in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if abs(size) >= bytes_in_it:
+            return f"{size / bytes_in_it:.2f} {unit}"
+    return f"{size / 1024:.1f} KiB"

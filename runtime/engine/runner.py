@@ -1,0 +1,186 @@
+"""Runs batches on a model: loads it, plans its memory, and turns each Batch into a StepResult. Device neutral.
+
+Decides the order of start-up and of a step. Knows no request, no tree and no policy. Q drawing rows, V vocabulary.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.cache.pool import KVPool, bytes_per_token
+from ramet.runtime.config import Args
+from ramet.runtime.engine.backends import choose_attention, choose_ops
+from ramet.runtime.engine.batch import Batch, Done, Pending, SamplingColumns, StepResult
+from ramet.runtime.engine.device import available_bytes, choose_device, default_threads
+from ramet.runtime.engine.inputs import SlotTable, place
+from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
+from ramet.runtime.layers.linear import pack_linears, packing_pays
+from ramet.runtime.layers.ops import Ops
+from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.registry import model_class
+from ramet.runtime.models.shape import ModelShape, read_shape
+from ramet.runtime.sampling.sampler import sample
+from ramet.runtime.weights.files import load_weights
+from ramet.runtime.weights.random import fill_random
+
+log = logging.getLogger("ramet")
+Report = Callable[[str, float], None]  # (start-up phase, seconds)
+UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
+
+
+class ModelRunner:
+    """`context_length` is the smallest of the model's, --context-length and what the pool holds."""
+
+    def __init__(self, args: Args, report: Report) -> None:
+        self.shape: ModelShape = read_shape(args.model_folder)
+        self.device = choose_device(args.execute.device)
+        self.dtype: torch.dtype = getattr(torch, _dtype_name(args, self.shape))
+        if self.device.type == "cpu":
+            torch.set_num_threads(args.execute.num_threads or default_threads())
+        with _phase(report, "kernels"):
+            ops = choose_ops(self.device)
+        self.plan = _plan(args, self.shape, self.dtype, self.device)
+        log.info("%s", self.plan.table())
+        with _phase(report, "weights"):
+            self._model = _load(args, self.shape, self.dtype, self.device, ops)
+        with _phase(report, "kv pool"):
+            self._place_memory(args)
+        with _phase(report, "warm-up"):
+            self._warm_up()
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape.vocab_size
+
+    @property
+    def max_total_tokens(self) -> int:
+        return self.plan.max_total_tokens
+
+    @property
+    def context_length(self) -> int:
+        return self.plan.context_length
+
+    @property
+    def max_running(self) -> int:
+        return self.plan.needs.max_running
+
+    @torch.inference_mode()
+    def launch(self, batch: Batch) -> Pending:
+        started = time.perf_counter()
+        logits = self.logits(batch)
+        forwarded = time.perf_counter()
+        if logits is None:
+            return Done(StepResult(np.empty(0, np.int32), (), {"forward": forwarded - started, "sample": 0.0}))
+        tokens, broken = sample(logits, batch.sampling)
+        drawn = tokens.cpu().numpy().astype(np.int32)
+        phases = {"forward": forwarded - started, "sample": time.perf_counter() - forwarded}
+        return Done(StepResult(drawn, broken, phases))
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch) -> Tensor | None:
+        """Compute every new token of the batch. [Q, V] float32 for the rows that draw, None when none does."""
+        self._table.update(batch)
+        inputs = place(batch, self._table, self.device)
+        self._attention.plan(inputs)
+        x, residual = self._model.hidden_states(inputs, self._attention)
+        return self._model.logits(x, residual, inputs.last_tokens) if len(batch.draws) else None
+
+    def _place_memory(self, args: Args) -> None:
+        shape = self.shape
+        self.pool = KVPool(
+            max_total_tokens=self.max_total_tokens,
+            page_size=args.cache.page_size,
+            layers=shape.layers,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        self._table = SlotTable(self.max_running, self.context_length, self.device)
+        self._attention: AttentionBackend = choose_attention(args.execute.attention_backend, self.pool, shape.heads)
+        self._model.place_rope(self.context_length, self.device)
+
+    def _warm_up(self) -> None:
+        """One extend and one decode step in the padding row, so that the first request pays for no first call."""
+        for start, num_new in ((0, 2), (2, 1)):
+            self.launch(_padding_batch(start, num_new))
+
+
+def _dtype_name(args: Args, shape: ModelShape) -> str:
+    return shape.dtype if args.model.dtype == "auto" else args.model.dtype
+
+
+def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
+    with torch.device("meta"):
+        skeleton = model_class(shape.architecture)(shape, dtype, choose_ops(device))
+    weights = sum(parameter.numel() for parameter in skeleton.parameters()) * dtype.itemsize
+    chunk = args.schedule.chunked_prefill_size
+    needs = Needs(
+        weights=weights,
+        bytes_per_token=bytes_per_token(shape.layers, shape.kv_heads, shape.head_dim, dtype.itemsize),
+        max_running=args.max_running,
+        context_length=min(shape.context_length, args.model.context_length or shape.context_length),
+        page_size=args.cache.page_size,
+        activations=activation_bytes(
+            tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + args.max_running,
+            draws=args.max_running,
+            hidden=shape.hidden,
+            qkv=shape.query_size + 2 * shape.kv_size,
+            intermediate=shape.intermediate,
+            vocab_size=shape.vocab_size,
+            dtype_bytes=dtype.itemsize,
+        ),
+        max_total_tokens=args.cache.max_total_tokens,
+    )
+    share = args.cache.mem_fraction_static or (CPU_SHARE if device.type == "cpu" else CUDA_SHARE)
+    return plan_memory(needs, available_bytes(device), share)
+
+
+def _load(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
+    """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
+    with torch.device(device):
+        model = model_class(shape.architecture)(shape, dtype, ops)
+    if args.model.load_format == "dummy":
+        fill_random(model, args.schedule.random_seed or 0)
+    else:
+        load_weights(model, args.model_folder)
+    if packing_pays(dtype, device):
+        pack_linears(model)
+    return model
+
+
+def _padding_batch(start: int, num_new: int) -> Batch:
+    """Tokens [start, start + num_new) of the padding row, all of them into slot 0."""
+    zeros = np.zeros(num_new, np.int32)
+    greedy = SamplingColumns(
+        temperature=np.zeros(1, np.float32),
+        top_k=np.zeros(1, np.int64),
+        top_p=np.ones(1, np.float32),
+        min_p=np.zeros(1, np.float32),
+        seeds=np.zeros(1, np.uint64),
+        positions=np.zeros(1, np.int64),
+    )
+    return Batch(
+        rows=np.zeros(1, np.int32),
+        num_new=np.array([num_new], np.int32),
+        seq_lens=np.array([start + num_new], np.int32),
+        token_ids=zeros,
+        positions=np.arange(start, start + num_new, dtype=np.int32),
+        slots=zeros,
+        num_decode=int(num_new == 1),
+        draws=np.zeros(1, np.int32),
+        sampling=greedy,
+    )
+
+
+@contextmanager
+def _phase(report: Report, name: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    report(name, time.perf_counter() - started)

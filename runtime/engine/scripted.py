@@ -1,0 +1,49 @@
+"""A runner without a model: every token is a formula of its request's seed and its position. Imports no torch.
+
+For tests of everything around the model, and for measuring what the rest costs.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.engine.batch import Batch, Done, Pending, StepResult
+
+Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
+
+
+class ScriptedRunner:
+    """Runner whose token depends on nothing but (seed, position). `step_s` is device time to imitate, in seconds."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        context_length: int,
+        max_total_tokens: int,
+        max_running: int,
+        script: Script | None = None,
+        step_s: float = 0.0,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.context_length = context_length
+        self.max_total_tokens = max_total_tokens
+        self.max_running = max_running
+        self._script = script or self._scatter
+        self._step_s = step_s
+
+    def launch(self, batch: Batch) -> Pending:
+        if self._step_s:
+            time.sleep(self._step_s)
+        columns = batch.sampling
+        tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
+        return Done(StepResult(tokens, (), {"forward": self._step_s, "sample": 0.0}))
+
+    def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """A multiply-xorshift hash of both, spread over the vocabulary."""
+        mixed = seeds + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
+        mixed ^= mixed >> np.uint64(32)
+        return mixed % np.uint64(self.vocab_size)

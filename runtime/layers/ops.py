@@ -1,0 +1,18 @@
+"""The small ops that layers are made of, as one Protocol, so that a device brings its own kernels.
+
+`ramet.kernels.reference` (a module) and `ramet.kernels.cpu.ops.CpuOps` both fit it; shapes are documented in the former.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Ops(Protocol):
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor: ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
+
+    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None: ...

@@ -1,0 +1,118 @@
+"""Endpoints of whoever runs the server: what it is, what it does, flush, abort.
+
+Decides their fields. The scheduler answers for its own state; nothing here is a copy of it.
+"""
+
+import math
+from typing import Any
+
+import orjson
+from aiohttp import web
+from msgspec import Struct, to_builtins
+
+from ramet.ipc.messages import ControlReply
+from ramet.ipc.params import shown
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import problems
+from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.service import Service
+from ramet.version import __version__
+
+MAX_FLUSH_WAIT_S = 3600.0
+ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: it is being tokenised or detokenised"}
+
+
+class AbortBody(Struct, frozen=True, kw_only=True):
+    rid: str | None = None
+    abort_all: bool | None = None
+
+
+async def model_info(service: Service, request: web.Request) -> web.Response:
+    args, limits = service.args, service.client.limits
+    return problems.reply(
+        {
+            "model_path": str(args.model_folder),
+            "tokenizer_path": str(args.tokenizer_folder),
+            "served_model_name": args.model_name,
+            "is_generation": True,
+            "preferred_sampling_params": None,
+            "weight_version": "default",
+            "context_length": limits.context_length,
+            "vocab_size": limits.vocab_size,
+        }
+    )
+
+
+async def server_info(service: Service, request: web.Request) -> web.Response:
+    """Every resolved option, the limits that model and memory gave, and the scheduler's live state."""
+    state = await service.client.control("state")
+    limits = service.client.limits
+    return problems.reply(
+        {
+            **options(service.args),
+            "model_path": str(service.args.model_folder),
+            "tokenizer_path": str(service.args.tokenizer_folder),
+            "served_model_name": service.args.model_name,
+            "context_length": limits.context_length,
+            "max_total_num_tokens": limits.max_total_tokens,
+            "max_running_requests": limits.max_running_requests,
+            "vocab_size": limits.vocab_size,
+            "details": orjson.loads(limits.details),
+            "sampling_defaults_resolved": dict(zip(service.defaults.__struct_fields__, to_builtins(service.defaults))),
+            "version": __version__,
+            "started": service.started,
+            "internal_states": [_object(state)],
+        }
+    )
+
+
+async def flush_cache(service: Service, request: web.Request) -> web.Response:
+    """Forget every cached prefix. Works when nothing runs; `timeout` seconds to wait for that."""
+    reply = await service.client.control("flush", timeout_s=_seconds(request.query.get("timeout", "0")))
+    if not reply.ok:
+        raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")
+    return problems.reply({"success": True, "message": "Cache flushed."})
+
+
+async def abort_request(service: Service, request: web.Request) -> web.Response:
+    body = convert(await read_object(request), AbortBody)
+    if body.abort_all:
+        return problems.reply({"aborted": service.client.abort(None, "aborted with every other request")})
+    if not body.rid:
+        raise ClientError("rid", f"is {shown(body.rid)}, must be the id of a request", "or set abort_all to true")
+    return problems.reply({"aborted": service.client.abort(body.rid, "aborted by /abort_request")})
+
+
+async def where(service: Service, rid: str) -> web.Response:
+    """State of one request, and why it waits."""
+    uids = service.client.uids_of(rid)
+    if not uids:
+        raise ClientError("id", f"is {shown(rid)}: no such request is open", status=404)
+    replies = [await service.client.control("where", uid=uid) for uid in uids]
+    sequences = [_object(reply) if reply.ok else ELSEWHERE for reply in replies]
+    return problems.reply({**sequences[0], "id": rid, "sequences": sequences})
+
+
+def options(args: Args) -> dict[str, Any]:
+    """All options by their names, flat. A key is never shown."""
+    flat: dict[str, Any] = {}
+    for group in to_builtins(args).values():
+        flat |= group
+    return {**flat, "api_key": "set" if args.serve.api_key else ""}
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MAX_FLUSH_WAIT_S:
+        raise ClientError("timeout", f"is {shown(text)}, must be seconds in [0, {MAX_FLUSH_WAIT_S:g}]")
+    return value
+
+
+def _object(reply: ControlReply) -> dict[str, Any]:
+    value = orjson.loads(reply.body)
+    assert isinstance(value, dict), f"a control reply holds a JSON object, not {value!r}"
+    return value

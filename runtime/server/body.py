@@ -1,0 +1,97 @@
+"""A request's body: bytes -> a JSON object -> a typed struct.
+
+Decides what is too large, too deep or of the wrong type, and how that is said. Knows no endpoint.
+"""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+from aiohttp import web
+
+from ramet.ipc.params import shown
+from ramet.runtime.errors import ClientError
+
+T = TypeVar("T")
+MAX_DEPTH = 64
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(b for b in range(256) if b not in b"[]{}")
+_MISMATCH = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
+_WORDS = {
+    "bool": "true or false",
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """The body as a JSON object. Raises ClientError: 413 if it is too large, else 400."""
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413) from error
+    except web.RequestPayloadError as error:
+        raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
+    return parse_object(data)
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ClientError("body", f"is not valid JSON: {error.msg}{_near(data, error.pos)}") from None
+    if not isinstance(value, dict):
+        raise ClientError("body", f"is {shown(value)}, must be a JSON object")
+    if deeper_than(MAX_DEPTH, data):
+        raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def deeper_than(levels: int, data: bytes) -> bool:
+    """Whether valid JSON nests deeper. Works on bytes: each round takes the innermost level of brackets away."""
+    if data.count(b"[") + data.count(b"{") <= levels:
+        return False
+    brackets = _STRING.sub(b"", data).translate(_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(levels):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def convert(value: dict[str, Any], type_: type[T]) -> T:
+    """The object as a struct. A known key of the wrong type is a ClientError that names it; others are ignored."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise _explained(value, str(error)) from None
+
+
+def _explained(value: Any, text: str) -> ClientError:
+    mismatch = _MISMATCH.match(text)
+    if mismatch is None:
+        return ClientError("body", text)
+    place = mismatch[2] or "body"
+    words = [word for word in mismatch[1].split(" | ") if word != "null"]
+    wanted = " or ".join(_WORDS.get(word, word) for word in words)
+    return ClientError(place, f"is {shown(_at(value, place))}, must be {wanted}")
+
+
+def _at(value: Any, place: str) -> Any:
+    """The value at a path such as `sampling_params[1]`."""
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
+        if index:
+            value = value[int(index)]
+        elif isinstance(value, dict) and name in value:
+            value = value[name]
+    return value
+
+
+def _near(data: bytes, position: int) -> str:
+    """The characters around a syntax error: they hold the field's name. The position counts characters, not bytes."""
+    text = data.decode("utf-8", "replace")
+    around = text[max(0, position - 30) : position + 10].strip()
+    return f" near {around!r}" if around else ""

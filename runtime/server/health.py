@@ -1,0 +1,48 @@
+"""Whether the server lives, can generate, and takes requests; and its metrics."""
+
+import asyncio
+
+from aiohttp import web
+
+from ramet.ipc.messages import pack_ids
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import problems, prompts
+from ramet.runtime.server.service import Service
+from ramet.runtime.server.submission import Prompt
+
+GENERATE_WITHIN_S = 20.0
+ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
+
+
+async def health(service: Service, request: web.Request) -> web.Response:
+    """Cheap: this process answers, and no other has died."""
+    if service.client.death.done():
+        raise problems.peer_died(service.client.death.result())
+    return problems.reply({"status": "ok"})
+
+
+async def ready(service: Service, request: web.Request) -> web.Response:
+    """Whether new requests are taken."""
+    if service.client.draining.done():
+        raise problems.draining()
+    return await health(service, request)
+
+
+async def health_generate(service: Service, request: web.Request) -> web.Response:
+    """One token through every process."""
+    probe = Prompt(f"health-{prompts.new_id()}", ONE_TOKEN, ids=pack_ids([0]))
+    with service.client.submit([probe], streaming=False, probe=True) as submission:
+        try:
+            await asyncio.wait_for(submission.finished(), GENERATE_WITHIN_S)
+        except TimeoutError:
+            raise problems.ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
+        except ClientError as error:
+            raise problems.ServerError(f"The probe was refused: {error}", 503) from None
+    return problems.reply({"status": "ok"})
+
+
+async def metrics(service: Service, request: web.Request) -> web.Response:
+    return web.Response(
+        body=service.metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )

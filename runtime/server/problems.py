@@ -1,0 +1,104 @@
+"""What went wrong, in the shapes clients read: native, OpenAI's, and inside a stream that has begun.
+
+Decides status, type and wording. Knows no request. Section 1 (errors) of the native API and section 3 (error bodies).
+"""
+
+import re
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from ramet.ipc.messages import Finish, PeerDied, Rejected
+from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.server.submission import Prompt
+
+TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    503: "service_unavailable",
+    504: "timeout_error",
+}
+
+
+class ServerError(RametError):
+    """Ours: `status` is 5xx and `message` says what the client may do about it."""
+
+    def __init__(self, message: str, status: int = 500) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def queue_full() -> ServerError:
+    return ServerError("The request queue is full.", 503)
+
+
+def draining() -> ServerError:
+    return ServerError("The server is shutting down and takes no new requests.", 503)
+
+
+def out_of_time(timeout_s: float) -> ServerError:
+    return ServerError(f"The request did not finish within {timeout_s:g} s (--request-timeout-s).", 504)
+
+
+def peer_died(message: PeerDied) -> ServerError:
+    return ServerError(f"The {message.name} process ended with code {message.code}; this server is ending too.")
+
+
+def internal() -> ServerError:
+    return ServerError("The server failed on this request; its log says why.")
+
+
+def rejected(message: Rejected, prompt: Prompt) -> ClientError:
+    """The tokenizer's refusal, its place written as this client wrote it."""
+    place = message.place
+    for theirs in ("text", "input_ids"):
+        if re.match(rf"{theirs}(\[|$)", place):
+            place = prompt.place + place.removeprefix(theirs)
+            break
+    if place.startswith("sampling_params."):
+        place = (prompt.params_place + place.removeprefix("sampling_params")).removeprefix(".")
+    return ClientError(place, message.fact, message.hint, message.status)
+
+
+def aborted(finish: Finish) -> RametError:
+    """The error of a sequence that the engine, not its client, aborted."""
+    if 400 <= finish.status < 500:
+        return ClientError("", finish.message, status=finish.status)
+    return ServerError(finish.message, finish.status)
+
+
+def status_of(error: RametError) -> int:
+    return error.status if isinstance(error, ClientError | ServerError) else 500
+
+
+def type_of(status: int) -> str:
+    return TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def reply_to(path: str, error: RametError) -> web.Response:
+    return openai(error) if path.startswith("/v1/") else native(error)
+
+
+def native(error: RametError) -> web.Response:
+    return reply({"error": {"message": str(error)}}, status_of(error))
+
+
+def openai(error: RametError) -> web.Response:
+    status = status_of(error)
+    param = (error.place or None) if isinstance(error, ClientError) else None
+    body = {"message": str(error), "type": type_of(status), "param": param, "code": status}
+    return reply({"error": body}, status)
+
+
+def event(error: RametError) -> bytes:
+    """The last event but [DONE] of a stream that cannot go on. Retryable: it may succeed later, or elsewhere."""
+    status = status_of(error)
+    body = {"message": str(error), "type": type_of(status), "code": status, "retryable": status >= 500}
+    return b"data: " + orjson.dumps({"error": body}) + b"\n\n"
+
+
+def reply(body: Any, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

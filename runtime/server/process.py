@@ -1,0 +1,155 @@
+"""The server process: reserves its port, waits for the engine's limits, serves until it is told to end.
+
+Decides the order of start and end, and the exit code: 0 after a drain, 1 when another process died. Knows no endpoint.
+"""
+
+import asyncio
+import errno
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from ramet.ipc import paths
+from ramet.ipc.channel import AsyncReceiver, Sender
+from ramet.ipc.messages import Drain, Limits, PeerDied, ToServer
+from ramet.ipc.paths import SocketFolder
+from ramet.runtime.config import Args, ServeArgs
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.log import LOGGER
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.server import problems
+from ramet.runtime.server.app import make_app
+from ramet.runtime.server.client import EngineClient
+from ramet.runtime.server.service import Service
+from ramet.runtime.text.defaults import sampling_defaults
+
+Phases = list[tuple[str, float]]
+BACKLOG = 2048  # connections that wait to be accepted
+BURST = 8  # messages delivered before handlers may run: a server that is behind writes several tokens at once
+LAST_WORDS_S = 2.0  # for handlers to write their last bytes
+
+
+def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases], None]) -> None:
+    """Serve. `ready` gets the start-up phases in seconds; the last one, ("port", number), is the port that was bound.
+
+    Returns after a drain; raises SystemExit(1) when another process died, and ConfigError for a port in use.
+    """
+    started = time.perf_counter()
+    listener = bind(args.serve)
+    port = listener.getsockname()[1]
+    args = replace(args, serve=replace(args.serve, port=port))
+    phases = [("bind", time.perf_counter() - started), ("port", float(port))]
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(_serve(args, sockets, listener, lambda: ready(phases)))
+    if code:
+        raise SystemExit(code)
+
+
+def bind(serve: ServeArgs) -> socket.socket:
+    """A socket that listens: who connects before the server serves waits in the backlog. Port 0 picks a free port."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            serve.host, serve.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
+    listener = socket.socket(family, kind, proto)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)  # at once: two sockets may share a bound port for as long as none of them listens
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(serve, error) from None
+    return listener
+
+
+def make_runner(service: Service) -> web.AppRunner:
+    """A disconnect cancels its handler at once, which aborts its sequences."""
+    return web.AppRunner(make_app(service), handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WORDS_S)
+
+
+async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
+    inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
+    ready()
+    match await inbox.recv():
+        case Limits() as limits:
+            pass
+        case Drain():
+            return 0
+        case PeerDied():
+            return 1
+        case other:
+            raise AssertionError(f"{type(other).__name__} came before the limits")
+    service = _make_service(args, sockets, limits)
+    runner = make_runner(service)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener, backlog=BACKLOG).start()
+    except OSError as error:
+        raise _cannot_listen(args.serve, error) from None
+    try:
+        return await _until_end(service.client, inbox)
+    finally:
+        await runner.cleanup()
+
+
+def _make_service(args: Args, sockets: SocketFolder, limits: Limits) -> Service:
+    workers = range(args.serve.tokenizer_worker_num)
+    metrics = Metrics()
+    client = EngineClient(
+        [Sender(sockets.address(paths.tokenizer(worker))) for worker in workers],
+        Sender(sockets.address(paths.SCHEDULER)),
+        limits,
+        metrics,
+        max_queued=args.schedule.max_queued_requests,
+        timeout_s=args.serve.request_timeout_s,
+        log_requests=args.serve.log_requests,
+    )
+    defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
+    return Service(args, client, metrics, defaults, int(time.time()))
+
+
+async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:
+    """The exit code, once every client that could be served was."""
+    reading = asyncio.create_task(_read(inbox, client))
+    await asyncio.wait((reading, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
+    if client.draining.done() and not client.death.done():
+        drained = asyncio.create_task(client.drained())
+        timeout_s = client.draining.result().timeout_s
+        await asyncio.wait((reading, drained, client.death), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not drained.done():
+            drained.cancel()
+            LOGGER.warning("draining took longer than %g s: the requests that still run end with an error", timeout_s)
+    if reading.done():
+        reading.result()  # raises: it never ends by itself
+    reading.cancel()
+    if client.death.done():
+        return 1
+    client.fail_all(problems.draining())
+    return 0
+
+
+async def _read(inbox: AsyncReceiver[ToServer], client: EngineClient) -> None:
+    while True:
+        for _ in range(BURST):
+            client.deliver(await inbox.recv())  # does not let others run while messages are waiting
+        await asyncio.sleep(0)
+
+
+def _cannot_listen(serve: ServeArgs, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(f"--port {serve.port} is in use on {serve.host}; choose another, or 0 for a free one")
+    return ConfigError(f"cannot listen on {serve.host} port {serve.port}: {error.strerror}")
+
+
+def _loop_factory() -> Callable[[], Any]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

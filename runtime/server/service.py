@@ -1,0 +1,23 @@
+"""What every handler needs to know of its server. Holds, decides nothing."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.config import Args
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.client import EngineClient
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    args: Args
+    client: EngineClient
+    metrics: Metrics
+    defaults: SamplingParams  # what a client that names no parameter gets
+    started: int  # Unix time in seconds
+
+
+Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]

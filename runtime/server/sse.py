@@ -1,0 +1,44 @@
+"""Server-sent events of one request: waits, writes, and ends with [DONE] whatever happened.
+
+Decides when the headers go out (with the first news, so that a refused request still gets its status), and that a
+failure after that is an event. Knows no event's content. A slow reader blocks only its own handler: what comes in
+the meantime stays with the sequences and leaves with one write.
+"""
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from ramet.runtime.errors import RametError
+from ramet.runtime.log import LOGGER
+from ramet.runtime.server import problems
+from ramet.runtime.server.submission import Sequence, Submission
+
+HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+DONE = b"data: [DONE]\n\n"
+
+Events = Callable[[list[Sequence]], bytes]
+
+
+async def stream(
+    request: web.Request, submission: Submission, events: Events, last: Callable[[], bytes] = bytes
+) -> web.StreamResponse:
+    """`events` renders what is new; `last` is what follows the end of every sequence."""
+    fresh = await submission.next()
+    response = web.StreamResponse(headers=HEADERS)
+    await response.prepare(request)
+    try:
+        while fresh:
+            await response.write(events(fresh))
+            fresh = await submission.next()
+        ending = last()
+    except RametError as error:
+        ending = problems.event(error)
+    except ConnectionError:
+        raise
+    except Exception:  # noqa: BLE001  the status has gone out: the failure must be an event
+        LOGGER.exception("%s failed within its stream", request.path)
+        ending = problems.event(problems.internal())
+    await response.write(ending + DONE)
+    await response.write_eof()
+    return response

@@ -1,0 +1,110 @@
+"""One client's request while it runs: its sequences, and the wait for what comes next.
+
+Decides what is kept of a sequence between two reads of its handler. Knows no socket and no message union.
+A sequence that its client gave up stays known until its last message came, but keeps nothing.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from ramet.ipc.messages import Finish
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.errors import RametError
+
+
+class Prompt(NamedTuple):
+    """One prompt, to be sampled params.n times. Exactly one of text and ids (packed int32) is set."""
+
+    rid: str
+    params: SamplingParams
+    text: str | None = None
+    ids: bytes | None = None
+    place: str = "prompt"  # the prompt's field, as the client wrote it
+    params_place: str = ""  # the same of its sampling parameters; "": they are fields of the body itself
+
+
+class Sequence:
+    """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
+
+    __slots__ = (
+        "finish", "fresh", "index", "last_s", "num_cached", "num_prompt", "num_taken", "opened", "prompt", "submission",
+        "tail", "texts", "tokens", "uid", "worker",
+    )  # fmt: skip
+
+    def __init__(self, uid: int, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
+        self.uid, self.index, self.worker, self.prompt, self.submission = uid, index, worker, prompt, submission
+        self.texts: list[str] | None = []  # None: abandoned
+        self.tokens: list[int] = []
+        self.num_taken = self.num_prompt = self.num_cached = 0
+        self.opened = False
+        self.fresh = False  # listed in submission.fresh
+        self.finish: Finish | None = None
+        self.tail = ""  # text that only the end made certain
+        self.last_s = 0.0  # when the newest token came; 0.0: none yet
+
+    def take(self) -> tuple[list[str], list[int]]:
+        """What arrived since the last take, one text per token."""
+        assert self.texts is not None, "an abandoned sequence was read"
+        texts, tokens = self.texts, self.tokens
+        self.texts, self.tokens = [], []
+        self.num_taken += len(tokens)
+        return texts, tokens
+
+    def abandon(self) -> None:
+        """Keep nothing of what came and of what will come."""
+        self.num_taken += len(self.tokens)
+        self.texts = None
+        self.tokens = []
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_taken + len(self.tokens)
+
+
+class Submission:
+    """The sequences of one HTTP request, prompt-major. Read by one handler only."""
+
+    def __init__(self, streaming: bool, arrival_s: float) -> None:
+        self.streaming, self.arrival_s = streaming, arrival_s
+        self.sequences: list[Sequence] = []
+        self.fresh: list[Sequence] = []
+        self.num_open = 0
+        self.error: RametError | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def next(self) -> list[Sequence]:
+        """The sequences with something new, waiting for at least one; [] when all have ended and were read.
+
+        Raises the error that ended the request.
+        """
+        while not self.fresh and self.num_open and self.error is None:
+            await self._wait()
+        if self.error is not None:
+            raise self.error
+        fresh, self.fresh = self.fresh, []
+        for sequence in fresh:
+            sequence.fresh = False
+        return fresh
+
+    async def finished(self) -> list[Sequence]:
+        """Every sequence, when all have ended. Raises the error that ended the request."""
+        while self.num_open and self.error is None:
+            await self._wait()
+        if self.error is not None:
+            raise self.error
+        return self.sequences
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def fail(self, error: RametError) -> None:
+        """The first error counts."""
+        if self.error is None:
+            self.error = error
+        self.wake()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter

@@ -1,0 +1,137 @@
+"""The detokenizer process: one TextStep for every TokenStep.
+
+Decides what text of a step may be shown: nothing that a stop may still cut. When to stop is the scheduler's decision;
+it arrives as `closed`. Knows uids, no prompts and no clients. A sequence lives from its Opened to its Closed, and a
+stop token arrives in the same step as the Closed that names it.
+"""
+
+import time
+from collections.abc import Callable
+
+from ramet.ipc import paths
+from ramet.ipc.channel import Receiver, Sender
+from ramet.ipc.messages import Closed, Finish, Opened, TextStep, ToDetokenizer, TokenStep, unpack_ids
+from ramet.ipc.paths import SocketFolder
+from ramet.runtime.config import Args
+from ramet.runtime.text.decode import TextDecoder
+from ramet.runtime.text.stops import StopMatcher
+from ramet.runtime.text.tokenizer import Tokenizer
+
+
+class Detokenizer:
+    """The text state of every open sequence."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._outputs: dict[int, _Plain | _Stoppable] = {}
+        self._push: dict[int, Callable[[int], str]] = {}  # uid -> the push of its output: one look-up a token
+
+    @property
+    def num_open(self) -> int:
+        return len(self._outputs)
+
+    def step(self, step: TokenStep) -> TextStep:
+        for opened in step.opened:
+            self._open(opened)
+        push, uids, tokens = self._push, step.uids, unpack_ids(step.tokens)
+        if any(isinstance(closed.finish.matched, int) for closed in step.closed):
+            hidden = self._hidden_rows(step)
+            texts = ["" if i in hidden else push[uid](tokens[i]) for i, uid in enumerate(uids)]
+        else:
+            texts = [push[uid](token) for uid, token in zip(uids, tokens, strict=True)]
+        tails = [self._close(closed) for closed in step.closed]
+        return TextStep(uids, step.tokens, texts, step.opened, step.closed, tails)
+
+    def _open(self, opened: Opened) -> None:
+        decoder = TextDecoder(self._tokenizer, opened.skip_special_tokens, opened.spaces_between_special_tokens)
+        stoppable = bool(opened.stop or opened.stop_regex)
+        output = _Stoppable(decoder, opened) if stoppable else _Plain(decoder, opened)
+        self._outputs[opened.uid] = output
+        self._push[opened.uid] = output.push
+
+    def _hidden_rows(self, step: TokenStep) -> set[int]:
+        """Rows of stop tokens: the last row of each sequence that one of them ended, unless it wants it shown."""
+        last_row = {uid: row for row, uid in enumerate(step.uids)}
+        return {
+            last_row[closed.uid]
+            for closed in step.closed
+            if isinstance(closed.finish.matched, int)
+            and closed.uid in last_row
+            and not self._outputs[closed.uid].no_stop_trim
+        }
+
+    def _close(self, closed: Closed) -> str:
+        """What the end makes certain; "" for a sequence that ended before it was opened."""
+        output = self._outputs.pop(closed.uid, None)
+        if output is None:
+            return ""
+        del self._push[closed.uid]
+        return output.close(closed.finish)
+
+
+class _Plain:
+    """An output without stop texts: all that is certain is shown."""
+
+    __slots__ = ("_decoder", "no_stop_trim", "push")
+
+    def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
+        self._decoder = decoder
+        self.push: Callable[[int], str] = decoder.push
+        self.no_stop_trim = opened.no_stop_trim
+
+    def close(self, finish: Finish) -> str:
+        assert finish.cut is None, f"cut at {finish.cut} of an output without stop texts"
+        return self._decoder.flush()
+
+
+class _Stoppable:
+    """An output that a stop text may cut.
+
+    [0, shown)  sent   [shown, fed - held)  goes now   [fed - held, fed)  may be cut: waits in `parts`
+    """
+
+    __slots__ = ("_decoder", "_matcher", "_parts", "_shown", "_waiting", "no_stop_trim")
+
+    def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
+        self._decoder = decoder
+        self._matcher = StopMatcher(opened.stop, opened.stop_regex)
+        self._parts: list[str] = []
+        self._waiting = 0  # characters in parts
+        self._shown = 0
+        self.no_stop_trim = opened.no_stop_trim
+
+    def push(self, token_id: int) -> str:
+        text = self._decoder.push(token_id)
+        if not text:
+            return ""
+        self._matcher.feed(text)
+        self._parts.append(text)
+        self._waiting += len(text)
+        certain = self._waiting - self._matcher.held
+        return self._release(certain) if certain else ""
+
+    def close(self, finish: Finish) -> str:
+        if finish.cut is None:
+            return "".join(self._parts) + self._decoder.flush()
+        assert finish.cut >= self._shown, f"cut at {finish.cut} after {self._shown} characters were shown"
+        return self._release(finish.cut - self._shown)
+
+    def _release(self, length: int) -> str:
+        whole = "".join(self._parts)
+        self._parts = [whole[length:]]
+        self._waiting -= length
+        self._shown += length
+        return whole[:length]
+
+
+def run(args: Args, sockets: SocketFolder, ready: Callable[[list[tuple[str, float]]], None]) -> None:
+    """The whole life of the detokenizer process; it ends when it is killed."""
+    started = time.perf_counter()
+    detokenizer = Detokenizer(Tokenizer.from_folder(args.tokenizer_folder))
+    loaded = time.perf_counter()
+    inbox: Receiver[ToDetokenizer] = Receiver(sockets.address(paths.DETOKENIZER), ToDetokenizer)
+    server = Sender(sockets.address(paths.SERVER))
+    ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
+    while True:
+        for step in inbox.drain(block=True):
+            server.send(detokenizer.step(step))

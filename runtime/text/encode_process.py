@@ -1,0 +1,171 @@
+"""The tokenizer process: prompts to ids, and every check that needs the vocabulary or the context length.
+
+Decides which prompts the scheduler gets to see, and how long their outputs may be. Knows no queue and no cache. Abort
+takes the same road as Generate, so it cannot overtake its request. One bad request never ends the loop.
+"""
+
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ramet.ipc import paths
+from ramet.ipc.channel import Outbox, Receiver, Sender
+from ramet.ipc.messages import (
+    Abort,
+    Admit,
+    CallFailed,
+    Detokenize,
+    DetokenizeReply,
+    Generate,
+    Limits,
+    Rejected,
+    Tokenize,
+    TokenizeReply,
+    ToTokenizer,
+    pack_ids,
+    unpack_ids,
+)
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.paths import SocketFolder
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ClientError
+from ramet.runtime.log import LOGGER
+from ramet.runtime.text.checks import check_ids, check_stop_patterns
+from ramet.runtime.text.tokenizer import Tokenizer, require_unicode
+
+MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
+MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
+
+
+class Encoder:
+    """Turns requests into what the scheduler admits. Raises nothing for a client's mistake: it answers."""
+
+    def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
+        self._tokenizer, self._limits = tokenizer, limits
+
+    def admit(self, request: Generate) -> Admit | Rejected:
+        try:
+            ids = self._prompt(request)
+            params = self._fit(request.params, len(ids))
+        except ClientError as error:
+            return Rejected(request.uids, error.place, error.fact, error.hint, error.status)
+        return Admit(request.uids, pack_ids(ids), params, request.namespace, request.arrival_s)
+
+    def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
+        try:
+            require_unicode(call.text)
+            _check_most("text", "bytes", len(call.text.encode()), MAX_CALL_BYTES)
+            ids = self._tokenizer.encode(call.text, call.add_special_tokens)
+        except ClientError as error:
+            return CallFailed(call.call, error.place, error.fact, error.status)
+        return TokenizeReply(call.call, pack_ids(ids), self._tokenizer.tokens(ids))
+
+    def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
+        ids = unpack_ids(call.ids)
+        try:
+            _check_most("tokens", "ids", len(ids), MAX_CALL_IDS)
+            check_ids("tokens", ids, self._limits.vocab_size)
+        except ClientError as error:
+            return CallFailed(call.call, error.place, error.fact, error.status)
+        return DetokenizeReply(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
+
+    def _prompt(self, request: Generate) -> list[int]:
+        """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1."""
+        if request.text is not None:
+            place, ids = "text", self._encode(request.text)
+            if not ids:
+                raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
+        else:
+            assert request.ids is not None, f"request {request.uids} has neither text nor ids"
+            place, ids = "input_ids", unpack_ids(request.ids)
+            if not ids:
+                raise ClientError(place, "is empty, must have at least 1 token id")
+        if len(ids) >= self._limits.context_length:
+            raise ClientError(place, self._longer_than_context(f"{len(ids)} tokens"))
+        check_ids(place, ids, self._limits.vocab_size)
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
+        require_unicode(text)
+        most = self._limits.context_length
+        if self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
+            raise ClientError("text", self._longer_than_context(f"more than {most} tokens"))
+        return self._tokenizer.encode(text)
+
+    def _longer_than_context(self, length: str) -> str:
+        context = self._limits.context_length
+        return f"The input ({length}) is longer than the model's context length ({context} tokens)."
+
+    def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
+        """`params` with the output cut to what the context leaves. Raises ClientError."""
+        check_ids("sampling_params.stop_token_ids", params.stop_token_ids, self._limits.vocab_size)
+        check_stop_patterns(params.stop_regex)
+        return cut_to(params, self._limits.context_length - prompt_tokens)
+
+
+def cut_to(params: SamplingParams, room: int) -> SamplingParams:
+    """At most `room` new tokens."""
+    if params.max_new_tokens <= room:
+        return params
+    return replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
+
+
+def _check_most(place: str, unit: str, number: int, most: int) -> None:
+    if number > most:
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
+
+
+def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Outbox) -> None:
+    """Serve one message. A failure of ours ends that request alone."""
+    try:
+        _serve(encoder, message, scheduler, server)
+    except Exception as error:  # noqa: BLE001 - logged, and the one who asked is told
+        LOGGER.exception("the tokenizer failed on one %s", type(message).__name__)
+        fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
+        if isinstance(message, Generate):
+            server.send(Rejected(message.uids, "the request", fact, status=500))
+        elif isinstance(message, Tokenize | Detokenize):
+            server.send(CallFailed(message.call, "the call", fact, status=500))
+
+
+def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Outbox) -> None:
+    match message:
+        case Generate():
+            admitted = encoder.admit(message)
+            (server if isinstance(admitted, Rejected) else scheduler).send(admitted)
+        case Abort():
+            scheduler.send(message)
+        case Tokenize():
+            server.send(encoder.tokenize(message))
+        case Detokenize():
+            server.send(encoder.detokenize(message))
+        case Limits():
+            LOGGER.warning("limits arrived twice; the first ones stay")
+
+
+def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
+    """The whole life of one tokenizer process; it ends when it is killed."""
+    started = time.perf_counter()
+    tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
+    loaded = time.perf_counter()
+    inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)
+    scheduler = Sender(sockets.address(paths.SCHEDULER))
+    server = Sender(sockets.address(paths.SERVER))
+    ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
+    limits, early = _await_limits(inbox)
+    encoder = Encoder(tokenizer, limits)
+    for message in early:
+        answer(encoder, message, scheduler, server)
+    while True:
+        for message in inbox.drain(block=True):
+            answer(encoder, message, scheduler, server)
+
+
+def _await_limits(inbox: Receiver[ToTokenizer]) -> tuple[Limits, list[ToTokenizer]]:
+    """The limits, and what other senders said before them."""
+    early: list[ToTokenizer] = []
+    while not isinstance(message := inbox.recv(), Limits):
+        assert message is not None, "a wait without a timeout ended without a message"
+        early.append(message)
+    return message, early

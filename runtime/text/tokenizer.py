@@ -1,0 +1,128 @@
+"""A model folder's tokenizer: text to ids and back, its special and end tokens, what each id adds to a text.
+
+Decides which file names the end tokens. Knows tokenizer.json through `tokenizers`, no model and no request.
+Streaming is decode.py's.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.text.files import read_json
+from ramet.runtime.text.length_bound import longest_entry, most_bytes_per_token
+from ramet.runtime.text.pieces import Pieces, spell_bytes, spelling_of
+
+
+class Tokenizer:
+    """Immutable. Not for two threads at once."""
+
+    def __init__(self, source: tokenizers.Tokenizer, eos_ids: Iterable[int] = ()) -> None:
+        source.no_truncation()  # a prompt is never cut in silence
+        source.no_padding()
+        added = source.get_added_tokens_decoder()
+        decoder = json.loads(source.decoder.__getstate__()) if source.decoder is not None else None
+        spelling = spelling_of(decoder)
+        self._source = source
+        self._byte_level = spelling is spell_bytes
+        self.special_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
+        self.eos_ids: frozenset[int] = frozenset(eos_ids)
+        self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
+
+    @classmethod
+    def from_folder(cls, folder: Path, model_folder: Path | None = None) -> "Tokenizer":
+        """Reads tokenizer.json; what ends an output is read beside it, or in `model_folder`. Raises ConfigError."""
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of its own would take the cores of the model
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ConfigError(f"{folder} has no tokenizer.json")
+        try:
+            source = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        return cls(source, _eos_ids(model_folder or folder, source))
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Raises ClientError when `text` is no valid Unicode."""
+        require_unicode(text)
+        # the batch call keeps no character offsets: half the time of `encode`
+        ids: list[int] = self._source.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return self._source.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The vocabulary's own spelling of each id; "" where it has none."""
+        return [self._source.id_to_token(i) or "" for i in ids]
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What the token adds to a text; None for an unknown id or a decoder that looks at neighbours."""
+        if self.pieces is None or self._source.id_to_token(token_id) is None:
+            return None
+        piece = self.pieces[token_id]
+        return piece.encode() if isinstance(piece, str) else piece
+
+    @property
+    def vocab_size(self) -> int:
+        """Highest id + 1."""
+        return self._sizes[0]
+
+    @property
+    def longest_token_bytes(self) -> int:
+        return self._sizes[1]
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """Bytes of client text that one token can stand for at most; None when no such bound holds."""
+        return self._sizes[2]
+
+    def too_long(self, text: str, context_length: int) -> bool:
+        """Certain without tokenising: `text` has more than `context_length` tokens. False when it must be tried."""
+        if len(text) * 4 <= context_length or self.bytes_per_token is None:
+            return False
+        return len(text.encode()) > context_length * self.bytes_per_token
+
+    @cached_property
+    def anchor(self) -> list[int]:
+        """Ids of a short ordinary text, to stand for the end of some prompt."""
+        return self.encode("a", add_special_tokens=False)
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int, int | None]:
+        # one pass over the whole vocabulary, which is then let go: 128k entries are 12 MB
+        vocabulary = self._source.get_vocab()
+        longest = longest_entry(self._source, vocabulary, self._byte_level)
+        return max(vocabulary.values(), default=-1) + 1, longest, most_bytes_per_token(self._source, vocabulary)
+
+
+def require_unicode(text: str, place: str = "text") -> None:
+    """Raises ClientError for half a surrogate pair: JSON can spell it, UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        fact = f"has a lone surrogate {text[error.start]!r} at character {error.start}, must be valid Unicode"
+        raise ClientError(place, fact) from error
+
+
+def _eos_ids(folder: Path, source: tokenizers.Tokenizer) -> frozenset[int]:
+    """generation_config.json, else config.json, else tokenizer_config.json's eos_token."""
+    config = read_json(folder / "config.json")
+    for settings in (read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
+        ids = _as_ids(settings.get("eos_token_id"))
+        if ids:
+            return ids
+    token = read_json(folder / "tokenizer_config.json").get("eos_token")
+    content = token.get("content") if isinstance(token, dict) else token
+    found = source.token_to_id(content) if isinstance(content, str) else None
+    return frozenset() if found is None else frozenset({found})
+
+
+def _as_ids(value: Any) -> frozenset[int]:
+    values = value if isinstance(value, list) else [value]
+    return frozenset(v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0)

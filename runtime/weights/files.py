@@ -1,0 +1,69 @@
+"""Weights from a Hugging Face folder into a model, one tensor at a time, shard by shard.
+
+Decides which files are read and what is an error: a tensor that is missing, unknown or of another shape names itself.
+Peak memory is the model and one tensor: files are mapped, not read whole.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def load_weights(model: Decoder, folder: Path) -> None:
+    """Fill every parameter (already on its device, in its dtype) from `folder`."""
+    parameters = {name: parameter.data for name, parameter in model.named_parameters()}
+    wanted: dict[str, Part] = {}
+    for name, parameter in parameters.items():
+        wanted |= checkpoint_parts(name, parameter.shape[0], model.shape)
+    with torch.inference_mode():
+        for source, tensor in tensors(folder):
+            if is_ignored(source, model.shape):
+                continue
+            if source not in wanted:
+                raise ConfigError(f"{folder}: tensor {source} does not belong to a {model.shape.architecture} of this config")
+            part = wanted.pop(source)
+            target = parameters[part.name][part.start : part.start + part.rows]
+            if tensor.shape != target.shape:
+                raise ConfigError(f"{folder}: tensor {source} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
+            target.copy_(tensor)
+    if wanted:
+        some = ", ".join(sorted(wanted)[:3])
+        raise ConfigError(f"{folder}: {len(wanted)} tensors are missing, among them {some}")
+
+
+def tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Every (name, tensor) of the checkpoint."""
+    for path in shards(folder):
+        try:
+            with safe_open(path, framework="pt") as shard:
+                for name in shard.keys():  # noqa: SIM118  (not a mapping)
+                    yield name, shard.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
+
+
+def shards(folder: Path) -> list[Path]:
+    """The files of the checkpoint: those its index names, or the single one."""
+    index = folder / INDEX
+    if not index.is_file():
+        if not (folder / SINGLE).is_file():
+            raise ConfigError(f"{folder} has neither {SINGLE} nor {INDEX}: --load-format dummy needs config.json alone")
+        return [folder / SINGLE]
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{index} is not a safetensors index: {error}") from error
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(f"{index} names files that are not there: {', '.join(missing)}")
+    return [folder / name for name in names]

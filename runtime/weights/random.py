@@ -1,0 +1,26 @@
+"""Seeded random weights, for measuring without a checkpoint (`--load-format dummy`).
+
+Decides their scale: activations stay near one, so nothing overflows in float16 and outputs vary. Every parameter has
+its own stream, drawn from the seed and its name: a model with other layers keeps the ones it shares.
+"""
+
+import zlib
+
+import torch
+from torch import Tensor, nn
+
+
+def fill_random(model: nn.Module, seed: int) -> None:
+    """Fill every parameter, already on its device and in its dtype."""
+    with torch.inference_mode():
+        for name, parameter in model.named_parameters():
+            fill(name, parameter.data, seed)
+
+
+def fill(name: str, tensor: Tensor, seed: int) -> None:
+    """WRITES tensor: matrices are normal with std 1 / sqrt(columns), norms are one, biases zero."""
+    if tensor.ndim == 1:
+        tensor.fill_(0.0 if name.endswith("bias") else 1.0)
+        return
+    generator = torch.Generator(tensor.device).manual_seed(zlib.crc32(name.encode(), seed & 0xFFFFFFFF))
+    tensor.normal_(0.0, tensor.shape[-1] ** -0.5, generator=generator)

@@ -1,0 +1,83 @@
+"""Not a fake at all: a real server, all processes, a real model, loopback. Started once for many tests, or alone for those that kill."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+import psutil
+import requests
+
+START_TIMEOUT_S = 60.0
+
+
+class Live:
+    """`ramet serve` with options as keyword arguments: Live(page_size=16)."""
+
+    def __init__(self, **options: Any) -> None:
+        flags = ["--port", "0"]
+        for name, value in options.items():
+            flag = "--" + name.replace("_", "-")
+            flags += [flag] if value is True else [flag, str(value)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ramet", "serve", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: deque[str] = deque(maxlen=2000)
+        self._url: str | None = None
+        self._started = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        if not self._started.wait(START_TIMEOUT_S) or self._url is None:
+            self.kill()
+            raise AssertionError("the server did not start:\n" + self.output())
+        self.url: str = self._url
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            found = re.search(r"at (http://\S+) \(ready", line)
+            if found:
+                self._url = found.group(1)
+                self._started.set()
+        self._started.set()
+
+    def output(self) -> str:
+        return "".join(self.lines)
+
+    def children(self) -> dict[str, psutil.Process]:
+        """Every child process by role."""
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        return {child.cmdline()[-1]: child for child in found if "ramet.runtime.child" in child.cmdline()}
+
+    def generate(self, **body: Any) -> requests.Response:
+        return requests.post(self.url + "/generate", json=body, timeout=60)
+
+    def state(self) -> dict[str, Any]:
+        return requests.get(self.url + "/get_server_info", timeout=10).json()["internal_states"][0]
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> "Live":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()

@@ -1,0 +1,129 @@
+"""Processes that die, are told to end, or hang: everybody is told, nothing waits for ever, the exit code says so."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import requests
+from live import Live
+
+ENDLESS = {"max_new_tokens": 900_000, "temperature": 0, "ignore_eos": True}
+SCRIPTED = {"runner": "scripted", "context_length": 1_000_000, "max_total_tokens": 4_000_000}
+
+
+def open_stream(server: Live) -> tuple[requests.Response, threading.Event]:
+    """A stream, and the event that its reader sets at the first line."""
+    body = {"prompt": "x", "max_tokens": 900_000, "stream": True, "ignore_eos": True}
+    response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
+    assert response.status_code == 200
+    return response, threading.Event()
+
+
+def rest_of(response: requests.Response, begun: threading.Event) -> list[bytes] | Exception:
+    """The last events of a stream, or how its connection broke."""
+    last: list[bytes] = []
+    try:
+        for line in response.iter_lines():
+            if line:
+                begun.set()
+                last = [*last[-3:], line]
+    except requests.exceptions.RequestException as error:
+        return error
+    return last
+
+
+@pytest.mark.parametrize("role", ["scheduler", "tokenizer-0", "detokenizer", "server"])
+def test_a_killed_process_ends_the_server_and_every_client_knows(role: str):
+    with Live(**SCRIPTED) as server, ThreadPoolExecutor(2) as pool:
+        response, begun = open_stream(server)
+        stream = pool.submit(rest_of, response, begun)
+        whole: Future[requests.Response] = pool.submit(server.generate, text="y", sampling_params=ENDLESS)
+        assert begun.wait(20)
+        while server.state()["running_requests"] < 2:
+            assert not whole.done()
+        os.kill(server.children()[role].pid, signal.SIGKILL)
+        assert server.process.wait(15) == 1
+        ended = stream.result(10)
+        if role == "server":
+            assert isinstance(ended, Exception) and isinstance(whole.exception(10), requests.exceptions.ConnectionError)
+        else:
+            assert isinstance(ended, list) and ended[-1] == b"data: [DONE]"
+            error = json.loads(ended[-2].removeprefix(b"data: "))["error"]
+            assert role in error["message"] and error["retryable"] in (True, False)
+            answer = whole.result(10)
+            assert answer.status_code == 500 and role in answer.json()["error"]["message"]
+        assert f"{role} process ended with signal SIGKILL" in server.output()
+        assert "Current thread" in server.output()  # the stacks of the others
+
+
+def test_no_process_outlives_its_killed_parent():
+    with Live(**SCRIPTED) as server:
+        children = list(server.children().values())
+        server.process.kill()
+        for child in children:
+            child.wait(10)
+
+
+def test_sigterm_finishes_what_runs_and_refuses_what_comes():
+    with Live(**SCRIPTED) as server, ThreadPoolExecutor(2) as pool:
+        session = requests.Session()  # a connection that is open already: the listening socket may close
+        session.get(server.url + "/ready", timeout=10).raise_for_status()
+        body = {"prompt": "x", "max_tokens": 60_000, "stream": True, "ignore_eos": True}
+        response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
+        begun = threading.Event()
+        stream = pool.submit(rest_of, response, begun)
+        assert begun.wait(20)
+        server.process.send_signal(signal.SIGTERM)
+        while session.get(server.url + "/ready", timeout=10).status_code == 200:
+            assert not stream.done()
+        assert session.get(server.url + "/health", timeout=10).status_code == 200
+        refused = session.post(server.url + "/generate", json={"text": "late"}, timeout=10)
+        assert refused.status_code == 503 and "error" in refused.json()
+        ended = stream.result(60)
+        assert isinstance(ended, list) and ended[-1] == b"data: [DONE]"
+        assert json.loads(ended[-2].removeprefix(b"data: "))["choices"][0]["finish_reason"] == "length"
+        assert server.process.wait(20) == 0
+
+
+def test_sigterm_when_idle_ends_at_once_with_zero():
+    with Live(**SCRIPTED) as server:
+        assert server.stop() == 0
+
+
+def test_a_port_in_use_is_a_clear_error():
+    with Live(**SCRIPTED) as server:
+        port = server.url.rpartition(":")[2]
+        second = subprocess.run(
+            [sys.executable, "-m", "ramet", "serve", "--runner", "scripted", "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert second.returncode != 0 and port in second.stdout + second.stderr
+        assert "Traceback" not in second.stderr
+
+
+HANG = """
+import threading
+from ramet.runtime.scheduler.watchdog import Watchdog
+dog = Watchdog(0.2)
+dog.beat(False)
+{then}
+threading.Event().wait({wait})
+"""
+
+
+def test_a_step_that_never_ends_dumps_stacks_and_exits():
+    code = HANG.format(then="", wait="")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1 and "Timeout" in ended.stderr and "in wait" in ended.stderr
+
+
+def test_an_idle_scheduler_is_not_a_hang():
+    code = HANG.format(then="dog.beat(True)", wait="0.6")
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0

@@ -1,0 +1,285 @@
+"""What a server tells of itself, its keys, its paths and its numbers."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from ramet.ipc.messages import Control, Generate, Stats
+from ramet.runtime.config import Args
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.app import ROUTES
+from ramet.version import __version__
+from tests.fakes.engine import CACHED, LIMITS
+from tests.fakes.server import Served, served
+
+
+@pytest.mark.parametrize("path", ["/get_server_info", "/server_info"])
+def test_server_info_has_every_option_the_limits_and_the_live_state(path: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.state_body = b'{"running_requests": 7}'
+        status, info = await server.get(path)
+        assert status == 200
+        names = {name for group in Args.__struct_fields__ for name in getattr(Args(), group).__struct_fields__}
+        assert names <= set(info)
+        assert info["schedule_policy"] == "fcfs" and info["page_size"] == 16
+        assert info["max_total_num_tokens"] == LIMITS.max_total_tokens and info["context_length"] == 1024
+        assert info["version"] == __version__ and info["max_running_requests"] == 8
+        assert info["internal_states"] == [{"running_requests": 7}]
+
+    served(check, schedule_policy="fcfs", page_size=16)
+
+
+@pytest.mark.parametrize("path", ["/get_model_info", "/model_info"])
+def test_model_info(path: str) -> None:
+    async def check(server: Served) -> None:
+        _, info = await server.get(path)
+        assert info["model_path"] == "/models/x" and info["tokenizer_path"] == "/models/x"
+        assert info["served_model_name"] == "x" and info["is_generation"] is True
+        assert info["weight_version"] == "default"
+
+    served(check, model_path="/models/x", served_model_name="x")
+
+
+@pytest.mark.parametrize("name", ["tiny", "org/tiny", "/data/models/tiny"])
+def test_a_model_is_found_by_its_name_whatever_its_slashes(name: str) -> None:
+    async def check(server: Served) -> None:
+        _, listed = await server.get("/v1/models")
+        assert listed["object"] == "list" and [m["id"] for m in listed["data"]] == [name]
+        assert listed["data"][0]["max_model_len"] == LIMITS.context_length
+        for path in (f"/v1/models/{name}", "/v1/models/" + name.replace("/", "%2F")):
+            assert await server.get(path) == (200, listed["data"][0])
+        status, reply = await server.get("/v1/models/other")
+        assert status == 404 and name in reply["error"]["message"] and reply["error"]["code"] == 404
+
+    served(check, served_model_name=name)
+
+
+def test_health_is_cheap_and_health_generate_goes_through_the_engine() -> None:
+    async def check(server: Served) -> None:
+        for path in ("/health", "/ready"):
+            assert (await server.get(path))[0] == 200
+        assert server.engine.sent == []
+        assert (await server.get("/health_generate"))[0] == 200
+        (probe,) = server.engine.of_type(Generate)
+        assert probe.params.max_new_tokens == 1
+
+    served(check)
+
+
+def test_health_generate_is_not_refused_for_a_full_queue() -> None:
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
+        await server.engine.saw(Generate)
+        assert (await server.post("/generate", {"text": "a"}))[0] == 503
+        probe = asyncio.create_task(server.get("/health_generate"))
+        await server.engine.saw(Generate, 2)
+        server.engine.step([2])
+        assert (await probe)[0] == 200
+        waiting.cancel()
+
+    served(check, auto=False, max_queued_requests=1)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_flush_waits_as_long_as_asked(method: str) -> None:
+    async def check(server: Served) -> None:
+        async with server.http.request(method, "/flush_cache?timeout=2.5") as response:
+            assert response.status == 200
+        (control,) = server.engine.of_type(Control)
+        assert (control.verb, control.timeout_s) == ("flush", 2.5)
+        server.engine.flush_ok = False
+        async with server.http.request(method, "/flush_cache") as response:
+            assert response.status == 400 and "running" in await response.text()
+        assert server.engine.of_type(Control)[1].timeout_s == 0
+        for bad in ("-1", "x", "nan", "inf", "1e9", ""):
+            async with server.http.request(method, "/flush_cache", params={"timeout": bad}) as response:
+                assert response.status == 400 and "timeout" in await response.text()
+
+    served(check)
+
+
+def test_a_request_can_be_asked_where_it_is() -> None:
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a", "rid": "x", "sampling_params": {"n": 2}}))
+        await server.engine.saw(Generate)
+        _, reply = await server.get("/v1/requests/x")
+        place = {"state": "waiting", "reason": "no memory"}
+        assert reply == {"id": "x", **place, "sequences": [place, place]}
+        del server.engine.running[1], server.engine.running[2]
+        _, reply = await server.get("/v1/requests/x")
+        assert reply["state"] == "in transit" and reply["reason"]
+        assert (await server.get("/v1/requests/y"))[0] == 404
+        waiting.cancel()
+
+    served(check, auto=False)
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_tokenize_and_detokenize_undo_each_other(prefix: str) -> None:
+    async def check(server: Served) -> None:
+        _, reply = await server.post(prefix + "/tokenize", {"prompt": "Hi!", "model": "default"})
+        assert reply == {"tokens": [72, 105, 33], "count": 3, "max_model_len": LIMITS.context_length}
+        assert await server.post(prefix + "/detokenize", {"tokens": reply["tokens"]}) == (200, {"text": "Hi!"})
+        _, several = await server.post(prefix + "/tokenize", {"prompt": ["a", "bc"]})
+        assert several["tokens"] == [[97], [98, 99]] and several["count"] == [1, 2]
+        assert await server.post(prefix + "/detokenize", {"tokens": several["tokens"]}) == (200, {"text": ["a", "bc"]})
+
+    served(check)
+
+
+@pytest.mark.parametrize("path, body, place", [
+    ("/v1/tokenize", {}, "prompt"), ("/v1/tokenize", {"prompt": 5}, "prompt"),
+    ("/v1/tokenize", {"prompt": []}, "prompt"),
+    ("/v1/tokenize", {"prompt": "a", "add_special_tokens": "x"}, "add_special_tokens"),
+    ("/v1/tokenize", {"prompt": "a", "model": "x"}, "model"), ("/v1/detokenize", {}, "tokens"),
+    ("/v1/detokenize", {"tokens": "a"}, "tokens"), ("/v1/detokenize", {"tokens": [-1]}, "tokens[0]"),
+    ("/v1/detokenize", {"tokens": [1.5]}, "tokens[0]"), ("/v1/detokenize", {"tokens": []}, "tokens"),
+    ("/v1/detokenize", {"tokens": [10**6]}, "tokens[0]"), ("/v1/detokenize", {"tokens": [[1], 5]}, "tokens[1]"),
+    ("/v1/detokenize", {"tokens": [300]}, "tokens"),  # the tokenizer's own refusal
+])  # fmt: skip
+def test_bad_bodies_of_the_tokenizer_endpoints(path: str, body: dict, place: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(path, body)
+        assert status in (400, 404) and reply["error"]["param"] == place and place in reply["error"]["message"]
+
+    served(check)
+
+
+def test_a_key_guards_everything_but_health_and_metrics() -> None:
+    async def check(server: Served) -> None:
+        paths = [*ROUTES, "/v1/models/x", "/v1/requests/x", "/nowhere"]
+        for path in paths:
+            for sent in (None, "Bearer wrong", "secret", "Bearer ", "Basic secret", "Bearer s\u00e9cret"):
+                headers = {} if sent is None else {"Authorization": sent}
+                async with server.http.get(path, headers=headers) as response:
+                    assert (response.status == 200) == (path in ("/health", "/metrics")), (path, headers)
+                    assert response.status in (200, 401)
+        right = {"Authorization": "Bearer secret"}
+        assert (await server.post("/generate", {"text": "a"}, headers=right))[0] == 200
+        assert (await server.get(f"http://127.0.0.1:{server.port}//v1//models", headers=right))[0] == 200
+        assert (await server.get(f"http://127.0.0.1:{server.port}//v1//models"))[0] == 401
+        _, info = await server.get("/get_server_info", headers=right)
+        assert "secret" not in str(info)
+
+    served(check, api_key="secret")
+
+
+def test_a_key_of_broken_bytes_is_a_wrong_key() -> None:
+    async def check(server: Served) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /ready HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
+
+    served(check, api_key="secret")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "//v1/models", "/v1//models", "//v1///models//", "/v1/models/"])
+def test_doubled_slashes_are_one(path: str) -> None:
+    async def check(server: Served) -> None:
+        status, _ = await server.get(f"http://127.0.0.1:{server.port}{path}")
+        assert status == 200
+
+    served(check)
+
+
+@pytest.mark.parametrize(
+    "path, shape",
+    [("/nowhere", {"message"}), ("/", {"message"}), ("/v1/nowhere", {"message", "type", "param", "code"})],
+)
+def test_an_unknown_route_is_a_404_in_json(path: str, shape: set[str]) -> None:
+    async def check(server: Served) -> None:
+        for method in ("GET", "POST", "DELETE"):
+            async with server.http.request(method, path) as response:
+                assert response.status == 404 and response.content_type == "application/json"
+                assert set((await response.json())["error"]) == shape
+
+    served(check)
+
+
+def test_a_known_route_with_another_method_is_a_405() -> None:
+    async def check(server: Served) -> None:
+        for method, path in (
+            ("GET", "/generate"),
+            ("PUT", "/v1/completions"),
+            ("POST", "/health"),
+            ("DELETE", "/flush_cache"),
+        ):
+            async with server.http.request(method, path) as response:
+                assert response.status == 405 and response.content_type == "application/json"
+        async with server.http.head("/health") as response:
+            assert response.status == 200
+
+    served(check)
+
+
+async def numbers(server: Served) -> dict[str, float]:
+    async with server.http.get("/metrics") as response:
+        assert response.status == 200 and response.content_type == "text/plain"
+        page = await response.text()
+    return {name: float(value) for name, value in re.findall(r"^(ramet:\S+) (\S+)$", page, re.M)}
+
+
+def test_metrics_count_what_happened() -> None:
+    async def check(server: Served) -> None:
+        await server.post("/generate", {"text": "abc", "sampling_params": {"n": 2, "max_new_tokens": 5}})
+        await server.post("/generate", {"text": "REJECT"})
+        await server.post("/generate", {"text": 5})
+        await server.get("/nowhere/at/all")
+        server.engine.tell(Stats(3, 4, 50, 100, 20, 11, 60, 70, 80, 2, 9, 123.5))
+        page = await numbers(server)
+        assert page['ramet:http_requests_total{endpoint="/generate",status="200"}'] == 1
+        assert page['ramet:http_requests_total{endpoint="/generate",status="400"}'] == 2
+        assert page['ramet:http_requests_total{endpoint="unknown",status="404"}'] == 1
+        assert page["ramet:num_requests_total"] == 3 and page["ramet:num_aborted_requests_total"] == 1
+        assert page["ramet:prompt_tokens_total"] == 6 and page["ramet:cached_tokens_total"] == 2 * CACHED
+        assert page["ramet:generation_tokens_total"] == 10
+        assert page["ramet:time_to_first_token_seconds_count"] == 2
+        assert page["ramet:inter_token_latency_seconds_count"] == 8
+        assert page["ramet:e2e_request_latency_seconds_count"] == 3
+        assert page['ramet:inter_token_latency_seconds_bucket{le="+Inf"}'] == 8
+        assert (page["ramet:num_running_reqs"], page["ramet:num_queue_reqs"]) == (3, 4)
+        assert (page["ramet:num_used_tokens"], page["ramet:max_total_num_tokens"]) == (50, 100)
+        assert (page["ramet:scheduler_steps_total"], page["ramet:num_retracted_requests_total"]) == (11, 2)
+        assert page["ramet:gen_throughput"] == 123.5
+
+    served(check)
+
+
+def test_a_client_that_left_is_counted_apart() -> None:
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
+        await server.engine.saw(Generate)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await server.get("/health")
+        page = await numbers(server)
+        assert page['ramet:http_requests_total{endpoint="/generate",status="499"}'] == 1
+
+    served(check, auto=False)
+
+
+def test_requests_are_logged_without_their_text(caplog: Any) -> None:
+    async def check(server: Served) -> None:
+        body = {
+            "text": "private",
+            "rid": "job",
+            "sampling_params": {"max_new_tokens": 2, "stop": ["hidden"], "top_k": 5},
+        }
+        await server.post("/generate", body)
+
+    with caplog.at_level("INFO", logger="ramet"):
+        served(check, log_requests=True)
+    (line,) = [record.getMessage() for record in caplog.records if "job" in record.getMessage()]
+    assert "7 prompt tokens (3 cached), 2 new tokens" in line and "top_k=5" in line and "length" in line
+    assert "private" not in line and "hidden" not in line
+
+
+def test_every_metric_has_the_prefix_and_says_what_it_is() -> None:
+    for row in Metrics().rows():
+        assert len(row.about) > 10
+    page = Metrics().render().decode()
+    assert all(line.startswith(("ramet:", "# HELP ramet:", "# TYPE ramet:")) for line in page.splitlines())

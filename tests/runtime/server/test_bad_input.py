@@ -1,0 +1,286 @@
+"""Whatever a client sends: a 4xx that names field, value and range; nothing reaches the engine, the server goes on."""
+
+import gzip
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from ramet.ipc.messages import Abort, Generate
+from ramet.ipc.params import SamplingParams
+from tests.fakes.engine import VOCAB
+from tests.fakes.server import Served, served
+
+HUGE = 10**40
+DEEP = b'{"text": "a", "prompt": "a", "x": ' + b"[" * 200 + b"]" * 200 + b"}"
+
+# parameter, value, a piece of the message beside the name
+BAD_PARAMS: list[tuple[str, Any, str]] = [
+    ("max_new_tokens", -1, "-1"), ("max_new_tokens", "5", "'5'"), ("max_new_tokens", 1.5, "1.5"),
+    ("max_new_tokens", HUGE, "[0, "), ("max_new_tokens", True, "True"), ("max_new_tokens", [5], "[5]"),
+    ("stop", 5, "5"), ("stop", [1], "1"), ("stop", ["x"] * 33, "32"), ("stop", "x" * 2000, "1024"),
+    ("stop_token_ids", "a", "'a'"), ("stop_token_ids", [-1], "-1"), ("stop_token_ids", [1.5], "1.5"),
+    ("stop_token_ids", [HUGE], "vocabulary"), ("stop_token_ids", list(range(2000)), "1024"),
+    ("stop_regex", 5, "5"), ("stop_regex", ["a"] * 33, "32"), ("stop_regex", "a" * 300, "256"),
+    ("temperature", -0.1, ">= 0"), ("temperature", "hot", "'hot'"), ("temperature", [1], ">= 0"),
+    ("temperature", False, "False"), ("top_p", 0, "(0, 1]"), ("top_p", 1.1, "(0, 1]"), ("top_p", "a", "(0, 1]"),
+    ("top_p", [0.5], "(0, 1]"), ("top_k", 0, ">= 1"), ("top_k", -2, ">= 1"), ("top_k", "a", "'a'"),
+    ("top_k", 2.5, "2.5"), ("min_p", -0.1, "[0, 1]"), ("min_p", 1.1, "[0, 1]"), ("min_p", {}, "[0, 1]"),
+    ("frequency_penalty", 2.1, "[-2, 2]"), ("frequency_penalty", "x", "[-2, 2]"), ("presence_penalty", -2.1, "[-2, 2]"),
+    ("repetition_penalty", -1, "[0, 2]"), ("repetition_penalty", 2.1, "[0, 2]"),
+    ("min_new_tokens", -1, "max_new_tokens"), ("min_new_tokens", 200, "128"), ("min_new_tokens", "a", "'a'"),
+    ("logit_bias", [1], "[1]"), ("logit_bias", {"a": 1}, "'a'"), ("logit_bias", {"1": 101}, "[-100, 100]"),
+    ("sampling_seed", 2**63, "int64"), ("sampling_seed", "x", "int64"), ("n", 0, "[1, 128]"), ("n", 129, "[1, 128]"),
+    ("n", 5_000_000, "[1, 128]"), ("n", "2", "[1, 128]"), ("n", -1, "[1, 128]"),
+    ("ignore_eos", "yes", "'yes'"), ("ignore_eos", 1, "1"), ("skip_special_tokens", 0, "0"),
+    ("spaces_between_special_tokens", "a", "'a'"), ("no_stop_trim", [], "[]"), ("json_schema", 5, "5"),
+    ("regex", "a+", "not built"), ("regex", 5, "string"), ("ebnf", "x", "not built"),
+    ("structural_tag", "x", "not built"),
+    ("custom_params", 5, "object"), ("custom_params", {"a": 1}, "not built"), ("frequency_penalty", 1, "not built"),
+]  # fmt: skip
+
+GENERATE = "/generate"
+COMPLETIONS = "/v1/completions"
+COMPLETIONS_NAMES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
+
+
+def error_of(reply: Any) -> str:
+    assert set(reply) == {"error"}, reply
+    message = reply["error"]["message"]
+    assert isinstance(message, str) and len(message) < 400
+    return message
+
+
+async def goes_on(server: Served) -> None:
+    """Nothing of what was refused reached the engine, and the next request is served."""
+    assert server.engine.of_type(Generate) == []
+    for path, body in ((GENERATE, {"text": "a"}), (COMPLETIONS, {"prompt": "a"})):
+        status, _ = await server.post(path, body)
+        assert status == 200
+
+
+def test_every_parameter_out_of_range_on_generate() -> None:
+    async def check(server: Served) -> None:
+        for name, value, piece in BAD_PARAMS:
+            body = json.dumps({"text": "a", "sampling_params": {name: value}}).encode()
+            status, reply = await server.post(GENERATE, body)
+            assert status == 400, (name, value)
+            message = error_of(reply)
+            assert f"sampling_params.{name}" in message and piece in message, (name, value, message)
+        await goes_on(server)
+
+    served(check)
+
+
+def test_every_parameter_out_of_range_on_completions() -> None:
+    async def check(server: Served) -> None:
+        for name, value, piece in BAD_PARAMS:
+            name = COMPLETIONS_NAMES.get(name, name)
+            status, reply = await server.post(COMPLETIONS, json.dumps({"prompt": "a", name: value}).encode())
+            assert status == 400, (name, value)
+            message = error_of(reply)
+            assert message.startswith(name) and "sampling_params" not in message, (name, value, message)
+            assert piece in message or name == "min_tokens", (name, value, message)
+            assert reply["error"]["param"].startswith(name) and reply["error"]["type"] == "invalid_request_error"
+        await goes_on(server)
+
+    served(check)
+
+
+# body, pieces of the message
+BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
+    ({}, ("text", "input_ids", "exactly one")),
+    ({"text": "a", "input_ids": [1]}, ("exactly one",)),
+    ({"text": ""}, ("text", "empty")),
+    ({"text": []}, ("text", "at least one")),
+    ({"text": ["a", ""]}, ("text[1]", "empty")),
+    ({"text": 5}, ("text", "5", "string")),
+    ({"text": ["a", 5]}, ("text[1]", "5")),
+    ({"text": {"a": 1}}, ("text",)),
+    ({"input_ids": []}, ("input_ids", "empty")),
+    ({"input_ids": [[]]}, ("input_ids[0]", "empty")),
+    ({"input_ids": "a"}, ("input_ids", "'a'", "list")),
+    ({"input_ids": [1, -1]}, ("input_ids[1]", "-1", f"[0, {VOCAB})")),
+    ({"input_ids": [VOCAB]}, ("input_ids[0]", str(VOCAB), f"[0, {VOCAB})")),
+    ({"input_ids": [2**31]}, ("input_ids[0]", str(2**31))),
+    ({"input_ids": [1.5]}, ("input_ids[0]", "1.5")),
+    ({"input_ids": [True]}, ("input_ids[0]", "True")),
+    ({"input_ids": ["a"]}, ("input_ids[0]", "'a'")),
+    ({"input_ids": [1, [2]]}, ("input_ids[1]", "[2]")),
+    ({"input_ids": [[1], 2]}, ("input_ids[1]", "2", "list")),
+    ({"input_ids": [[1], [[2]]]}, ("input_ids[1][0]", "[2]")),
+    ({"text": "a", "sampling_params": "x"}, ("sampling_params", "'x'")),
+    ({"text": "a", "sampling_params": [1]}, ("sampling_params[0]", "1")),
+    ({"text": "a", "sampling_params": [{}]}, ("sampling_params", "one prompt")),
+    ({"text": ["a", "b"], "sampling_params": [{}]}, ("sampling_params", "1 entries", "2")),
+    ({"text": ["a", "b"], "sampling_params": [{}, {"top_p": 7}]}, ("sampling_params[1].top_p", "7")),
+    ({"text": "a", "rid": 5}, ("rid", "5", "string")),
+    ({"text": "a", "rid": ""}, ("rid", "1 to")),
+    ({"text": "a", "rid": "x" * 1000}, ("rid", "256")),
+    ({"text": "a", "rid": ["x"]}, ("rid", "one prompt")),
+    ({"text": ["a", "b"], "rid": ["x"]}, ("rid", "1 entries", "2")),
+    ({"text": "a", "stream": "yes"}, ("stream", "'yes'", "true or false")),
+    ({"text": "a", "stream": 1}, ("stream", "1")),
+    ({"text": ["a"] * 200, "sampling_params": {"n": 128}}, ("text", "25600", "16384")),
+    ({"text": "a", "return_logprob": "yes"}, ("return_logprob", "'yes'")),
+    ({"text": "a", "top_logprobs_num": 10**9}, ("top_logprobs_num", "not built")),
+    ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema, regex, ebnf",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body, pieces", BAD_GENERATE, ids=lambda value: str(value)[:40])
+def test_bad_bodies_on_generate(body: Any, pieces: tuple[str, ...]) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(GENERATE, body)
+        assert status == 400
+        message = error_of(reply)
+        assert all(piece in message for piece in pieces), message
+        await goes_on(server)
+
+    served(check)
+
+
+@pytest.mark.parametrize("field, value, type_error", [
+    ("input_embeds", [[0.1]], 5), ("image_data", "http://x/y.png", 5), ("audio_data", ["x"], 5),
+    ("video_data", {"a": 1}, 5), ("return_logprob", True, "x"), ("logprob_start_len", 0, "x"),
+    ("top_logprobs_num", 1, "x"),
+    ("token_ids_logprob", [1], "x"), ("return_text_in_logprobs", True, "x"), ("lora_path", "a", 5),
+    ("custom_logit_processor", "p", 5), ("return_hidden_states", "last", 5), ("return_routed_experts", True, "x"),
+    ("routed_experts_start_len", 3, "x"), ("session_params", {"id": "s"}, 5), ("priority", 1, "x"),
+    ("extra_key", "k", 5), ("cache_salt", "s", 5), ("grammar_backend", "outlines", 5), ("token_healing", True, "x"),
+    ("prefix_lease_s", 3, "x"),
+])  # fmt: skip
+def test_what_is_not_built_is_refused_by_name(field: str, value: object, type_error: object) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(GENERATE, {"text": "a", field: value})
+        assert status == 400 and field in error_of(reply) and "not built yet" in error_of(reply)
+        status, reply = await server.post(GENERATE, {"text": "a", field: type_error})
+        assert status == 400 and field in error_of(reply) and "must be" in error_of(reply)
+        await goes_on(server)
+
+    served(check)
+
+
+def test_neutral_values_and_unknown_keys_ask_for_nothing() -> None:
+    async def check(server: Served) -> None:
+        neutral = {
+            "image_data": None, "return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0,
+            "lora_path": [None], "return_text_in_logprobs": False, "custom_logit_processor": None, "priority": 0,
+            "return_hidden_states": False, "return_routed_experts": False, "session_params": {}, "extra_key": None,
+            "cache_salt": "", "stream": None,
+            "token_ids_logprob": [], "prefix_lease_s": 0, "sampling_params": None, "rid": None, "input_ids": None,
+            "no_such_field": {"deep": [1]},
+        }  # fmt: skip
+        status, _ = await server.post(GENERATE, {"text": ["a"], **neutral})
+        assert status == 200
+        null = {"frequency_penalty": 0, "repetition_penalty": 1.0, "logit_bias": {}, "json_schema": None, "other": 1}
+        status, _ = await server.post(GENERATE, {"text": "a", "sampling_params": null})
+        assert status == 200
+        assert server.engine.of_type(Generate)[1].params == SamplingParams()
+
+    served(check)
+
+
+BAD_COMPLETIONS: list[tuple[Any, str]] = [
+    ({}, "prompt"), ({"prompt": None}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"),
+    ({"prompt": [""]}, "prompt[0]"), ({"prompt": 5}, "prompt"), ({"prompt": {"a": 1}}, "prompt"),
+    ({"prompt": ["a", 5]}, "prompt[1]"), ({"prompt": [5, "a"]}, "prompt[1]"), ({"prompt": [[5], "a"]}, "prompt[1]"),
+    ({"prompt": [[]]}, "prompt[0]"), ({"prompt": [-1]}, "prompt[0]"), ({"prompt": [VOCAB]}, "prompt[0]"),
+    ({"prompt": [None]}, "prompt[0]"), ({"prompt": ["a"] * 200, "n": 128}, "prompt"),
+    ({"prompt": "a", "model": 5}, "model"), ({"prompt": "a", "stream": "x"}, "stream"),
+    ({"prompt": "a", "stream_options": 5}, "stream_options"),
+    ({"prompt": "a", "stream_options": {"include_usage": "x"}}, "stream_options.include_usage"),
+    ({"prompt": "a", "echo": 1}, "echo"),
+    ({"prompt": "a", "best_of": "x"}, "best_of"), ({"prompt": "a", "best_of": 2}, "best_of"),
+    ({"prompt": "a", "suffix": 5}, "suffix"), ({"prompt": "a", "rid": ""}, "rid"),
+    ({"prompt": "a", "seed": 2**63}, "seed"), ({"prompt": "a", "max_tokens": -1}, "max_tokens"),
+    ({"prompt": "a", "max_tokens": 4, "min_tokens": 5}, "min_tokens"),
+    ({"prompt": "a", "logprobs": 7}, "logprobs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body, param", BAD_COMPLETIONS, ids=lambda value: str(value)[:40])
+def test_bad_bodies_on_completions(body: Any, param: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(COMPLETIONS, body)
+        assert status == 400 and reply["error"]["param"] == param
+        assert set(reply["error"]) == {"message", "type", "param", "code"} and param in error_of(reply)
+        await goes_on(server)
+
+    served(check)
+
+
+BAD_BYTES = [
+    (b"", "JSON"), (b"{", "JSON"), (b"[]", "object"), (b'"a"', "object"), (b"5", "object"), (b"null", "object"),
+    (b'{"text": "\xff\xfe"}', "UTF-8"), (b'{"text": "\xc3"}', "UTF-8"), (b'{"text": "\\ud800"}', "JSON"),
+    (b'{"text": "a", "sampling_params": {"temperature": NaN}}', "temperature"),
+    (b'{"text": "a", "sampling_params": {"temperature": Infinity}}', "temperature"),
+    (b'{"text": "a", "sampling_params": {"temperature": 1e999}}', "temperature"),
+    (b'{"text": "a",}', "JSON"), (b"{'text': 'a'}", "JSON"), (b'{"text": "a\x00b"}', "JSON"), (b"\x00\x01\x02", "JSON"),
+    (DEEP, "64 levels"), (b"[" * 100_000, "JSON"), (b'{"a":' * 100 + b"1" + b"}" * 100, "64 levels"),
+    (b"text=a", "JSON"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [GENERATE, COMPLETIONS, "/v1/tokenize", "/abort_request"])
+def test_broken_bytes(path: str) -> None:
+    async def check(server: Served) -> None:
+        for data, piece in BAD_BYTES:
+            status, reply = await server.post(path, data)
+            assert status == 400 and piece in error_of(reply), (data[:40], reply)
+        assert server.engine.sent == []
+        await goes_on(server)
+
+    served(check)
+
+
+def test_null_characters_inside_text_are_text() -> None:
+    async def check(server: Served) -> None:
+        status, _ = await server.post(GENERATE, {"text": "a\x00b"})
+        assert status == 200 and server.engine.of_type(Generate)[0].text == "a\x00b"
+
+    served(check)
+
+
+def test_a_body_over_the_limit_is_a_413_that_names_the_option() -> None:
+    async def check(server: Served) -> None:
+        for data in (orjson.dumps({"text": "x" * 200_000}), orjson.dumps({"text": "x" * 5_000_000})):
+            status, reply = await server.post(GENERATE, data)
+            assert status == 413 and "--max-body-mb" in error_of(reply)
+        await goes_on(server)
+
+    served(check, max_body_mb=0.1)
+
+
+def test_a_small_body_that_unpacks_to_a_large_one_is_a_413() -> None:
+    async def check(server: Served) -> None:
+        bomb = gzip.compress(orjson.dumps({"text": "x" * 5_000_000}))
+        status, _ = await server.post(GENERATE, bomb, headers={"Content-Encoding": "gzip"})
+        assert status == 413
+        status, _ = await server.post(GENERATE, b"no gzip", headers={"Content-Encoding": "gzip"})
+        assert status == 400
+
+    served(check, max_body_mb=1)
+
+
+def test_the_tokenizers_refusal_is_a_400_under_the_clients_own_field() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(GENERATE, {"text": ["a", "REJECT"], "stream": True})
+        assert status == 400 and error_of(reply) == "text[1] has 9999 tokens, must have at most 1023"
+        status, reply = await server.post(COMPLETIONS, {"prompt": "REJECT"})
+        assert status == 400 and reply["error"]["param"] == "prompt"
+
+    served(check)
+
+
+def test_one_refused_prompt_ends_the_whole_batch() -> None:
+    async def check(server: Served) -> None:
+        status, _ = await server.post(GENERATE, {"text": ["a", "REJECT"]})
+        assert status == 400
+        (abort,) = await server.engine.saw(Abort)
+        assert abort.uids == [1]
+        server.engine.abort(abort.uids, "gone")
+        assert server.client.num_open == 0
+
+    served(check, auto=False)

@@ -1,0 +1,231 @@
+"""/v1/completions: OpenAI's shapes, echo, usage, model names, the official client."""
+
+import asyncio
+
+import openai
+import pytest
+
+from ramet.ipc.messages import Finish, Generate, unpack_ids
+from ramet.ipc.params import SamplingParams
+from tests.fakes.engine import CACHED, text_of
+from tests.fakes.server import Served, served
+
+
+def test_a_prompt_gets_a_completion() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(
+            "/v1/completions", {"model": "ramet-bundled", "prompt": "abc", "max_tokens": 4}
+        )
+        assert status == 200 and reply["object"] == "text_completion" and reply["model"] == "ramet-bundled"
+        assert reply["id"].startswith("cmpl-") and reply["created"] > 0
+        choice = {"index": 0, "text": text_of(1, 4), "logprobs": None, "finish_reason": "length", "matched_stop": None}
+        assert reply["choices"] == [choice]
+        assert reply["usage"] == {
+            "prompt_tokens": 3,
+            "completion_tokens": 4,
+            "total_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": CACHED},
+        }
+
+    served(check)
+
+
+@pytest.mark.parametrize("prompt, lengths", [
+    ("abc", [3]),
+    (["a", "bb"], [1, 2]),
+    ([7, 8, 9], [3]),
+    ([[7], [8, 9]], [1, 2]),
+])  # fmt: skip
+def test_every_form_of_prompt(prompt: object, lengths: list[int]) -> None:
+    async def check(server: Served) -> None:
+        _, reply = await server.post("/v1/completions", {"prompt": prompt, "n": 2, "max_tokens": 1})
+        assert [c["index"] for c in reply["choices"]] == list(range(2 * len(lengths)))
+        assert reply["usage"]["prompt_tokens"] == sum(lengths)  # once per prompt, whatever n
+        assert reply["usage"]["completion_tokens"] == 2 * len(lengths)
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == CACHED * len(lengths)
+
+    served(check)
+
+
+def test_fields_become_sampling_parameters() -> None:
+    async def check(server: Served) -> None:
+        await server.post("/v1/completions", {
+            "prompt": "a", "max_tokens": 9, "min_tokens": 2, "seed": 5, "temperature": 0.5, "top_p": 0.9, "top_k": 3,
+            "min_p": 0.1, "stop": ["x", "y"], "stop_token_ids": [4], "stop_regex": "z+", "ignore_eos": True,
+            "skip_special_tokens": False, "no_stop_trim": True, "user": "u", "metadata": {"a": 1}, "unknown": [1],
+            "best_of": 1, "suffix": None, "logit_bias": {}, "logprobs": False,
+            "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1,
+        })  # fmt: skip
+        (sent,) = server.engine.of_type(Generate)
+        assert sent.params == SamplingParams(
+            max_new_tokens=9, min_new_tokens=2, sampling_seed=5, temperature=0.5, top_p=0.9, top_k=3, min_p=0.1,
+            stop=("x", "y"), stop_token_ids=(4,), stop_regex=("z+",), ignore_eos=True, skip_special_tokens=False,
+            no_stop_trim=True,
+        )  # fmt: skip
+
+    served(check)
+
+
+def test_sixteen_tokens_and_the_models_temperature_are_the_defaults() -> None:
+    async def check(server: Served) -> None:
+        await server.post("/v1/completions", {"prompt": "a", "max_tokens": None})
+        (sent,) = server.engine.of_type(Generate)
+        assert (sent.params.max_new_tokens, sent.params.temperature) == (16, 0.6)
+
+    served(check, defaults=SamplingParams(temperature=0.6))
+
+
+@pytest.mark.parametrize("echo", [False, True])
+@pytest.mark.parametrize("prompt, n", [("abc", 1), (["a", "bb"], 2), ([72, 105], 1), ([[72], [105, 33]], 3)])
+def test_stream_equals_whole(prompt: object, n: int, echo: bool) -> None:
+    async def check(server: Served) -> None:
+        body = {"prompt": prompt, "n": n, "echo": echo, "max_tokens": 6}
+        _, whole = await server.post("/v1/completions", body)
+        server.client._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
+        *events, done = await server.events("/v1/completions", {**body, "stream": True})
+        assert done == "[DONE]"
+        texts, reasons = {}, {}
+        for event in events:
+            (choice,) = event["choices"]
+            assert "usage" not in event and event["id"].startswith("cmpl-")
+            texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+            assert choice["index"] not in reasons, "nothing may follow the finish reason"
+            if choice["finish_reason"]:
+                reasons[choice["index"]] = choice["finish_reason"]
+        assert texts == {c["index"]: c["text"] for c in whole["choices"]}
+        assert reasons == {c["index"]: "length" for c in whole["choices"]}
+        assert len(events) == 6 * len(whole["choices"]), "one event per token"
+
+    served(check)
+
+
+def test_echo_puts_the_prompt_before_the_text() -> None:
+    async def check(server: Served) -> None:
+        _, texts = await server.post("/v1/completions", {"prompt": ["abc", "d"], "echo": True, "max_tokens": 0})
+        _, ids = await server.post("/v1/completions", {"prompt": [72, 105], "echo": True, "max_tokens": 0})
+        assert [c["text"] for c in texts["choices"]] == ["abc", "d"]
+        assert ids["choices"][0]["text"] == "Hi"
+
+    served(check)
+
+
+def test_usage_is_the_last_chunk_when_asked() -> None:
+    async def check(server: Served) -> None:
+        body = {"prompt": "abc", "n": 2, "max_tokens": 3, "stream": True, "stream_options": {"include_usage": True}}
+        *events, last, done = await server.events("/v1/completions", body)
+        assert done == "[DONE]" and last["choices"] == []
+        assert last["usage"]["completion_tokens"] == 6 and last["usage"]["prompt_tokens"] == 3
+        assert last["usage"]["prompt_tokens_details"] == {"cached_tokens": CACHED}
+        assert all(e["usage"] is None for e in events)
+
+    served(check)
+
+
+def test_tokens_that_waited_are_separate_events() -> None:
+    async def check(server: Served) -> None:
+        reading = asyncio.create_task(
+            server.events("/v1/completions", {"prompt": "a", "stream": True, "max_tokens": 5})
+        )
+        await server.engine.saw(Generate)
+        for _ in range(5):  # no other task runs in between
+            server.engine.step()
+        *events, _ = await reading
+        assert len(events) == 5
+        assert [e["choices"][0]["finish_reason"] for e in events] == [None] * 4 + ["length"]
+
+    served(check, auto=False)
+
+
+def test_an_end_that_comes_alone_is_an_event() -> None:
+    async def check(server: Served) -> None:
+        reading = asyncio.create_task(server.events("/v1/completions", {"prompt": "a", "stream": True, "echo": True}))
+        await server.engine.saw(Generate)
+        server.engine.step()
+        server.engine.close(1, Finish("stop", matched="END"), "!")
+        *_, last, done = await reading
+        assert last["choices"][0] == {
+            "index": 0,
+            "text": last["choices"][0]["text"],
+            "logprobs": None,
+            "finish_reason": "stop",
+            "matched_stop": "END",
+        }
+        assert last["choices"][0]["text"].endswith("!") and done == "[DONE]"
+
+    served(check, auto=False)
+
+
+@pytest.mark.parametrize("matched", [13, "END", None])
+def test_choices_carry_the_matched_stop(matched: object) -> None:
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/v1/completions", {"prompt": "a"}))
+        await server.engine.saw(Generate)
+        server.engine.close(1, Finish("stop", matched=matched))
+        _, reply = await waiting
+        assert reply["choices"][0]["finish_reason"] == "stop" and reply["choices"][0]["matched_stop"] == matched
+
+    served(check, auto=False)
+
+
+def test_an_unknown_model_is_a_404_that_names_the_served_one() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/v1/completions", {"model": "gpt-x", "prompt": "a"})
+        assert status == 404
+        assert reply["error"]["param"] == "model" and reply["error"]["code"] == 404
+        assert "gpt-x" in reply["error"]["message"] and "org/tiny" in reply["error"]["message"]
+        for name in ("org/tiny", "default", None):
+            status, reply = await server.post("/v1/completions", {"model": name, "prompt": "a"})
+            assert status == 200 and reply["model"] == "org/tiny"
+
+    served(check, served_model_name="org/tiny")
+
+
+@pytest.mark.parametrize("field, value", [
+    ("suffix", "x"), ("logprobs", 0), ("logprobs", 5), ("logprobs", True), ("best_of", 3), ("lora_path", "a"),
+    ("cache_salt", "s"), ("priority", 2), ("custom_logit_processor", "p"), ("return_hidden_states", True),
+    ("grammar_backend", "x"), ("response_format", {"type": "json_object"}), ("frequency_penalty", 0.5),
+    ("presence_penalty", -1), ("repetition_penalty", 1.1), ("logit_bias", {"5": 1}), ("regex", "a+"),
+    ("json_schema", "{}"), ("ebnf", "root ::= a"), ("structural_tag", "{}"), ("custom_params", {"a": 1}),
+    ("extra_key", "k"),
+])  # fmt: skip
+def test_what_is_not_built_is_refused_by_name(field: str, value: object) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/v1/completions", {"prompt": "a", field: value})
+        assert status == 400
+        assert reply["error"]["param"] == field and "built" in reply["error"]["message"]
+        assert server.engine.sent == []
+
+    served(check)
+
+
+def test_the_official_client_works_unmodified() -> None:
+    async def check(server: Served) -> None:
+        api = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+        async with api:
+            assert [m.id async for m in await api.models.list()] == ["org/tiny"]
+            assert (await api.models.retrieve("org/tiny")).id == "org/tiny"
+            whole = await api.completions.create(
+                model="org/tiny", prompt="abc", max_tokens=5, extra_body={"ignore_eos": True}
+            )
+            assert whole.choices[0].text == text_of(1, 5) and whole.usage is not None
+            stream = await api.completions.create(
+                model="org/tiny", prompt="abc", max_tokens=5, stream=True, stream_options={"include_usage": True}
+            )
+            chunks = [chunk async for chunk in stream]
+            assert "".join(c.choices[0].text for c in chunks if c.choices) == text_of(2, 5)
+            assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 5
+            with pytest.raises(openai.NotFoundError, match="gpt-x"):
+                await api.completions.create(model="gpt-x", prompt="a")
+            with pytest.raises(openai.BadRequestError, match="temperature"):
+                await api.completions.create(model="org/tiny", prompt="a", temperature=-1)
+
+    served(check, served_model_name="org/tiny")
+
+
+def test_a_rid_names_the_request() -> None:
+    async def check(server: Served) -> None:
+        _, reply = await server.post("/v1/completions", {"prompt": [[1], [2, 3]], "rid": "mine", "max_tokens": 1})
+        assert reply["id"] == "mine"
+        assert [unpack_ids(m.ids) for m in server.engine.of_type(Generate)] == [[1], [2, 3]]
+
+    served(check)

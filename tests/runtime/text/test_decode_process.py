@@ -1,0 +1,196 @@
+"""Steps of tokens to steps of text: what is shown, when, and that nothing shown is ever cut."""
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramet.ipc.messages import Closed, Finish, Opened, TextStep, TokenStep, pack_ids
+from ramet.runtime.text.decode import TextDecoder
+from ramet.runtime.text.decode_process import Detokenizer
+from ramet.runtime.text.stops import StopMatch, StopMatcher
+from ramet.runtime.text.tokenizer import Tokenizer
+
+END = 0  # <|end|>
+
+
+def opened(uid: int, **options: object) -> Opened:
+    return Opened(uid, prompt_tokens=3, cached_tokens=0, **options)
+
+
+class Outputs:
+    """What a client of each uid has seen."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.detokenizer = Detokenizer(tokenizer)
+        self.shown: dict[int, str] = defaultdict(str)
+
+    def step(self, rows: list[tuple[int, int]] = (), opened: list[Opened] = (), closed: list[Closed] = ()) -> TextStep:
+        tokens = pack_ids([token for _, token in rows])
+        step = TokenStep([uid for uid, _ in rows], tokens, list(opened), list(closed))
+        texts = self.detokenizer.step(step)
+        assert (texts.uids, texts.tokens) == (step.uids, step.tokens)
+        assert (texts.opened, texts.closed) == (step.opened, step.closed)
+        for uid, text in zip(texts.uids, texts.texts, strict=True):
+            self.shown[uid] += text
+        for end, tail in zip(texts.closed, texts.tails, strict=True):
+            self.shown[end.uid] += tail
+        return texts
+
+
+def run_one(tokenizer: Tokenizer, ids: list[int], finish: Finish, **options: object) -> list[str]:
+    """The shown texts of one sequence: one for every token, and the tail."""
+    outputs = Outputs(tokenizer)
+    pieces = []
+    for index, token in enumerate(ids):
+        last = index == len(ids) - 1
+        text = outputs.step([(1, token)], [] if index else [opened(1, **options)], [Closed(1, finish)] if last else [])
+        pieces += [*text.texts, *text.tails]
+    assert outputs.detokenizer.num_open == 0
+    return pieces
+
+
+def test_rows_of_a_step_are_told_apart(byte_level: Tokenizer) -> None:
+    first, second = byte_level.encode("the fox ok"), byte_level.encode("über ok")
+    outputs = Outputs(byte_level)
+    outputs.step(opened=[opened(1), opened(2)])
+    for a, b in zip(first, second):
+        outputs.step([(2, b), (1, a)])
+    assert outputs.shown[1] == byte_level.decode(first[: len(second)])
+    assert outputs.shown[2] == byte_level.decode(second[: len(first)])
+
+
+def test_length_end_shows_what_was_held_and_the_broken_character(byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("ok STO") + [i for i in range(420) if byte_level.token_bytes(i) == b"\xe4"][:1]
+    pieces = run_one(byte_level, ids, Finish("length", length=len(ids)), stop=("STOP",))
+    assert "".join(pieces) == "ok STO\ufffd"
+    assert pieces[-1].endswith("\ufffd") and "S" not in "".join(pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("trim", "skip", "text"),
+    [(True, True, "the"), (True, False, "the"), (False, True, "the"), (False, False, "the<|end|>")],
+)
+def test_stop_token_is_shown_only_when_asked(byte_level: Tokenizer, trim: bool, skip: bool, text: str) -> None:
+    ids = [*byte_level.encode("the"), END]
+    options = {"no_stop_trim": not trim, "skip_special_tokens": skip}
+    assert "".join(run_one(byte_level, ids, Finish("stop", matched=END), **options)) == text
+
+
+def test_an_ordinary_stop_token_is_trimmed_once(byte_level: Tokenizer) -> None:
+    (dot,) = byte_level.encode(".")
+    ids = [dot, *byte_level.encode("ok"), dot]
+    assert "".join(run_one(byte_level, ids, Finish("stop", matched=dot))) == ".ok"
+    assert "".join(run_one(byte_level, ids, Finish("length", length=4))) == ".ok."
+
+
+def test_neighbours_in_the_closing_step_are_not_trimmed(byte_level: Tokenizer) -> None:
+    (dot,) = byte_level.encode(".")
+    outputs = Outputs(byte_level)
+    outputs.step([(1, dot), (2, dot), (3, dot)], [opened(1), opened(2), opened(3)])
+    outputs.step([(1, dot), (2, dot), (3, dot)], closed=[Closed(2, Finish("stop", matched=dot))])
+    assert dict(outputs.shown) == {1: "..", 2: ".", 3: ".."}
+
+
+@pytest.mark.parametrize(("keep", "text"), [(False, "say "), (True, "say STOP")])
+def test_stop_string_across_tokens_is_cut(byte_level: Tokenizer, keep: bool, text: str) -> None:
+    #  s a y _ S T | O P h   : the last token goes past the stop string
+    ids = [i for part in ("say ", "ST", "O", "P", "here") for i in byte_level.encode(part)]
+    pieces = run_one(byte_level, ids, Finish("stop", "STOP", cut=len(text)), stop=("STOP",), no_stop_trim=keep)
+    assert "".join(pieces) == text
+
+
+def test_text_without_a_stop_in_sight_is_shown_at_once(byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("the quick brown fox")
+    pieces = run_one(byte_level, ids, Finish("length", length=len(ids)), stop=("STOP",), stop_regex=(r"\d+",))
+    assert pieces == [byte_level.decode([i]) for i in ids] + [""]
+
+
+def test_end_before_the_beginning_has_an_empty_tail(byte_level: Tokenizer) -> None:
+    step = Outputs(byte_level).step(closed=[Closed(9, Finish("abort", message="gone"))])
+    assert step.tails == [""]
+
+
+def test_abort_shows_what_was_held(byte_level: Tokenizer) -> None:
+    outputs = Outputs(byte_level)
+    outputs.step([(1, i) for i in byte_level.encode("a STO")], [opened(1, stop=("STOP",))])
+    assert outputs.shown[1] == "a "
+    outputs.step(closed=[Closed(1, Finish("abort"))])
+    assert outputs.shown[1] == "a STO"
+    assert outputs.detokenizer.num_open == 0
+
+
+def scheduler_stops(tokenizer: Tokenizer, ids: list[int], params: dict, keep: bool) -> tuple[int, Finish]:
+    """The number of tokens and the finish that a scheduler decides on."""
+    decoder = TextDecoder(tokenizer, skip_special_tokens=params["skip_special_tokens"])
+    matcher = StopMatcher(params["stop"], params["stop_regex"])
+    for count, token in enumerate(ids, start=1):
+        match = matcher.feed(decoder.push(token))
+        if match is not None:
+            return count, Finish("stop", match.pattern, cut=match.end if keep else match.start)
+    return len(ids), Finish("length", length=len(ids))
+
+
+def first_match(params: dict, text: str) -> StopMatch | None:
+    return StopMatcher(params["stop"], params["stop_regex"]).feed(text)
+
+
+BYTES = st.sampled_from([*b"abST \n", *"é京".encode()])
+OPTIONS = st.fixed_dictionaries(
+    {
+        "stop": st.lists(st.sampled_from(["ST", "ab", "S\n", "é", "a a", "京T", "\ufffd"]), max_size=3).map(tuple),
+        "stop_regex": st.lists(st.sampled_from(["a[^b]*T", r"\s{2}", "S.?b", "京"]), max_size=2).map(tuple),
+        "skip_special_tokens": st.booleans(),
+    }
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.one_of(BYTES, st.just(None)), min_size=1, max_size=40), OPTIONS, st.booleans())
+def test_joined_stream_equals_the_whole_text_cut_at_its_stop(
+    byte_level: Tokenizer, byte_ids: dict[int, int], symbols: list[int | None], params: dict, keep: bool
+) -> None:
+    ids = [END if symbol is None else byte_ids[symbol] for symbol in symbols]
+    count, finish = scheduler_stops(byte_level, ids, params, keep)
+    ids = ids[:count]
+    pieces = run_one(byte_level, ids, finish, no_stop_trim=keep, **params)
+
+    decoder = TextDecoder(byte_level, skip_special_tokens=params["skip_special_tokens"])
+    whole = "".join(map(decoder.push, ids))
+    match = first_match(params, whole)
+    if match is None:
+        assert finish.kind == "length"
+        assert "".join(pieces) == whole + decoder.flush()
+    else:
+        assert finish.matched == match.pattern
+        assert "".join(pieces) == whole[: match.end if keep else match.start]
+
+
+@pytest.fixture(scope="session")
+def byte_ids(byte_level: Tokenizer) -> dict[int, int]:
+    """byte -> the token that is this byte alone"""
+    single = {byte_level.token_bytes(i): i for i in range(420, -1, -1)}
+    return {byte: single[bytes([byte])] for byte in range(256)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_streams_that_come_and_go_do_not_touch_each_other(byte_level: Tokenizer, data: st.DataObject) -> None:
+    outputs = Outputs(byte_level)
+    kept: dict[int, list[int]] = {}
+    ended: dict[int, list[int]] = {}
+    for step in range(12):
+        new = [uid for uid in (2 * step, 2 * step + 1) if data.draw(st.booleans())]
+        kept.update({uid: [] for uid in new})
+        rows = [(uid, data.draw(st.integers(2, 420))) for uid in kept]
+        for uid, token in rows:
+            kept[uid].append(token)
+        gone = [uid for uid in kept if data.draw(st.integers(0, 3)) == 0]
+        closed = [Closed(uid, Finish("abort")) for uid in gone]
+        stops = [opened(uid, stop=("zq",) if uid % 2 else ()) for uid in new]
+        outputs.step(rows, stops, closed)
+        ended.update({uid: kept.pop(uid) for uid in gone})
+    assert outputs.detokenizer.num_open == len(kept)
+    for uid, ids in ended.items():
+        assert outputs.shown[uid] == byte_level.decode(ids)

@@ -1,0 +1,143 @@
+"""What the tokenizer process admits, refuses and passes on."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.messages import (
+    Abort,
+    Admit,
+    CallFailed,
+    Detokenize,
+    DetokenizeReply,
+    Generate,
+    Limits,
+    Rejected,
+    Tokenize,
+    TokenizeReply,
+    ToScheduler,
+    ToServer,
+    pack_ids,
+    unpack_ids,
+)
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.text.encode_process import MAX_CALL_BYTES, Encoder, answer
+from ramet.runtime.text.tokenizer import Tokenizer
+
+CONTEXT, VOCABULARY = 32, 430
+LIMITS = Limits(CONTEXT, 1000, VOCABULARY, 8)
+
+
+@pytest.fixture(scope="session")
+def encoder(byte_level: Tokenizer) -> Encoder:
+    return Encoder(byte_level, LIMITS)
+
+
+def by_text(text: str, **params: object) -> Generate:
+    return Generate([1], SamplingParams(**params), text=text)
+
+
+def by_ids(*ids: int, **params: object) -> Generate:
+    return Generate([1], SamplingParams(**params), ids=pack_ids(ids))
+
+
+def test_prompt_becomes_ids_with_its_parameters(encoder: Encoder, byte_level: Tokenizer) -> None:
+    request = Generate([4, 5], SamplingParams(max_new_tokens=3), text="the fox", namespace=("a",), arrival_s=2.5)
+    admitted = encoder.admit(request)
+    ids = pack_ids(byte_level.encode("the fox"))
+    assert admitted == Admit([4, 5], ids, SamplingParams(max_new_tokens=3), ("a",), 2.5)
+
+
+def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
+    admitted = encoder.admit(by_text("<|end|>"))
+    assert isinstance(admitted, Admit) and unpack_ids(admitted.ids) == [0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "place", "said"),
+    [
+        (by_text(""), "text", "at least 1"),
+        (by_ids(), "input_ids", "at least 1"),
+        (by_ids(1, VOCABULARY), "input_ids[1]", f"is {VOCABULARY}, must be a token id in [0, {VOCABULARY})"),
+        (by_ids(-1), "input_ids[0]", "is -1"),
+        (by_ids(*[5] * CONTEXT), "input_ids", f"The input ({CONTEXT} tokens) is longer than the model's"),
+        (by_text("Q" * 40), "text", "The input (40 tokens) is longer than the model's context length (32 tokens)."),
+        (by_text("the fox " * 700_000), "text", "(more than 32 tokens) is longer than the model's context length"),
+        (by_text("a\udc80"), "text", "lone surrogate"),
+        (by_text("a", stop_token_ids=(3, 999)), "sampling_params.stop_token_ids[1]", "is 999, must be a token id in"),
+        (by_text("a", stop_regex=("b", "(?=a)")), "sampling_params.stop_regex[1]", "lookaround"),
+        (by_text("a", stop_regex=("(a{1000}){1000}",)), "sampling_params.stop_regex[0]", "must have at most 2000"),
+        (by_text("a", stop_regex=("a{1,900}b",) * 3), "sampling_params.stop_regex[1]", "at most 2000 together"),
+    ],
+)  # fmt: skip
+def test_rejection_names_place_value_and_range(encoder: Encoder, request_: Generate, place: str, said: str) -> None:
+    rejected = encoder.admit(request_)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.uids, rejected.place, rejected.status) == ([1], place, 400)
+    assert said in rejected.fact
+
+
+def test_longest_prompt_that_fits_has_room_for_one_token(encoder: Encoder) -> None:
+    admitted = encoder.admit(by_ids(*[5] * (CONTEXT - 1), max_new_tokens=9, min_new_tokens=4))
+    assert isinstance(admitted, Admit)
+    assert (admitted.params.max_new_tokens, admitted.params.min_new_tokens) == (1, 1)
+
+
+@given(st.integers(1, CONTEXT - 1), st.integers(0, 100))
+def test_output_is_cut_to_the_context(encoder: Encoder, length: int, asked: int) -> None:
+    admitted = encoder.admit(by_ids(*[5] * length, max_new_tokens=asked))
+    assert isinstance(admitted, Admit)
+    assert admitted.params.max_new_tokens == min(asked, CONTEXT - length)
+
+
+def test_text_with_tokens_the_model_lacks_is_refused(byte_level: Tokenizer) -> None:
+    small = Encoder(byte_level, Limits(CONTEXT, 1000, 100, 8))
+    rejected = small.admit(by_text("é東"))
+    assert isinstance(rejected, Rejected) and rejected.place.startswith("text[")
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.booleans())
+def test_tokenize_then_detokenize_is_the_text(encoder: Encoder, text: str, special: bool) -> None:
+    reply = encoder.tokenize(Tokenize(7, text, special))
+    assert isinstance(reply, TokenizeReply) and reply.call == 7
+    assert len(reply.tokens) == len(unpack_ids(reply.ids))
+    assert encoder.detokenize(Detokenize(8, reply.ids)) == DetokenizeReply(8, text)
+
+
+def test_calls_that_cannot_be_served_say_why(encoder: Encoder) -> None:
+    assert encoder.detokenize(Detokenize(1, pack_ids([3, 500]))) == CallFailed(
+        1, "tokens[1]", f"is 500, must be a token id in [0, {VOCABULARY})"
+    )
+    failed = encoder.tokenize(Tokenize(2, "x" * (MAX_CALL_BYTES + 1)))
+    assert isinstance(failed, CallFailed) and str(MAX_CALL_BYTES) in failed.fact
+    assert isinstance(encoder.tokenize(Tokenize(3, "\ud83d")), CallFailed)
+
+
+class BrokenTokenizer(Tokenizer):
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        raise RuntimeError("out of order")
+
+
+def test_failure_of_ours_ends_one_request_and_is_logged(byte_level: Tokenizer, caplog) -> None:
+    caplog.set_level("ERROR")
+    broken = Encoder(BrokenTokenizer(byte_level._source), LIMITS)
+    scheduler: MemoryChannel[ToScheduler] = MemoryChannel(ToScheduler)
+    server: MemoryChannel[ToServer] = MemoryChannel(ToServer)
+    answer(broken, by_text("a"), scheduler, server)
+    answer(broken, Tokenize(3, "a"), scheduler, server)
+    answer(broken, by_ids(5), scheduler, server)
+    rejected, failed = server.drain()
+    assert isinstance(rejected, Rejected) and rejected.status == 500 and rejected.uids == [1]
+    assert isinstance(failed, CallFailed) and failed.status == 500 and "out of order" in failed.fact
+    assert [type(message) for message in scheduler.drain()] == [Admit]
+
+
+def test_abort_follows_its_request_to_the_scheduler(encoder: Encoder) -> None:
+    scheduler: MemoryChannel[ToScheduler] = MemoryChannel(ToScheduler)
+    server: MemoryChannel[ToServer] = MemoryChannel(ToServer)
+    for message in (by_text("a"), Abort([1]), by_ids(), Tokenize(2, "a"), Detokenize(3, pack_ids([5]))):
+        answer(encoder, message, scheduler, server)
+    assert [type(m) for m in scheduler.drain()] == [Admit, Abort]
+    assert [type(m) for m in server.drain()] == [Rejected, TokenizeReply, DetokenizeReply]

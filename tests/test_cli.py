@@ -1,0 +1,101 @@
+"""The command line as a person meets it: a real process each time."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*argv: str, module: str = "ramet", **env: str) -> "subprocess.CompletedProcess[str]":
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAMET_")}
+    command = [sys.executable, "-m", module, *argv]
+    return subprocess.run(command, cwd=ROOT, env=clean | env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level modules of a fresh interpreter that ran `code`."""
+    script = f"{code}\nimport sys; print(' '.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_lists_the_commands_at_once() -> None:
+    start = time.perf_counter()
+    done = run("--help")
+    seconds = time.perf_counter() - start
+    assert done.returncode == 0 and all(
+        f"  {c} " in done.stdout for c in ("serve", "run", "bench", "doctor", "version")
+    )
+    assert seconds < 1.0  # 0.04 s alone; the rest is room for a busy machine
+
+
+def test_help_loads_neither_msgspec_nor_torch() -> None:
+    assert not {"torch", "msgspec", "transformers", "aiohttp"} & loaded_after(
+        "from ramet.__main__ import main; main(['-h'])"
+    )
+
+
+def test_importing_ramet_loads_nothing_heavy() -> None:
+    assert not {"torch", "msgspec", "numpy"} & loaded_after("import ramet; ramet.__version__, dir(ramet)")
+
+
+def test_bench_serving_does_not_load_torch() -> None:
+    assert not {"torch", "transformers"} & loaded_after("import ramet.bench.serving")
+
+
+def test_public_names_resolve_and_others_do_not() -> None:
+    import ramet
+    from ramet.runtime.config import Args
+
+    assert ramet.Args is Args
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        ramet.Nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["ramet", "ramet.launch_server"])
+def test_print_config_prints_yaml_and_leaves(module: str) -> None:
+    command = ["serve"] if module == "ramet" else []
+    done = run(*command, "--model-path", "/m", "--print-config", module=module, RAMET_PORT="4")
+    assert done.returncode == 0
+    assert 'model_path: "/m"  # from --model-path' in done.stdout and "port: 4  # from RAMET_PORT" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["srve"], "srve is not a command: one of serve, run, bench, doctor, version"),
+        (["serve", "--port", "99999"], "--port is '99999', must be an integer in [0, 65535]"),
+        (["serve", "--model-path", "/nowhere"], "--model-path /nowhere has no config.json"),
+        (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),
+        (["run", ""], "the prompt is empty"),
+        (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline"),
+        (["bench", "serving", "--num-prompts", "0"], "must be an integer >= 1"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(argv: list[str], message: str) -> None:
+    done = run(*argv)
+    assert done.returncode == 2
+    assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("command", [["serve"], ["run"], ["bench"], ["bench", "serving"], ["bench", "pipeline"],
+                                     ["bench", "offline"], ["doctor"]])  # fmt: skip
+def test_every_command_has_help(command: list[str]) -> None:
+    done = run(*command, "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: ")
+
+
+def test_version_is_the_packages() -> None:
+    import ramet as package
+
+    assert run("version").stdout == package.__version__ + "\n"
+
+
+def test_bench_serving_has_the_fields_own_spelling() -> None:
+    done = run("--help", module="ramet.bench_serving")
+    assert done.returncode == 0 and "--request-rate" in done.stdout
