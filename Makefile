@@ -12,7 +12,7 @@ help:
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the slow tests"
 	@echo "make check      lint and types"
-	@echo "make bench      pipeline capacity and in-process speed; results go to bench/results/"
+	@echo "make bench      start-up, pipeline capacity and in-process speed; results go to bench/results/"
 	@echo "make docs       generate the option tables in docs/"
 	@echo "make build      a wheel and an sdist in dist/"
 
@@ -37,8 +37,9 @@ check: install
 	$(RUN) -m mypy -p ramet
 
 bench: install
-	$(RUN) -m ramet.bench.pipeline
-	$(RUN) -m ramet.bench.offline
+	$(RUN) -m ramet bench startup
+	$(RUN) -m ramet bench pipeline
+	$(RUN) -m ramet bench offline --phases
 
 docs: install
 	$(RUN) scripts/gen_docs.py

@@ -69,8 +69,8 @@ class Stream(asyncio.Protocol):
         cast(asyncio.Transport, transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        if not self.status:
-            self.status = data[:12]
+        if len(self.status) < len(b"HTTP/1.1 200"):
+            self.status = (self.status + data)[: len(b"HTTP/1.1 200")]
         # an event's end may be cut in two by a read: look at the seam as well
         self.events += data.count(b"\n\n") + (self.tail[-1:] == b"\n" and data[:1] == b"\n")
         self.tail = (self.tail + data)[-_TAIL:]

@@ -13,13 +13,14 @@ usage: ramet COMMAND [OPTIONS]
 
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
-  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process)
+  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
+                   startup (until ready)
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
 Every command takes --help."""
 
-BENCHES = ("serving", "pipeline", "offline")
+BENCHES = ("serving", "pipeline", "offline", "startup")
 
 
 def serve(argv: list[str]) -> int:
@@ -40,7 +41,7 @@ def run(argv: list[str]) -> int:
 
 def bench(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print("usage: ramet bench serving|pipeline|offline [OPTIONS]")
+        print(f"usage: ramet bench {'|'.join(BENCHES)} [OPTIONS]")
         return 0 if argv else 2
     if argv[0] not in BENCHES:
         return _usage_error(f"bench {argv[0]} is not one of {', '.join(BENCHES)}")

@@ -11,20 +11,29 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Sender
 from ramet.ipc.messages import Ready
 from ramet.ipc.paths import SocketFolder
-from ramet.runtime.config import Args, decode_args
+from ramet.runtime.config import decode_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
 
 log = logging.getLogger("ramet")
 
 _PR_SET_PDEATHSIG = 1
+
+
+# a role imports its own world and no other, so that the light processes stay light
+MODULES = {
+    paths.SERVER: "ramet.runtime.server.process",
+    paths.SCHEDULER: "ramet.runtime.scheduler.process",
+    paths.DETOKENIZER: "ramet.runtime.text.decode_process",
+    "tokenizer": "ramet.runtime.text.encode_process",
+}
 
 
 def main(argv: list[str]) -> None:
@@ -35,35 +44,22 @@ def main(argv: list[str]) -> None:
     setup(args.serve.log_level, role)
     sockets = SocketFolder(folder)
     parent = Sender(sockets.address(paths.PARENT))
+    kind, _, worker = role.partition("-")
+    run = import_module(MODULES[kind]).run
+    imported = ("imports", time.perf_counter() - started)
 
     def ready(phases: list[tuple[str, float]], limits: bytes = b"") -> None:
-        parent.send(Ready(role, os.getpid(), [*phases, ("whole", time.perf_counter() - started)], limits))
+        whole = ("whole", time.perf_counter() - started)
+        parent.send(Ready(role, os.getpid(), [imported, *phases, whole], limits))
 
     try:
-        _run(role, args, sockets, ready)
+        if worker:
+            run(args, sockets, int(worker), ready)
+        else:
+            run(args, sockets, ready)
     except ConfigError as error:  # the user can mend it: one line, no traceback
         log.error("%s", error)
         sys.exit(2)
-
-
-def _run(role: str, args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
-    """Each role imports its own world, so that the light processes stay light."""
-    if role == paths.SERVER:
-        from ramet.runtime.server.process import run as serve
-
-        serve(args, sockets, ready)
-    elif role == paths.SCHEDULER:
-        from ramet.runtime.scheduler.process import run as schedule
-
-        schedule(args, sockets, ready)
-    elif role == paths.DETOKENIZER:
-        from ramet.runtime.text.decode_process import run as detokenize
-
-        detokenize(args, sockets, ready)
-    else:
-        from ramet.runtime.text.encode_process import run as tokenize
-
-        tokenize(args, sockets, int(role.rpartition("-")[2]), ready)
 
 
 def _live_and_die_with(parent: int) -> None:

@@ -18,7 +18,6 @@ from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, Ready, ToParent
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, encode_args, resolve
-from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
 from ramet.runtime.supervise import ChildDied, Supervisor
 
@@ -88,12 +87,3 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
     body = '{"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 16}}'
     print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
     print(f"  curl {url}/generate{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
-
-
-def main(args: Args) -> int:
-    """`serve` with a clear line instead of a traceback for what the user can mend."""
-    try:
-        return serve(args)
-    except ConfigError as error:
-        print(f"ramet serve: {error}", file=sys.stderr)
-        return 2

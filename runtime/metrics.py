@@ -100,7 +100,9 @@ class Metrics(Collector):
             "inter_token_latency_seconds", "between two tokens of one sequence", TOKEN_GAP_BUCKETS_S
         )
         self.latency_s = Histogram(
-            "e2e_request_latency_seconds", "from the arrival of a request to its last token", LATENCY_BUCKETS_S
+            "e2e_request_latency_seconds",
+            "from the arrival of a request to its last token, aborts left out",
+            LATENCY_BUCKETS_S,
         )
 
     def rows(self) -> Iterable[Counter | Gauge | Histogram]:

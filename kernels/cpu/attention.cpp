@@ -259,14 +259,12 @@ void merge(const Plan &p, const int32_t *job, T *out) {
 
 template <class T>
 void run(const Plan &p, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
-#pragma omp parallel num_threads(p.threads)
-    {
-#pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < p.num_items; i++)
-            attend_item(p, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out);
-#pragma omp for schedule(static)
-        for (int i = 0; i < p.num_merges; i++) merge(p, p.merges + i * 3, (T *)out);
-    }
+    // a region that starts a second thread for one item, or for little merging, costs more than it saves
+#pragma omp parallel for num_threads(p.threads) if (p.num_items > 1) schedule(dynamic, 1)
+    for (int i = 0; i < p.num_items; i++)
+        attend_item(p, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out);
+#pragma omp parallel for num_threads(p.threads) if (p.num_merges > 8) schedule(static)
+    for (int i = 0; i < p.num_merges; i++) merge(p, p.merges + i * 3, (T *)out);
 }
 
 template <class T>

@@ -16,7 +16,7 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 
 MIN_SHARED = 64  # keys of a common prefix below which reading them row by row is as good
-MIN_PIECE = 64  # keys below which a cut costs more than an idle core
+MIN_PIECE = 128  # keys below which a cut costs more than an idle core
 PIECES_PER_THREAD = 4
 MAX_MEMBERS = 32  # queries of one item: beyond, their sums no longer fit the core's cache
 

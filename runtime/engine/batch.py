@@ -56,12 +56,22 @@ class Runner(Protocol):
 
 
 class LoadedRunner(Runner, Protocol):
-    """A runner that is ready, and what it allows: set once, read by everybody."""
+    """A runner that is ready, and what it allows."""
 
-    vocab_size: int
-    context_length: int  # tokens of prompt and output together
-    max_total_tokens: int  # slots beside the padding page
-    max_running: int  # rows beside the padding row
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and output together."""
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Slots beside the padding page."""
+
+    @property
+    def max_running(self) -> int:
+        """Rows beside the padding row."""
 
 
 @dataclass(frozen=True, slots=True)

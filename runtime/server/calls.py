@@ -1,12 +1,14 @@
 """Questions to other processes that have one answer: which future waits for which call number.
 
-Decides call numbers. Knows no socket. An answer whose asker went away is dropped when it comes.
+Decides call numbers. Knows no verb. An answer whose asker went away is dropped when it comes.
 """
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 
-from ramet.ipc.messages import CallFailed, ControlReply, DetokenizeReply, TokenizeReply
+from ramet.ipc.channel import Outbox
+from ramet.ipc.messages import CallFailed, ControlReply, DetokenizeReply, Message, TokenizeReply
 from ramet.runtime.errors import ClientError, RametError
 
 Reply = ControlReply | TokenizeReply | DetokenizeReply
@@ -17,10 +19,13 @@ class Calls:
         self._numbers = count(1)
         self._open: dict[int, asyncio.Future[Reply]] = {}
 
-    def open(self) -> tuple[int, asyncio.Future[Reply]]:
+    async def ask(self, outbox: Outbox, question: Callable[[int], Message]) -> Reply:
+        """Send the question with its number; returns the answer, or raises what it failed with."""
         number = next(self._numbers)
-        self._open[number] = asyncio.get_running_loop().create_future()
-        return number, self._open[number]
+        waiting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._open[number] = waiting
+        outbox.send(question(number))
+        return await waiting
 
     def answer(self, message: Reply) -> None:
         waiting = self._open.pop(message.call)

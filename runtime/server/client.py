@@ -119,25 +119,21 @@ class EngineClient:
 
     async def control(self, verb: str, uid: int = 0, timeout_s: float = 0.0) -> ControlReply:
         self._check_alive()
-        call, reply = self._calls.open()
-        self._to_scheduler.send(Control(call, verb, uid, timeout_s))
-        answer = await reply
+        answer = await self._calls.ask(self._to_scheduler, lambda call: Control(call, verb, uid, timeout_s))
         assert isinstance(answer, ControlReply)
         return answer
 
     async def tokenize(self, text: str, add_special_tokens: bool = True) -> TokenizeReply:
         self._check_alive()
-        call, reply = self._calls.open()
-        self._to_tokenizers[self._pick_worker()].send(Tokenize(call, text, add_special_tokens))
-        answer = await reply
+        worker = self._to_tokenizers[self._pick_worker()]
+        answer = await self._calls.ask(worker, lambda call: Tokenize(call, text, add_special_tokens))
         assert isinstance(answer, TokenizeReply)
         return answer
 
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
         self._check_alive()
-        call, reply = self._calls.open()
-        self._to_tokenizers[self._pick_worker()].send(Detokenize(call, ids, skip_special_tokens))
-        answer = await reply
+        worker = self._to_tokenizers[self._pick_worker()]
+        answer = await self._calls.ask(worker, lambda call: Detokenize(call, ids, skip_special_tokens))
         assert isinstance(answer, DetokenizeReply)
         return answer.text
 

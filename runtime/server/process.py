@@ -64,7 +64,10 @@ def bind(serve: ServeArgs) -> socket.socket:
         listener.listen(BACKLOG)  # at once: two sockets may share a bound port for as long as none of them listens
     except OSError as error:
         listener.close()
-        raise _cannot_listen(serve, error) from None
+        if error.errno != errno.EADDRINUSE:
+            raise ConfigError(f"cannot listen on {serve.host} port {serve.port}: {error.strerror}") from None
+        fact = f"--port {serve.port} is in use on {serve.host}; choose another, or 0 for a free one"
+        raise ConfigError(fact) from None
     return listener
 
 
@@ -88,10 +91,7 @@ async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, rea
     service = _make_service(args, sockets, limits)
     runner = make_runner(service)
     await runner.setup()
-    try:
-        await web.SockSite(runner, listener, backlog=BACKLOG).start()
-    except OSError as error:
-        raise _cannot_listen(args.serve, error) from None
+    await web.SockSite(runner, listener, backlog=BACKLOG).start()
     try:
         return await _until_end(service.client, inbox)
     finally:
@@ -139,12 +139,6 @@ async def _read(inbox: AsyncReceiver[ToServer], client: EngineClient) -> None:
         for _ in range(BURST):
             client.deliver(await inbox.recv())  # does not let others run while messages are waiting
         await asyncio.sleep(0)
-
-
-def _cannot_listen(serve: ServeArgs, error: OSError) -> ConfigError:
-    if error.errno == errno.EADDRINUSE:
-        return ConfigError(f"--port {serve.port} is in use on {serve.host}; choose another, or 0 for a free one")
-    return ConfigError(f"cannot listen on {serve.host} port {serve.port}: {error.strerror}")
 
 
 def _loop_factory() -> Callable[[], Any]:

@@ -35,9 +35,10 @@ class Tally:
     def ended(self, sequence: Sequence, kind: str, now: float) -> None:
         latency_s = now - sequence.submission.arrival_s
         self._metrics.sequences.add(1)
-        self._metrics.latency_s.observe(latency_s)
         if kind == "abort":
             self._metrics.aborted.add(1)
+        else:
+            self._metrics.latency_s.observe(latency_s)
         if self._log_requests:
             log.LOGGER.info(_line(sequence, kind, latency_s))
 

@@ -7,6 +7,8 @@ import orjson
 import pytest
 
 from ramet.ipc.messages import Abort, Control, Drain, Finish, Generate, PeerDied, TextStep
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.server.submission import Prompt
 from tests.fakes.server import Served, parse_events, served
 
 STREAMS = [("/generate", {"text": "a", "stream": True}), ("/v1/completions", {"prompt": "a", "stream": True})]
@@ -195,7 +197,11 @@ def test_a_stream_out_of_time_ends_with_an_error_event(path: str, body: dict) ->
 
 def test_a_request_in_time_leaves_no_timer() -> None:
     async def check(server: Served) -> None:
-        assert (await server.post("/generate", {"text": "a"}))[0] == 200
+        prompt = Prompt("r", SamplingParams(max_new_tokens=1), text="a")
+        with server.client.submit([prompt], streaming=False) as submission:
+            await submission.finished()
+            assert submission.timer is not None and not submission.timer.cancelled()
+        assert submission.timer.cancelled()
         assert server.engine.of_type(Abort) == []
 
     served(check, request_timeout_s=30)
@@ -319,6 +325,21 @@ def test_a_failure_of_ours_is_a_500_and_the_server_goes_on() -> None:
         assert (await server.post("/generate", {"text": "a"}))[0] == 200
 
     served(check)
+
+
+@pytest.mark.parametrize("path, body", STREAMS)
+def test_a_failure_of_ours_within_a_stream_is_an_event(path: str, body: dict) -> None:
+    async def check(server: Served) -> None:
+        reading = asyncio.create_task(server.events(path, body))
+        await server.engine.saw(Generate)
+        server.engine.step()
+        await server.get("/health")
+        server.client.deliver(TextStep([1], b"\0\0\0\0", ["\ud800"]))  # no text that JSON can hold
+        *_, error, done = await reading
+        assert done == "[DONE]" and error["error"]["code"] == 500
+        await server.engine.saw(Abort)
+
+    served(check, auto=False)
 
 
 def test_a_connection_that_breaks_within_its_body_is_forgotten() -> None:

@@ -1,0 +1,79 @@
+"""Random arrivals, aborts and shortages against the whole scheduler: every output is what the prompt alone implies.
+
+The model is `expected_output`: a function of the prompt. The scheduler runs on HashRunner, whose tokens depend on what
+can be read through the slot table, so a slot that is lost, shared or overwritten shows as a wrong token.
+"""
+
+from bench_top import BenchTop
+from hash_runner import expected_output
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ARRIVAL = st.fixed_dictionaries(
+    {
+        "family": st.integers(0, 3),  # prompts of a family share a prefix
+        "shared": st.integers(0, 50),
+        "own": st.lists(st.integers(0, 96), min_size=1, max_size=30),
+        "num_new": st.integers(0, 40),
+        "turns_before": st.integers(0, 3),
+        "abort_after": st.none() | st.integers(0, 30),
+        "namespace": st.sampled_from([(), ("a",)]),
+    }
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    arrivals=st.lists(ARRIVAL, min_size=1, max_size=14),
+    page_size=st.sampled_from([1, 16]),
+    chunk=st.sampled_from([1, 7, 64, -1]),
+    total=st.sampled_from([128, 192, 1024]),
+    rows=st.integers(1, 8),
+    policy=st.sampled_from(["lpm", "dfs-weight", "fcfs", "lof", "random"]),
+    cache_off=st.booleans(),
+)
+def test_every_output_is_what_its_prompt_implies_and_nothing_is_lost(
+    arrivals: list[dict], page_size: int, chunk: int, total: int, rows: int, policy: str, cache_off: bool
+):
+    top = BenchTop(
+        total=total,
+        rows=rows,
+        context=128,
+        page_size=page_size,
+        chunked_prefill_size=chunk,
+        schedule_policy=policy,
+        schedule_conservativeness=0.01,
+        disable_radix_cache=cache_off,
+    )
+    prompts: dict[int, list[int]] = {}
+    aborts: list[tuple[int, int]] = []  # (turn, uid)
+    turn = 0
+    for uid, arrival in enumerate(arrivals, start=1):
+        for _ in range(arrival["turns_before"]):
+            turn = one_turn(top, turn, aborts)
+        prompts[uid] = [(arrival["family"] * 7 + i) % 97 for i in range(arrival["shared"])] + arrival["own"]
+        top.add(uid, prompts[uid], arrival["num_new"], namespace=arrival["namespace"])
+        if arrival["abort_after"] is not None:
+            aborts.append((turn + arrival["abort_after"], uid))
+    for _ in range(20_000):
+        turn = one_turn(top, turn, aborts)
+        if top.scheduler.idle:
+            break
+    assert set(top.finish) == set(prompts)
+    for uid, prompt in prompts.items():
+        whole = expected_output(prompt, arrivals[uid - 1]["num_new"])
+        if top.finish[uid].kind == "abort":
+            assert top.tokens[uid] == whole[: len(top.tokens[uid])]
+        else:
+            assert top.tokens[uid] == whole
+    state = top.scheduler.state()
+    assert state["leased_tokens"] == state["owned_tokens"] == 0
+    assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
+
+
+def one_turn(top: BenchTop, turn: int, aborts: list[tuple[int, int]]) -> int:
+    for when, uid in aborts:
+        if when == turn:
+            top.abort(uid)
+    top.turn()
+    return turn + 1
