@@ -75,8 +75,9 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    from ramet.runtime.models.shape import read_shape
     from pathlib import Path
+
+    from ramet.runtime.models.shape import read_shape
 
     shape = read_shape(Path(args.folder))
     token_ids = np.random.RandomState(args.seed).randint(0, shape.vocab_size, args.tokens)

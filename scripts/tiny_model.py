@@ -161,11 +161,15 @@ def _training_text(seed: int, lines: int) -> Iterator[str]:
     def pick(options: list[str]) -> str:
         return options[random.randint(len(options))]
 
-    onsets = [*"b c d f g h l m n p r s t v w".split(), "st", "tr", "ch", "sh", "th", "gr", "pl", ""]
-    nuclei = [*"a e i o u".split(), "ea", "ou", "ai", "io"]
+    onsets = [*["b", "c", "d", "f", "g", "h", "l", "m", "n", "p", "r", "s", "t", "v", "w"], "st", "tr", "ch", "sh", "th", "gr", "pl", ""]
+    nuclei = [*["a", "e", "i", "o", "u"], "ea", "ou", "ai", "io"]
     codas = ["", "", "n", "r", "s", "t", "l", "nd", "ng", "st"]
-    words = ["".join(pick(onsets) + pick(nuclei) + pick(codas) for _ in range(1 + random.randint(3))) for _ in range(3000)]
-    words += "the of and to in is that it for as with on are this by be at from or an was not which we can has".split() * 20
+    words = [
+        "".join(pick(onsets) + pick(nuclei) + pick(codas) for _ in range(1 + random.randint(3))) for _ in range(3000)
+    ]
+    words += (
+        ["the", "of", "and", "to", "in", "is", "that", "it", "for", "as", "with", "on", "are", "this", "by", "be", "at", "from", "or", "an", "was", "not", "which", "we", "can", "has"] * 20
+    )
     for _ in range(lines):
         sentence = " ".join(pick(words) for _ in range(4 + random.randint(9)))
         match random.randint(4):
@@ -212,7 +216,9 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="write a seeded, untrained Llama folder")
     parser.add_argument("folder")
-    parser.add_argument("--bundled", action="store_true", help="the model of runtime/models/bundled; other options are ignored")
+    parser.add_argument(
+        "--bundled", action="store_true", help="the model of runtime/models/bundled; other options are ignored"
+    )
     defaults = dict(seed=0, hidden=64, layers=2, heads=4, kv_heads=2, intermediate=128, vocab=512, context=2048)
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)

@@ -17,7 +17,16 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SOURCES = ("attention.cpp", "small_ops.cpp")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fPIC",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+)
 FLAGS += ("-Wno-psabi",)  # vector types wider than the ABI's registers never cross the library's border
 COMPILERS = ("g++", "c++", "clang++")
 TIMEOUT_S = 120
@@ -88,7 +97,8 @@ def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: P
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         objects = [Path(folder) / f"{Path(name).stem}.o" for name in SOURCES]
         compiles = [
-            [str(compiler), *FLAGS, "-c", str(sources / name), "-o", str(target)] for name, target in zip(SOURCES, objects)
+            [str(compiler), *FLAGS, "-c", str(sources / name), "-o", str(target)]
+            for name, target in zip(SOURCES, objects)
         ]
         _run_together(compiles)
         whole = Path(folder) / path.name
@@ -99,7 +109,9 @@ def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: P
 
 
 def _run_together(commands: list[list[str]]) -> None:
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
+    ]
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
     for process, command, output in zip(running, commands, outputs):
         if process.returncode:

@@ -33,7 +33,9 @@ class SelfAttention(nn.Module):
         self._layer, self._ops = layer, ops
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], attention: AttentionBackend, inputs: ForwardInputs) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], attention: AttentionBackend, inputs: ForwardInputs
+    ) -> Tensor:
         qkv = self.qkv(x).view(-1, self._heads + 2 * self._kv_heads, self._head_dim)  # [T, H + 2 G, D]
         turning = self._heads + self._kv_heads
         self._ops.rotate(qkv[:, :turning], *rope, inputs.positions)

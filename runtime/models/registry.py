@@ -12,6 +12,8 @@ FAMILIES = {  # architecture as Hugging Face names it -> the module of this fold
 
 def model_class(architecture: str) -> type[Decoder]:
     if architecture not in FAMILIES:
-        raise ConfigError(f"config.json: architecture {architecture} is not supported; supported: {', '.join(FAMILIES)}")
+        raise ConfigError(
+            f"config.json: architecture {architecture} is not supported; supported: {', '.join(FAMILIES)}"
+        )
     module = import_module(f"ramet.runtime.models.{FAMILIES[architecture]}")
     return vars(module)[architecture]

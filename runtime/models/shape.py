@@ -66,7 +66,9 @@ def parse_shape(config: dict[str, Any]) -> ModelShape:
     heads = _count(config, "num_attention_heads")
     kv_heads = _count(config, "num_key_value_heads", default=heads)
     if heads % kv_heads:
-        raise ConfigError(f"config.json: num_attention_heads is {heads}, must be a multiple of {kv_heads} (key/value heads)")
+        raise ConfigError(
+            f"config.json: num_attention_heads is {heads}, must be a multiple of {kv_heads} (key/value heads)"
+        )
     if config.get("head_dim") is None and hidden % heads:
         raise ConfigError(f"config.json: hidden_size is {hidden}, must be a multiple of num_attention_heads ({heads})")
     head_dim = _count(config, "head_dim", default=hidden // heads)

@@ -13,6 +13,8 @@ from ramet.runtime.engine.batch import Batch, Fill
 from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.scheduler.running import Seat
 
+HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -84,7 +86,7 @@ def _sampling(seats: list[Seat], eos_ids: frozenset[int]) -> SamplingColumns:
         if seat.request.num_output < seat.request.params.min_new_tokens
     )
     return SamplingColumns(
-        temperature=np.array([0.0 if p.greedy else p.temperature for p in params], dtype=np.float32),
+        temperature=np.array([0.0 if p.greedy else min(p.temperature, HOTTEST) for p in params], dtype=np.float32),
         top_k=np.array([max(p.top_k, 0) for p in params], dtype=np.int64),
         top_p=np.array([p.top_p for p in params], dtype=np.float32),
         min_p=np.array([p.min_p for p in params], dtype=np.float32),

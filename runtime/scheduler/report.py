@@ -4,11 +4,11 @@ Knows every part read-only. Says a line for each step with prefill, one for ever
 sends Stats at most once a second and when it becomes idle.
 """
 
-import logging
 from collections.abc import Callable
 
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Stats
+from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.batch import Step
@@ -16,7 +16,6 @@ from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.waiting import WaitingQueue
 
-log = logging.getLogger("ramet")
 DECODE_INTERVAL = 40  # steps
 STATS_INTERVAL_S = 1.0
 
@@ -37,7 +36,7 @@ class Reporter:
         self.prefill_tokens = 0  # prompt tokens computed
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._told_s = 0.0
-        self._told_generated = 0
+        self._told_generated = self._told_cached = 0
         self._told_idle = False
         self._rate = 0.0  # generated tokens per second over the last interval
 
@@ -50,16 +49,9 @@ class Reporter:
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += apply_s
         if step.num_prefill_tokens:
-            log.info(
-                "Prefill batch, #new-seq: %d, #new-token: %d, token usage: %.2f, #running-req: %d, #queue-req: %d",
-                step.num_prefill_rows, step.num_prefill_tokens, self._usage(), len(self._running), len(self._waiting),
-            )  # fmt: skip
+            log.LOGGER.info(self._line("Prefill", step.num_prefill_rows, step.num_prefill_tokens, None))
         elif self.steps % DECODE_INTERVAL == 0:
-            log.info(
-                "Decode batch, #running-req: %d, #token: %d, token usage: %.2f, gen throughput (token/s): %.1f, "
-                "#queue-req: %d",
-                len(self._running), self._used(), self._usage(), self._rate, len(self._waiting),
-            )  # fmt: skip
+            log.LOGGER.info(self._line("Decode", len(step.works), len(step.works), self._rate))
 
     def tell(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle."""
@@ -105,9 +97,20 @@ class Reporter:
             "phase_seconds": dict(self.phase_seconds),
         }
 
+    def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
+        cached, self._told_cached = self._results.cached_tokens - self._told_cached, self._results.cached_tokens
+        return log.step_line(
+            kind,
+            num_sequences=num_sequences,
+            new_tokens=new_tokens,
+            cached_tokens=cached,
+            used_tokens=self._used(),
+            total_tokens=self._cache.total_tokens,
+            running=len(self._running),
+            waiting=len(self._waiting),
+            tokens_per_s=tokens_per_s,
+        )
+
     def _used(self) -> int:
         """Slots that cannot be taken: leased or owned by running requests."""
         return self._cache.total_tokens - self._cache.available_tokens
-
-    def _usage(self) -> float:
-        return self._used() / self._cache.total_tokens

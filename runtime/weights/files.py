@@ -30,11 +30,15 @@ def load_weights(model: Decoder, folder: Path) -> None:
             if is_ignored(source, model.shape):
                 continue
             if source not in wanted:
-                raise ConfigError(f"{folder}: tensor {source} does not belong to a {model.shape.architecture} of this config")
+                raise ConfigError(
+                    f"{folder}: tensor {source} does not belong to a {model.shape.architecture} of this config"
+                )
             part = wanted.pop(source)
             target = parameters[part.name][part.start : part.start + part.rows]
             if tensor.shape != target.shape:
-                raise ConfigError(f"{folder}: tensor {source} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
+                raise ConfigError(
+                    f"{folder}: tensor {source} is {list(tensor.shape)}, config.json asks for {list(target.shape)}"
+                )
             target.copy_(tensor)
     if wanted:
         some = ", ".join(sorted(wanted)[:3])

@@ -1,0 +1,104 @@
+"""The wire: every message survives it, nothing else is accepted, channels block, bound and keep order."""
+
+import os
+import stat
+import threading
+from typing import get_args
+
+import msgspec
+import pytest
+
+from ramet.ipc import messages
+from ramet.ipc.channel import MemoryChannel, Receiver, Sender
+from ramet.ipc.codec import Codec, encode
+from ramet.ipc.messages import Abort, Admit, Closed, Finish, Opened, TextStep, TokenStep, pack_ids, unpack_ids
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.paths import SocketFolder
+
+EXAMPLES = [
+    Admit([1, 2], pack_ids([5, -1, 2**31 - 1]), SamplingParams(stop=("a",), sampling_seed=-5), ("salt",), 1.5),
+    Abort([7], "gone"),
+    messages.Control(3, "flush", timeout_s=1.0),
+]
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
+def test_a_message_survives_the_wire(message: messages.Message):
+    assert Codec(messages.ToScheduler).decode(encode(message)) == message
+
+
+def test_steps_survive_the_wire():
+    opened, closed = Opened(1, 10, 5, stop=("x",)), Closed(1, Finish("stop", matched="x", cut=3))
+    step = TokenStep([1], pack_ids([9]), [opened], [closed])
+    assert Codec(messages.ToDetokenizer).decode(encode(step)) == step
+    text = TextStep([1], pack_ids([9]), ["é"], [opened], [closed], ["tail"])
+    assert Codec(messages.ToServer).decode(encode(text)) == text
+
+
+def test_an_inbox_accepts_its_own_union_only():
+    with pytest.raises(msgspec.ValidationError):
+        Codec(messages.ToScheduler).decode(encode(TokenStep([1], pack_ids([9]))))
+
+
+def test_every_message_has_an_inbox():
+    unions = [messages.ToTokenizer, messages.ToScheduler, messages.ToServer]
+    known = {m for union in unions for m in get_args(union)} | {messages.ToDetokenizer, messages.ToParent}
+    assert known == set(messages.Message.__subclasses__())
+
+
+def test_ids_are_four_bytes_each():
+    assert len(pack_ids(range(1000))) == 4000 and unpack_ids(pack_ids([3, 1, 2])) == [3, 1, 2]
+
+
+def test_messages_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        EXAMPLES[0].ids = b""  # type: ignore[misc]
+
+
+def test_a_socket_folder_is_private_and_leaves_nothing():
+    folder = SocketFolder.create()
+    try:
+        assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o700
+        assert SocketFolder.create().path != folder.path
+    finally:
+        folder.remove()
+    assert not folder.path.exists()
+
+
+@pytest.fixture
+def folder():
+    made = SocketFolder.create()
+    yield made
+    made.remove()
+
+
+def test_order_holds_between_one_sender_and_one_receiver(folder: SocketFolder):
+    receiver: Receiver[messages.ToScheduler] = Receiver(folder.address("a"), messages.ToScheduler)
+    sender = Sender(folder.address("a"))
+    for uid in range(500):
+        sender.send(Abort([uid]))
+    got: list[int] = []
+    while len(got) < 500:
+        got += [m.uids[0] for m in receiver.drain(block=True)]
+    assert got == list(range(500))
+    sender.close()
+    receiver.close()
+
+
+def test_an_empty_inbox_blocks_until_something_comes(folder: SocketFolder):
+    receiver: Receiver[messages.ToScheduler] = Receiver(folder.address("b"), messages.ToScheduler)
+    assert receiver.drain(block=False) == [] and receiver.recv(timeout_s=0.01) is None
+    sender = Sender(folder.address("b"))
+    timer = threading.Timer(0.05, lambda: sender.send(Abort([1])))
+    timer.start()
+    assert receiver.drain(block=True) == [Abort([1])]
+    timer.join()
+    sender.close()
+    receiver.close()
+
+
+def test_a_memory_channel_can_cross_the_wire_format():
+    channel: MemoryChannel[messages.ToScheduler] = MemoryChannel(messages.ToScheduler)
+    channel.send(EXAMPLES[0])
+    (got,) = channel.drain()
+    assert got == EXAMPLES[0] and got is not EXAMPLES[0]
