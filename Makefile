@@ -39,6 +39,7 @@ check: install
 bench: install
 	$(RUN) -m ramet bench startup
 	$(RUN) -m ramet bench pipeline
+	$(RUN) -m ramet bench offline
 	$(RUN) -m ramet bench offline --phases
 
 docs: install
