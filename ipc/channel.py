@@ -84,7 +84,10 @@ class AsyncReceiver(Generic[M]):
 
 
 class MemoryChannel(Generic[M]):
-    """An inbox inside one process, for the in-process LLM and for tests. `union`, if given, makes every message cross the wire format."""
+    """An inbox inside one process, for the in-process LLM and for tests.
+
+    With a `union` every message crosses the wire format on its way.
+    """
 
     def __init__(self, union: Any = None) -> None:
         self._queue: deque[Any] = deque()

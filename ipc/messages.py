@@ -143,7 +143,10 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenStep(Message, frozen=True):
-    """One scheduler step: uids[i] has the new token tokens[i]. `opened` precedes its uid's first row, `closed` follows its last."""
+    """One scheduler step: uids[i] has the new token tokens[i].
+
+    `opened` precedes its uid's first row, `closed` follows its last; a stop token and its Closed come in the same step.
+    """
 
     uids: list[int]
     tokens: bytes  # packed int32, one per uid

@@ -1,7 +1,7 @@
 """The first line of every child process: `python -m ramet.runtime.child FOLDER ROLE`.
 
-Decides how a child lives and dies: it dumps its stacks on SIGUSR1, ignores the terminal's Ctrl-C (the parent drains), and
-ends when its parent ends. Imports only what its role needs.
+Decides how a child lives and dies: it dumps its stacks on SIGUSR1, ignores the terminal's Ctrl-C (the parent drains),
+and ends when its parent ends. Imports only what its role needs.
 """
 
 import ctypes

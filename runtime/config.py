@@ -1,4 +1,4 @@
-"""Every option of the runtime: name, type, default, unit and reason, once. Flags, YAML, environment and docs come from here.
+"""Every option of the runtime: name, type, default, unit and reason, once. Flags, YAML and docs come from here.
 
 Decides defaults and what a machine and a model make of them (`resolve`, pure). Parses nothing: flags.py does.
 An option named `max_total_tokens` is `--max-total-tokens`, `max_total_tokens:` in YAML, `RAMET_MAX_TOTAL_TOKENS`.

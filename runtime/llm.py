@@ -1,4 +1,4 @@
-"""The whole runtime inside one process: `LLM(...).generate(prompts)`. The same parts, joined by memory instead of sockets.
+"""The whole runtime inside one process: `LLM(...).generate(prompts)`. The same parts, joined by memory, not sockets.
 
 Decides nothing of its own. Knows the encoder, the scheduler and the detokenizer, and drives them turn by turn.
 """
@@ -36,7 +36,7 @@ Prompt = str | Sequence[int]
 
 
 class LLM:
-    """Options are those of `ramet serve`: LLM(model_path="...", page_size=16), or LLM(args). Not for several threads."""
+    """Options are those of `ramet serve`: LLM(model_path="...", page_size=16), or LLM(args). For one thread."""
 
     def __init__(self, args: Args | None = None, **options: Any) -> None:
         self.args = resolve(args if args is not None else make_args(**options))
@@ -75,7 +75,9 @@ class LLM:
         del self.scheduler, self.runner
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling_params: dict[str, Any] | Sequence[dict[str, Any]] | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
     ) -> list[dict[str, Any]]:
         """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt."""
         outputs = self._submit(_as_list(prompts), sampling_params)

@@ -7,6 +7,7 @@ Prints the largest difference and how often the best token agrees; exits with 1 
 
 import argparse
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ import torch
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
 from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.runner import ModelRunner
+from ramet.runtime.models.shape import read_shape
 
 
 def prompt_batch(token_ids: np.ndarray, start: int, stop: int, row: int = 1) -> Batch:
@@ -75,9 +77,6 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    from pathlib import Path
-
-    from ramet.runtime.models.shape import read_shape
 
     shape = read_shape(Path(args.folder))
     token_ids = np.random.RandomState(args.seed).randint(0, shape.vocab_size, args.tokens)

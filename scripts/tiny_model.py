@@ -1,4 +1,4 @@
-"""Seeded, untrained Llama checkpoints in Hugging Face format, with a tokenizer of their own, for tests and the bundled stand-in.
+"""Seeded, untrained Llama checkpoints in Hugging Face format, each with a tokenizer: for tests and the bundled model.
 
 Decides shapes, weights and the tokenizer's training text; same arguments, same bytes. Imports no transformers.
 Weights are scaled so that the layers outweigh the embedding in the residual stream: greedy output then depends on the
@@ -38,6 +38,31 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
+ONSETS = ["b", "c", "d", "f", "g", "h", "l", "m", "n", "p", "r", "s", "t", "v", "w"]
+ONSETS += ["st", "tr", "ch", "sh", "th", "gr", "pl", ""]
+NUCLEI = ["a", "e", "i", "o", "u", "ea", "ou", "ai", "io"]
+CODAS = ["", "", "n", "r", "s", "t", "l", "nd", "ng", "st"]
+COMMON = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "that",
+    "it",
+    "for",
+    "as",
+    "with",
+    "on",
+    "are",
+    "this",
+    "by",
+    "be",
+    "at",
+]
+COMMON += ["from", "or", "an", "was", "not", "which", "we", "can", "has"]
+
 BUNDLED = dict(
     seed=7,
     hidden=128,
@@ -53,8 +78,8 @@ BUNDLED = dict(
 
 CARD = """# Bundled stand-in
 
-A seeded, untrained Llama-shaped checkpoint: {parameters:,} parameters, vocabulary {vocab}, context {context}, bfloat16.
-It lets the server start with nothing downloaded. Its output is noise by construction; it knows no language and no facts.
+A seeded, untrained Llama-shaped checkpoint: {parameters:,} parameters, vocabulary {vocab}, context {context},
+bfloat16. It lets the server start with nothing downloaded. Its output is noise; it knows no language and no facts.
 `python scripts/tiny_model.py FOLDER --bundled` writes the same bytes again.
 """
 
@@ -161,15 +186,10 @@ def _training_text(seed: int, lines: int) -> Iterator[str]:
     def pick(options: list[str]) -> str:
         return options[random.randint(len(options))]
 
-    onsets = [*["b", "c", "d", "f", "g", "h", "l", "m", "n", "p", "r", "s", "t", "v", "w"], "st", "tr", "ch", "sh", "th", "gr", "pl", ""]
-    nuclei = [*["a", "e", "i", "o", "u"], "ea", "ou", "ai", "io"]
-    codas = ["", "", "n", "r", "s", "t", "l", "nd", "ng", "st"]
     words = [
-        "".join(pick(onsets) + pick(nuclei) + pick(codas) for _ in range(1 + random.randint(3))) for _ in range(3000)
+        "".join(pick(ONSETS) + pick(NUCLEI) + pick(CODAS) for _ in range(1 + random.randint(3))) for _ in range(3000)
     ]
-    words += (
-        ["the", "of", "and", "to", "in", "is", "that", "it", "for", "as", "with", "on", "are", "this", "by", "be", "at", "from", "or", "an", "was", "not", "which", "we", "can", "has"] * 20
-    )
+    words += COMMON * 20
     for _ in range(lines):
         sentence = " ".join(pick(words) for _ in range(4 + random.randint(9)))
         match random.randint(4):
@@ -178,7 +198,8 @@ def _training_text(seed: int, lines: int) -> Iterator[str]:
             case 1:
                 yield f'{{"{pick(words)}": "{pick(words)}", "{pick(words)}": [{random.randint(1000)}, true, null]}}\n'
             case 2:
-                yield f"def {pick(words)}({pick(words)}, {pick(words)}):\n    return {pick(words)}[{random.randint(10)}]\n"
+                yield f"def {pick(words)}({pick(words)}, {pick(words)}):\n"
+                yield f"    return {pick(words)}[{random.randint(10)}]\n"
             case _:
                 yield f"{sentence.capitalize()}, {pick(words)} {pick(words)}. Été, naïve, 東京, Москва, 😀.\n"
 

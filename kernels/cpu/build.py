@@ -1,8 +1,8 @@
 """Compiles the C++ kernels once per machine and loads them. Decides flags, the cache's key and its place.
 
-The key is the content of the sources, the flags, the compiler and the CPU's own feature flags, so a cache that is shared
-between machines or outlives an upgrade never serves a wrong library. Files compile side by side. The library joins the
-OpenMP runtime that torch has loaded: with two runtimes each would keep its own threads spinning against the other's.
+The key is the content of the sources, the flags, the compiler and the CPU's own feature flags, so a cache that is
+shared between machines or outlives an upgrade never serves a wrong library. Files compile side by side. The library
+joins the OpenMP runtime that torch has loaded: with two, each would keep its threads spinning against the other's.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
-FLAGS += ("-Wno-psabi",)  # vector types wider than the ABI's registers never cross the library's border
+WARNINGS = ("-Wno-psabi",)  # vector types wider than the ABI's registers never cross the library's border
 COMPILERS = ("g++", "c++", "clang++")
 TIMEOUT_S = 120
 
@@ -97,7 +97,7 @@ def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: P
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         objects = [Path(folder) / f"{Path(name).stem}.o" for name in SOURCES]
         compiles = [
-            [str(compiler), *FLAGS, "-c", str(sources / name), "-o", str(target)]
+            [str(compiler), *FLAGS, *WARNINGS, "-c", str(sources / name), "-o", str(target)]
             for name, target in zip(SOURCES, objects)
         ]
         _run_together(compiles)

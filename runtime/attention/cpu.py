@@ -1,7 +1,8 @@
 """Attention on the CPU: our kernel for decoding rows and short extends, torch's fused attention for long extends.
 
-Decides which row goes where; without compiled kernels every row takes torch's way. A long extend attends to its own new tokens without a copy and to its gathered cached
-prefix, and both results are merged by their log-sum-exp. T new tokens, H query heads, G kv heads, D head size.
+Decides which row goes where; without compiled kernels every row takes torch's way. A long extend attends to its own new
+tokens without a copy and to its gathered cached prefix, and both results are merged by their log-sum-exp.
+T new tokens, H query heads, G kv heads, D head size.
 """
 
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class CpuAttention:
         firsts = np.cumsum(num_new, dtype=np.int32) - num_new
         long = num_new >= (LONG_EXTEND if self._ops is not None else 1)
         self._long = [self._long_row(inputs, int(r), firsts) for r in np.flatnonzero(long)]
-        short = np.flatnonzero(~long)
+        short = np.flatnonzero(~long).astype(np.int32)
         self._plan = self._plan_short(inputs, short, firsts, self._ops) if len(short) and self._ops else None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:

@@ -10,6 +10,7 @@ have equal slots before it: where a common prefix ends is found by bisection.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def _pieces(runs: list[_Run], threads: int, shared: bool) -> Work:
         keys = run.stop - run.start
         num = max(1, min(-(-run.cost // largest), keys // MIN_PIECE))
         bounds = [run.start + keys * i // num for i in range(num + 1)]
-        for start, stop in zip(bounds, bounds[1:]):
+        for start, stop in pairwise(bounds):
             items.append((num_members, len(run.tokens), run.row, start, stop))
             tokens.append(run.tokens)
             num_members += len(run.tokens)

@@ -67,8 +67,8 @@ def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
         whole = needs.weights + needs.activations + (tokens + needs.page_size) * needs.bytes_per_token
         if whole > available:
             raise ConfigError(
-                f"--max-total-tokens {tokens} needs {_shown(tokens * needs.bytes_per_token)} for keys and values, with the "
-                f"model {_shown(whole)}, but {_shown(available)} are available"
+                f"--max-total-tokens {tokens} needs {_shown(tokens * needs.bytes_per_token)} for keys and values, "
+                f"with the model {_shown(whole)}, but {_shown(available)} are available"
             )
     tokens -= tokens % needs.page_size
     if tokens < max(16, needs.page_size):

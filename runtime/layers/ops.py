@@ -1,6 +1,6 @@
 """The small ops that layers are made of, as one Protocol, so that a device brings its own kernels.
 
-`ramet.kernels.reference` (a module) and `ramet.kernels.cpu.ops.CpuOps` both fit it; shapes are documented in the former.
+`ramet.kernels.reference` (a module) and `ramet.kernels.cpu.ops.CpuOps` both fit it; the former documents shapes.
 """
 
 from typing import Protocol

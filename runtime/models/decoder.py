@@ -51,6 +51,19 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = RMSNorm(shape.hidden, shape.rms_eps, dtype=dtype, ops=ops)
         self.mlp = GatedMLP(shape, dtype, ops)
 
+    def forward(
+        self,
+        x: Tensor | None,
+        residual: Tensor,
+        rope: tuple[Tensor, Tensor],
+        attention: AttentionBackend,
+        inputs: ForwardInputs,
+    ) -> Tensor:
+        """x [T, N] is what the layer before added last (None before the first); residual [T, N] is WRITTEN."""
+        x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
+        x = self.attention(x, rope, attention, inputs)
+        return self.mlp(self.mlp_norm.add(x, residual))
+
 
 class Decoder(nn.Module):
     """`place_rope` once after the weights are in; then `hidden_states` and `logits` for every step."""
@@ -72,9 +85,7 @@ class Decoder(nn.Module):
         residual = self.embed(inputs.token_ids)
         x: Tensor | None = None
         for layer in self.layers:
-            x = layer.input_norm(residual) if x is None else layer.input_norm.add(x, residual)
-            x = layer.attention(x, self._rope, attention, inputs)
-            x = layer.mlp(layer.mlp_norm.add(x, residual))
+            x = layer(x, residual, self._rope, attention, inputs)
         assert x is not None, "a model has at least one layer"
         return x, residual
 

@@ -1,4 +1,4 @@
-"""From the architecture name in config.json to the class that runs it. A family is imported when a model asks for it."""
+"""From the architecture name in config.json to its class. A family is imported when a model asks for it."""
 
 from importlib import import_module
 

@@ -6,7 +6,7 @@ and the newer one (`rope_parameters`, `dtype`).
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,20 +109,20 @@ def _rope(config: dict[str, Any], head_dim: int, context: int) -> RopeShape:
         raise ConfigError(f"config.json: rope_scaling is {scaling!r}, must be an object or null")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     partial = _positive({**config, **scaling}, "partial_rotary_factor", default=1.0)
-    common = dict(
-        kind=kind,
+    plain = RopeShape(
+        kind="default",
         theta=_positive({**config, **scaling}, "rope_theta", default=10000.0),
         rotary_dim=int(head_dim * partial),
         original_context=int(_positive(scaling, "original_max_position_embeddings", default=context)),
     )
     match kind:
         case "default":
-            return RopeShape(**common)
+            return plain
         case "linear" | "dynamic":
-            return RopeShape(**common, factor=_positive(scaling, "factor"))
+            return replace(plain, kind=kind, factor=_positive(scaling, "factor"))
         case "llama3":
             names = ("factor", "low_freq_factor", "high_freq_factor")
-            return RopeShape(**common, **{name: _positive(scaling, name) for name in names})
+            return replace(plain, kind=kind, **{name: _positive(scaling, name) for name in names})
         case _:
             raise ConfigError(f"config.json: rope_type is {kind!r}, must be default, linear, dynamic or llama3")
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from ramet.runtime.text.tokenizer import Tokenizer
 
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Abort, Admit, Control, Finish, ToScheduler, unpack_ids
@@ -29,6 +28,7 @@ from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.stopping import Stopping
 from ramet.runtime.scheduler.waiting import WaitingQueue
+from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
 

@@ -4,12 +4,11 @@ Knows tokens and text, not memory and not the batch. Text is decoded only for re
 patterns, with the detokenizer's own decoder, so both see the same characters.
 """
 
+from ramet.ipc.messages import Finish
+from ramet.runtime.request import Request
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
-
-from ramet.ipc.messages import Finish
-from ramet.runtime.request import Request
 
 
 class StopWatch:

@@ -7,8 +7,8 @@ import time
 class Watchdog:
     """`beat` at least once per step. Silent for `timeout_s` while busy: stacks go to stderr, the process exits with 1.
 
-    faulthandler's timer runs in a C thread, so it fires even if Python is stuck in a call that holds the lock. Setting it
-    costs a thread start, so it is set again only when a fraction of the timeout has passed.
+    faulthandler's timer runs in a C thread, so it fires even if Python is stuck in a call that holds the lock. Setting
+    it costs a thread start, so it is set again only when a fraction of the timeout has passed.
     """
 
     def __init__(self, timeout_s: float) -> None:

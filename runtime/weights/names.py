@@ -30,7 +30,7 @@ LAYER = {
 
 
 def checkpoint_parts(name: str, num_rows: int, shape: ModelShape) -> dict[str, Part]:
-    """Checkpoint tensor -> where it goes, for our parameter `name` with num_rows rows ("layers.3.mlp.gate_up.weight")."""
+    """Checkpoint tensor -> where it goes, for our parameter `name` ("layers.3.mlp.gate_up.weight")."""
     module, _, kind = name.rpartition(".")
     if module in TOP:
         return {f"{TOP[module]}.{kind}": Part(name, 0, num_rows)}

@@ -12,7 +12,7 @@ TINY = SHAPE | {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads"
 
 def test_both_sides_load_the_checkpoint_and_make_the_asked_tokens(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, TINY)
-    prompts = Load("tiny", 3, 4, 5, 6, 1.0).prompts(0)
+    prompts = Load("tiny", 3, 4, 5, 6, 1.0, 3).prompts(0)
     assert ours(tmp_path, None)[1](prompts, 6) == theirs(tmp_path, None)(prompts, 6) == [6, 6, 6]
 
 
@@ -37,6 +37,6 @@ def test_prompts_share_exactly_what_the_load_says(load: Load) -> None:
 
 def test_the_ratio_is_the_median_over_rounds_of_one_round_each(capsys: pytest.CaptureFixture[str]) -> None:
     seconds = {"ramet": [1.0, 2.0, 10.0], "transformers": [2.0, 6.0, 10.0]}
-    result = _outcome(Load("x", 2, 0, 1, 10, 3.0), seconds)
+    result = _outcome(Load("x", 2, 0, 1, 10, 3.0, 2), seconds)
     assert result["ratio"] == 2.0 and result["ramet"] == {"output_tokens_per_s": 10.0, "requests_per_s": 1.0}
     assert "MISSED" in capsys.readouterr().out

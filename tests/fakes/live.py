@@ -1,4 +1,4 @@
-"""Not a fake at all: a real server, all processes, a real model, loopback. Started once for many tests, or alone for those that kill."""
+"""Not a fake: a real server, all its processes, on loopback. One for many tests, or one each for those that kill."""
 
 import re
 import signal

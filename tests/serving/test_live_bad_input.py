@@ -107,7 +107,7 @@ BODIES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("sampling_params as text", {"text": "a", "sampling_params": "x"}, ("sampling_params",)),
     ("stream as text", {"text": "a", "stream": "x"}, ("stream",)),
     ("rid as number", {"text": "a", "rid": 5}, ("rid",)),
-    ("exclusive constraints", {"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema",)),
+    ("two constraints", {"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema",)),
     ("an image", {"text": "a", "image_data": "x.png"}, ("image_data", "not built")),
     ("an adapter", {"text": "a", "lora_path": "x"}, ("lora_path", "not built")),
     ("log-probabilities", {"text": "a", "return_logprob": True}, ("return_logprob", "not built")),

@@ -1,0 +1,124 @@
+"""Write the tables of docs/ from the code and from bench/results/, so that they cannot drift. `--check` only compares.
+
+Decides what a generated page looks like; knows no figure and no option by name.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ramet.ipc.params import NEUTRAL, SamplingParams
+from ramet.runtime.config import Args
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.options import options_of
+
+ROOT = Path(__file__).resolve().parent.parent
+MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
+
+
+def options() -> str:
+    lines = [
+        "# Options of `ramet serve`\n",
+        "Flag, environment variable (`RAMET_PORT`) and YAML key (`port:`) of each.",
+    ]
+    lines.append("A flag goes before a variable, a variable before the file given with `--config`.\n")
+    group = ""
+    for option in options_of(Args):
+        if option.group != group:
+            group = option.group
+            lines += [f"\n## {group}\n", "| option | valid | default | |", "|---|---|---|---|"]
+        default = "" if option.default is None else f"`{option.default}`"
+        lines.append(f"| `{option.flag}` | {option.valid} | {default} | {option.about} |")
+    return "\n".join(lines).replace("`` |", "empty |") + "\n"
+
+
+def metrics() -> str:
+    lines = ["# Metrics at `/metrics`\n", "| name | kind | |", "|---|---|---|"]
+    lines += [f"| `{m.name}` | {m.type} | {m.documentation} |" for m in Metrics().collect()]
+    return "\n".join(lines) + "\n"
+
+
+def sampling() -> str:
+    defaults = SamplingParams()
+    lines = ["# Sampling parameters of `/generate`\n", "| name | default |", "|---|---|"]
+    lines += [f"| `{name}` | `{json.dumps(getattr(defaults, name))}` |" for name in SamplingParams.__struct_fields__]
+    refused = ", ".join(f"`{name}`" for name in NEUTRAL)
+    lines.append(f"\nKnown but not built yet, and refused unless neutral: {refused}.")
+    lines.append("Values out of range are refused with a 400 that names the parameter, the value and the range.")
+    return "\n".join(lines) + "\n"
+
+
+def performance() -> str:
+    lines = [
+        "# Figures\n",
+        "The newest line of every bench in `bench/results/`, as measured. Machines are shared and noisy:",
+    ]
+    lines.append(
+        "compare what was measured in one run. Each line of the files holds machine, versions, commit and command.\n"
+    )
+    for path in sorted((ROOT / "bench" / "results").glob("*.jsonl")):
+        for record in newest(path):
+            lines += section(path.stem, record)
+    return "\n".join(lines) + "\n"
+
+
+def newest(path: Path) -> list[dict[str, Any]]:
+    """The last record of each kind in a file, in order of appearance."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        found[str(record.get("name") or record.get("bench") or record.get("load") or "")] = record
+    return list(found.values())
+
+
+def section(name: str, record: dict[str, Any]) -> list[str]:
+    stamp = ("time", "command", "commit", "machine", "versions")
+    machine = record.get("machine", {})
+    made = f"{record.get('time', '')}, commit `{record.get('commit', '')}`"
+    head = f"{made}, {machine.get('cores')} cores, {machine.get('cpu')}"
+    rows = [(key, value) for key, value in flat({k: v for k, v in record.items() if k not in stamp}) if is_short(value)]
+    return [f"\n## {name}\n", f"`{record.get('command', '')}`  ", f"{head}\n", "| | |", "|---|---|"] + [
+        f"| {key} | {shown(value)} |" for key, value in rows
+    ]
+
+
+def flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        return [(prefix, value)]
+    return [row for key, inner in value.items() for row in flat(inner, f"{prefix} {key}".strip())]
+
+
+def is_short(value: Any) -> bool:
+    return not isinstance(value, list) or (len(value) <= 12 and not any(isinstance(v, dict | list) for v in value))
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "options.md": options,
+    "metrics.md": metrics,
+    "sampling-parameters.md": sampling,
+    "performance.md": performance,
+}
+
+
+def main(argv: list[str]) -> int:
+    stale = []
+    for name, make in PAGES.items():
+        path, text = ROOT / "docs" / name, MADE + make()
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if "--check" not in argv:
+                path.write_text(text)
+    print("up to date" if not stale else f"{'stale' if '--check' in argv else 'written'}: {', '.join(stale)}")
+    return 1 if stale and "--check" in argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
