@@ -8,8 +8,8 @@ its median. Prompts are new in every round: no cache carries over from one to th
   batch    32 requests  256 in                          128 out
   shared   64 requests  1,024 shared + 128 own in        16 out
 
-transformers runs with its dynamic cache and SDPA attention, without compilation, each load as one batch of equal lengths,
-but `shared` in batches of 8: all 64 at once are its slowest way (half the speed, 73,728 tokens of activations).
+transformers runs with its dynamic cache and SDPA attention, without compilation, each load as one batch of equal
+lengths, but `shared` in batches of 8: with all 64 at once (73,728 tokens of activations) it runs at half the speed.
 """
 
 import argparse

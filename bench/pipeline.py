@@ -138,8 +138,16 @@ def scripted_server(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
         _wait_ready(process, port)
         yield f"http://127.0.0.1:{port}", process.pid
     finally:
-        process.send_signal(signal.SIGTERM)
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
         process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise BadOption("the server did not end within 30 s of SIGTERM and was killed") from None
 
 
 async def one_round(url: str, options: argparse.Namespace, parent: int | None) -> Round:
@@ -153,6 +161,8 @@ async def one_round(url: str, options: argparse.Namespace, parent: int | None) -
     await _all_ended(streams)
     seconds, after = time.perf_counter() - start, _cpu_seconds(parent)
     tokens = sum(s.tokens for s in streams)
+    if tokens != options.streams * options.output_len:
+        raise BadOption(f"{tokens} tokens came, {options.streams} x {options.output_len} were asked for")
     cpu = {role: (after[role] - before[role]) / tokens * 1e6 for role in after}
     return Round(seconds, tokens, sum(s.events for s in streams) - CLOSING_EVENTS * len(streams), cpu)
 

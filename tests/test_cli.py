@@ -73,7 +73,7 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere has no config.json"),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),
         (["run", ""], "the prompt is empty"),
-        (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline"),
+        (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline, startup"),
         (["bench", "serving", "--num-prompts", "0"], "must be an integer >= 1"),
     ],
 )
@@ -84,7 +84,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(argv: list[str], message: str) 
 
 
 @pytest.mark.parametrize("command", [["serve"], ["run"], ["bench"], ["bench", "serving"], ["bench", "pipeline"],
-                                     ["bench", "offline"], ["doctor"]])  # fmt: skip
+                                     ["bench", "offline"], ["bench", "startup"], ["doctor"]])  # fmt: skip
 def test_every_command_has_help(command: list[str]) -> None:
     done = run(*command, "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: ")

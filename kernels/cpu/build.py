@@ -41,17 +41,21 @@ def load_library() -> ctypes.CDLL:
     runtime = openmp_runtime()
     compiler = find_compiler()
     if compiler is None:
-        raise NoCompiler(f"none of {', '.join(COMPILERS)} is on the path")
+        raise NoCompiler(f"none of {', '.join(compiler_names())} is on the path")
     path = cache_folder() / f"kernels-{cache_key(compiler, runtime)}.so"
     if not path.is_file():
         compile_library(path, compiler, runtime)
     return ctypes.CDLL(str(path))
 
 
+def compiler_names() -> tuple[str, ...]:
+    """What RAMET_CXX says, or the usual names."""
+    return (os.environ["RAMET_CXX"],) if "RAMET_CXX" in os.environ else COMPILERS
+
+
 def find_compiler() -> Path | None:
-    """RAMET_CXX or the first known name on the path."""
-    names = (os.environ["RAMET_CXX"],) if "RAMET_CXX" in os.environ else COMPILERS
-    found = (shutil.which(name) for name in names)
+    """The first of them that is on the path."""
+    found = (shutil.which(name) for name in compiler_names())
     return next((Path(path).resolve() for path in found if path), None)
 
 

@@ -22,6 +22,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self._packed is not None:
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        assert self.weight is not None, "a layer has its weight in one form or the other"
         return functional.linear(x, self.weight, self.bias)
 
     def pack(self) -> None:

@@ -121,8 +121,13 @@ def _rope(config: dict[str, Any], head_dim: int, context: int) -> RopeShape:
         case "linear" | "dynamic":
             return replace(plain, kind=kind, factor=_positive(scaling, "factor"))
         case "llama3":
-            names = ("factor", "low_freq_factor", "high_freq_factor")
-            return replace(plain, kind=kind, **{name: _positive(scaling, name) for name in names})
+            return replace(
+                plain,
+                kind=kind,
+                factor=_positive(scaling, "factor"),
+                low_freq_factor=_positive(scaling, "low_freq_factor"),
+                high_freq_factor=_positive(scaling, "high_freq_factor"),
+            )
         case _:
             raise ConfigError(f"config.json: rope_type is {kind!r}, must be default, linear, dynamic or llama3")
 

@@ -1,0 +1,88 @@
+"""The compiled small ops against kernels/reference.py over odd sizes, strides and dtypes."""
+
+import pytest
+import torch
+
+from ramet.kernels import reference
+from ramet.kernels.cpu.ops import CpuOps
+from ramet.runtime.engine.backends import compiled_ops
+
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-9}
+DTYPES = list(TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def ops() -> CpuOps:
+    compiled = compiled_ops()
+    if compiled is None:
+        pytest.skip("no C++ compiler here")
+    return compiled
+
+
+def random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def assert_alike(got: torch.Tensor, want: torch.Tensor) -> None:
+    limit = TOLERANCE[want.dtype]
+    torch.testing.assert_close(got, want, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "size"), [(1, 64), (1, 7), (3, 129), (127, 768)])
+def test_norm_equals_reference(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int) -> None:
+    x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype)
+    assert_alike(ops.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norm_with_residual_writes_the_sum(ops: CpuOps, dtype: torch.dtype) -> None:
+    x, residual, weight = random(5, 100, dtype=dtype), random(5, 100, dtype=dtype) * 3, random(100, dtype=dtype)
+    other = residual.clone()
+    assert_alike(ops.add_rms_norm(x, residual, weight, 1e-5), reference.add_rms_norm(x, other, weight, 1e-5))
+    assert torch.equal(residual, other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "size"), [(1, 128), (2, 33), (129, 352)])
+def test_silu_equals_reference(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int) -> None:
+    gate_up = random(tokens, 2 * size, dtype=dtype) * 8
+    gate_up[0, 0], gate_up[0, 1] = 90.0, -90.0
+    assert_alike(ops.silu_mul(gate_up), reference.silu_mul(gate_up))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("head_dim", "half"), [(64, 32), (32, 16), (80, 40), (64, 12)])
+def test_rotation_of_a_strided_part_equals_reference(ops: CpuOps, dtype: torch.dtype, head_dim: int, half: int) -> None:
+    packed = random(9, 8, head_dim, dtype=dtype)
+    other = packed.clone()
+    angles = torch.outer(torch.arange(50.0), torch.rand(half))
+    positions = torch.tensor([0, 49, 3, 3, 17, 21, 1, 2, 30])
+    ops.rotate(packed[:, :6], angles.cos(), angles.sin(), positions)
+    reference.rotate(other[:, :6], angles.cos(), angles.sin(), positions)
+    assert_alike(packed, other)
+    assert torch.equal(packed[:, 6:], other[:, 6:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tokens", [1, 200])
+def test_store_writes_the_named_slots_alone(ops: CpuOps, dtype: torch.dtype, tokens: int) -> None:
+    packed = random(tokens, 6, 64, dtype=dtype)
+    k, v = packed[:, 2:4], packed[:, 4:]
+    slots = torch.randperm(400, generator=torch.Generator().manual_seed(1))[:tokens]
+    ours = [torch.zeros(400, 2, 64, dtype=dtype) for _ in range(2)]
+    theirs = [torch.zeros(400, 2, 64, dtype=dtype) for _ in range(2)]
+    ops.store_kv(k, v, *ours, slots)
+    reference.store_kv(k, v, *theirs, slots)
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+
+
+def test_bfloat16_rounds_to_even_and_keeps_nan(ops: CpuOps) -> None:
+    """The norm of a residual is where the kernels round: compare bit for bit with torch's own rounding."""
+    exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(2))
+    x, residual = exact.bfloat16(), (exact.flip(0) * 1.37).bfloat16()
+    x[3, 5] = torch.nan
+    summed = residual + x
+    ops.add_rms_norm(x, residual, torch.ones(64, dtype=torch.bfloat16), 1e-5)
+    assert torch.equal(residual.isnan(), summed.isnan())
+    assert torch.equal(residual.nan_to_num(), summed.nan_to_num())

@@ -1,0 +1,110 @@
+"""Every way to compute attention against the reference: odd lengths, groups, dtypes, prefixes, mixed batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from ramet.runtime.attention.base import ForwardInputs
+from ramet.runtime.attention.cpu import CpuAttention
+from ramet.runtime.attention.reference import ReferenceAttention
+from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.engine.backends import compiled_ops
+
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+Rows = list[tuple[int, int]]  # (cached, new) tokens of each row, decoding rows first
+
+
+def step(rows: Rows, shared: int, seed: int) -> tuple[ForwardInputs, int]:
+    """Rows over scattered slots, the first `shared` cached tokens of each being the same slots; and the slot count."""
+    random = np.random.RandomState(seed)
+    longest = max(cached + new for cached, new in rows)
+    num_slots = 1 + shared + sum(cached + new for cached, new in rows)
+    free = list(1 + random.permutation(num_slots - 1).astype(np.int32))
+    common = [free.pop() for _ in range(shared)]
+    table = random.randint(0, num_slots, (len(rows) + 1, longest + 5)).astype(np.int32)  # old slots behind each end
+    slots, positions = [], []
+    for r, (cached, new) in enumerate(rows):
+        own = common[:cached] + [free.pop() for _ in range(cached + new - min(cached, shared))]
+        table[r + 1, : cached + new] = own
+        slots += own[cached:]
+        positions += range(cached, cached + new)
+    num_new = np.array([new for _, new in rows], np.int32)
+    inputs = ForwardInputs(
+        token_ids=torch.zeros(len(slots), dtype=torch.int64),
+        positions=torch.tensor(positions),
+        slots=torch.tensor(slots, dtype=torch.int64),
+        last_tokens=torch.zeros(0, dtype=torch.int64),
+        table=torch.from_numpy(table),
+        rows=np.arange(1, len(rows) + 1, dtype=np.int32),
+        num_new=num_new,
+        seq_lens=np.array([cached + new for cached, new in rows], np.int32),
+        num_decode=int((num_new == 1).sum()),
+    )
+    return inputs, num_slots
+
+
+def check(rows: Rows, *, heads=4, kv_heads=2, head_dim=32, dtype=torch.float32, shared=0, compiled=True) -> None:
+    inputs, num_slots = step(rows, shared, seed=len(rows))
+    generator = torch.Generator().manual_seed(7)
+    pools = [
+        KVPool(
+            max_total_tokens=num_slots,
+            page_size=1,
+            layers=2,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            dtype=dtype,
+            device=torch.device("cpu"),
+        )
+        for _ in range(2)
+    ]
+    for tensors in ("keys", "values"):
+        for one, other in zip(*(getattr(pool, tensors) for pool in pools), strict=True):
+            other.copy_(one.normal_(generator=generator))
+    qkv = torch.randn(inputs.num_tokens, heads + 2 * kv_heads, head_dim, generator=generator).to(dtype)
+    q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
+    ops = compiled_ops() if compiled else None
+    if compiled and ops is None:
+        pytest.skip("no C++ compiler here")
+    outputs = []
+    for backend in (CpuAttention(pools[0], heads, ops), ReferenceAttention(pools[1])):
+        backend.plan(inputs)
+        outputs.append(backend.forward(q, k, v, 1, inputs))
+    torch.testing.assert_close(*outputs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert torch.equal(pools[0].keys[1], pools[1].keys[1]) and torch.equal(pools[0].values[1], pools[1].values[1])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("cached", [0, 1, 30, 126, 127, 128, 700])
+def test_one_decoding_row(cached: int, dtype: torch.dtype, compiled: bool) -> None:
+    check([(cached, 1)], dtype=dtype, compiled=compiled)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (3, 3), (4, 1), (6, 2), (8, 8), (14, 2), (9, 3)])
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128, 256])
+def test_any_group_and_head_size(heads: int, kv_heads: int, head_dim: int) -> None:
+    check([(140, 1), (3, 1), (33, 5)], heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_mixed_decode_and_extend_with_and_without_prefix(dtype: torch.dtype, compiled: bool) -> None:
+    check([(1, 1), (129, 1), (0, 1), (0, 2), (50, 7), (127, 63), (0, 64), (65, 129)], dtype=dtype, compiled=compiled)
+
+
+@pytest.mark.parametrize("new", [1, 2, 31, 32, 33, 63, 64, 65, 130])
+@pytest.mark.parametrize("cached", [0, 5, 200])
+def test_extend_is_causal_at_every_length(cached: int, new: int) -> None:
+    check([(cached, new)], heads=6, kv_heads=3)
+
+
+@pytest.mark.parametrize("shared", [10, 64, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_that_share_a_prefix(shared: int, dtype: torch.dtype) -> None:
+    check([(shared + 2 * i, 1) for i in range(40)] + [(shared + 30, 9)], shared=shared, dtype=dtype)
+
+
+def test_neighbours_do_not_change_a_row() -> None:
+    """The same row alone and in a crowd: equal to rounding, whatever cuts the crowd brings."""
+    check([(2000, 1)] + [(3, 1)] * 33)

@@ -1,0 +1,88 @@
+"""How a step is cut: every key of every token exactly once, shared prefixes found, enough pieces for every core."""
+
+import numpy as np
+import pytest
+
+from ramet.runtime.attention.work import MAX_MEMBERS, MIN_SHARED, Work, cut, find_shares
+
+
+def table_of(runs: list[list[int]]) -> np.ndarray:
+    """Row 0 is padding; garbage behind each row's end."""
+    table = np.full((len(runs) + 1, max(map(len, runs)) + 3), 7, np.int32)
+    for r, run in enumerate(runs):
+        table[r + 1, : len(run)] = run
+    return table
+
+
+def covered(work: Work, table: np.ndarray, num_tokens: int) -> list[list[int]]:
+    """The slots that each token reads, in no order."""
+    read: list[list[int]] = [[] for _ in range(num_tokens)]
+    for first, count, row, start, stop in work.items.tolist():
+        for token in work.members[first : first + count].tolist():
+            read[token] += table[row, start:stop].tolist()
+    return read
+
+
+def plan(runs: list[list[int]], threads: int, new: int = 1) -> tuple[Work, np.ndarray]:
+    table = table_of(runs)
+    num = np.full(len(runs), new, np.int32)
+    lens = np.array([len(run) for run in runs], np.int32)
+    rows = np.arange(1, len(runs) + 1, dtype=np.int32)
+    return cut(table, rows, np.cumsum(num, dtype=np.int32) - num, num, lens, threads), table
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("shared", [0, MIN_SHARED - 1, MIN_SHARED, 500])
+def test_every_token_reads_every_key_once(threads: int, shared: int) -> None:
+    runs = [[*range(1, 1 + shared), *range(10_000 * i, 10_000 * i + 5 + 97 * i)] for i in range(1, 40)]
+    work, table = plan(runs, threads)
+    for run, read in zip(runs, covered(work, table, len(runs)), strict=True):
+        assert sorted(read) == sorted(run)
+
+
+def test_partials_of_a_token_are_consecutive_and_used_once() -> None:
+    runs = [[*range(1, 301), *range(1000 * i, 1000 * i + 400)] for i in range(1, 6)]
+    work, _ = plan(runs, threads=2)
+    used = sorted(p for p in work.partials.tolist() if p >= 0)
+    assert used == list(range(work.num_partials))
+    for token, first, count in work.merges.tolist():
+        of_token = [p for t, p in zip(work.members.tolist(), work.partials.tolist(), strict=True) if t == token]
+        assert sorted(of_token) == list(range(first, first + count)) and count > 1
+
+
+def test_a_long_row_is_cut_for_every_core_and_a_short_one_is_not() -> None:
+    assert len(plan([list(range(1, 4001))], threads=2)[0].items) >= 2
+    assert len(plan([list(range(1, 100))], threads=2)[0].items) == 1
+    assert len(plan([list(range(1, 4001))], threads=1)[0].items) == 1
+
+
+def test_no_item_has_more_queries_than_its_cache_holds() -> None:
+    work, _ = plan([list(range(1, 400)) for _ in range(3)], threads=2, new=50)
+    assert work.items[:, 1].max() <= MAX_MEMBERS
+
+
+def test_queries_of_an_extend_are_not_read_past_their_end() -> None:
+    work, _ = plan([list(range(1, 101))], threads=1, new=60)
+    for first, count, _, _, stop in work.items.tolist():
+        last = int(work.members[first : first + count].max())
+        assert stop == 40 + last + 1
+
+
+def test_nested_prefixes_are_found_as_a_tree() -> None:
+    #  root 100 ─┬─ left 80 ─┬─ 1
+    #            │           └─ 2
+    #            └─ right ──── 3, 4 share 10 more: too few
+    root, left, right = list(range(1, 101)), list(range(200, 280)), list(range(300, 310))
+    runs = [[*root, *left, 401, 402], [*root, *left, 411, 412], [*root, *right, 421, 422], [*root, *right, 431, 432]]
+    lens = np.array([len(run) for run in runs], np.int32)
+    shares = find_shares(table_of(runs), np.arange(1, 5, dtype=np.int32), lens - 1)
+    assert sorted((share.rows.tolist(), share.start, share.stop) for share in shares) == [
+        ([0, 1], 100, 180),
+        ([0, 1, 2, 3], 0, 100),
+    ]
+
+
+def test_what_an_older_request_left_behind_a_row_is_no_prefix() -> None:
+    table = np.zeros((3, 400), np.int32)
+    table[1:, :] = np.arange(1, 401)  # both rows hold the same old slots, but only the first 3 are theirs
+    assert find_shares(table, np.array([1, 2], np.int32), np.array([3, 3], np.int32)) == []

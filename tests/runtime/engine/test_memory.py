@@ -1,0 +1,64 @@
+"""The memory plan: pure numbers, and a table that names the flags."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ramet.runtime.engine.device import _container_bytes, _container_cores
+from ramet.runtime.engine.memory import Needs, plan_memory
+from ramet.runtime.errors import ConfigError
+
+MIB = 1 << 20
+NEEDS = Needs(
+    weights=100 * MIB, bytes_per_token=1024, max_running=256, context_length=4096, page_size=1, activations=10 * MIB
+)
+
+
+def test_weights_and_pool_share_what_is_given() -> None:
+    plan = plan_memory(NEEDS, available=1000 * MIB, share=0.4)
+    assert plan.max_total_tokens == 300 * 1024 - 1  # 300 MiB of 1 KiB tokens, one page of padding
+
+
+def test_the_pool_is_never_larger_than_every_request_needs() -> None:
+    plan = plan_memory(replace(NEEDS, max_running=2), available=1000 * MIB, share=0.4)
+    assert plan.max_total_tokens == 2 * 4096
+
+
+def test_whole_pages_only() -> None:
+    plan = plan_memory(replace(NEEDS, page_size=16, max_total_tokens=1000), available=1000 * MIB, share=0.4)
+    assert plan.max_total_tokens == 992
+
+
+def test_a_pool_smaller_than_the_context_bounds_it() -> None:
+    assert plan_memory(replace(NEEDS, max_total_tokens=100), 1000 * MIB, 0.4).context_length == 100
+    assert plan_memory(NEEDS, 1000 * MIB, 0.4).context_length == 4096
+
+
+def test_rows_add_up_to_what_is_available() -> None:
+    plan = plan_memory(NEEDS, available=1000 * MIB, share=0.4)
+    assert sum(size for _, size, _ in plan.rows) == 1000 * MIB
+    assert all(flag.startswith("--") for _, _, flag in plan.rows)
+    for word in ("weights", "KV pool", "slot table", "activations", "reserve", "--max-total-tokens"):
+        assert word in plan.table()
+
+
+def test_too_many_tokens_are_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"--max-total-tokens 2000000 needs 1\.91 GiB.*1000\.00 MiB are available"):
+        plan_memory(replace(NEEDS, max_total_tokens=2_000_000), available=1000 * MIB, share=0.4)
+
+
+def test_weights_that_leave_no_room_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the model takes 100\.00 MiB of 200\.00 MiB"):
+        plan_memory(NEEDS, available=200 * MIB, share=0.4)
+
+
+def test_a_containers_limits_are_read(tmp_path: Path) -> None:
+    assert _container_bytes(tmp_path) == [] and _container_cores(tmp_path) == []
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("300\n")
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    assert _container_bytes(tmp_path) == [700] and _container_cores(tmp_path) == [2]
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert _container_bytes(tmp_path) == [] and _container_cores(tmp_path) == []

@@ -1,0 +1,71 @@
+"""Rotary tables against transformers, to the last bit, and the rotation against its complex form."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from ramet.kernels import reference
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.layers.rope import RopeShape, inverse_frequencies, rope_tables
+
+CPU = torch.device("cpu")
+PLAIN = RopeShape(kind="default", theta=10000.0, rotary_dim=64, original_context=256)
+LLAMA3 = replace(PLAIN, kind="llama3", theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+KINDS: dict[str, tuple[RopeShape, dict[str, Any]]] = {
+    "default": (PLAIN, {"rope_type": "default", "rope_theta": 10000.0}),
+    "linear": (
+        replace(PLAIN, kind="linear", factor=4.0),
+        {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+    ),
+    "dynamic": (
+        replace(PLAIN, kind="dynamic", factor=4.0),
+        {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256},
+    ),
+    "llama3": (
+        LLAMA3,
+        {
+            "rope_type": "llama3",
+            "rope_theta": 5e5,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_equal_transformers(kind: str) -> None:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rope, parameters = KINDS[kind]
+    config = LlamaConfig(
+        hidden_size=256, num_attention_heads=4, max_position_embeddings=256, rope_parameters=dict(parameters)
+    )
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1, 256, 1), torch.arange(256)[None])
+    ours = rope_tables(rope, 256, CPU)
+    assert torch.equal(ours[0], cos[0, :, :32]) and torch.equal(ours[1], sin[0, :, :32])
+
+
+def test_rotation_is_a_complex_product() -> None:
+    cos, sin = rope_tables(PLAIN, 50, CPU)
+    x = torch.randn(3, 2, 64, dtype=torch.float32)
+    positions = torch.tensor([0, 7, 49])
+    turned = torch.complex(x[..., :32], x[..., 32:]) * torch.complex(cos, sin)[positions][:, None]
+    reference.rotate(x, cos, sin, positions)
+    torch.testing.assert_close(x, torch.cat((turned.real, turned.imag), -1))
+
+
+def test_llama3_keeps_short_waves_and_slows_long_ones() -> None:
+    plain, scaled = inverse_frequencies(replace(LLAMA3, kind="default")), inverse_frequencies(LLAMA3)
+    assert scaled[0] == plain[0]
+    assert torch.isclose(scaled[-1], plain[-1] / 8)
+
+
+def test_dynamic_beyond_its_trained_context_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--context-length is 257, must be at most 256"):
+        rope_tables(KINDS["dynamic"][0], 257, CPU)

@@ -1,0 +1,110 @@
+"""Checkpoints whole and sharded into packed parameters; what is wrong with one is named; dummy weights by seed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_model import make_tiny
+
+from ramet.kernels import reference
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.registry import model_class
+from ramet.runtime.models.shape import read_shape
+from ramet.runtime.weights.files import load_weights
+from ramet.runtime.weights.random import fill_random
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny(tmp_path / "model", hidden=32, heads=4, kv_heads=2, intermediate=48, vocab=300, tied=False)
+
+
+def build(folder: Path) -> Decoder:
+    shape = read_shape(folder)
+    return model_class(shape.architecture)(shape, torch.float32, reference)
+
+
+def rewrite(folder: Path, change: Tensors, without: tuple[str, ...] = ()) -> None:
+    tensors = {**load_file(folder / "model.safetensors"), **change}
+    save_file({n: t for n, t in tensors.items() if n not in without}, folder / "model.safetensors")
+
+
+def test_projections_are_packed_in_order(folder: Path) -> None:
+    model, theirs = build(folder), load_file(folder / "model.safetensors")
+    load_weights(model, folder)
+    at = "model.layers.1."
+    qkv = torch.cat([theirs[f"{at}self_attn.{x}_proj.weight"] for x in "qkv"])
+    gate_up = torch.cat([theirs[f"{at}mlp.{x}_proj.weight"] for x in ("gate", "up")])
+    assert torch.equal(model.get_parameter("layers.1.attention.qkv.weight"), qkv)
+    assert torch.equal(model.get_parameter("layers.1.mlp.gate_up.weight"), gate_up)
+    assert torch.equal(model.get_parameter("head.weight"), theirs["lm_head.weight"])
+
+
+def test_shards_equal_the_single_file(folder: Path) -> None:
+    whole, sharded = build(folder), build(folder)
+    load_weights(whole, folder)
+    tensors = load_file(folder / "model.safetensors")
+    weight_map: dict[str, str] = {}
+    for i in range(3):
+        part = {name: tensors[name] for name in sorted(tensors)[i::3]}
+        save_file(part, folder / f"part-{i}.safetensors")
+        weight_map |= dict.fromkeys(part, f"part-{i}.safetensors")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    load_weights(sharded, folder)
+    for (name, one), (_, other) in zip(whole.named_parameters(), sharded.named_parameters(), strict=True):
+        assert torch.equal(one, other), name
+    (folder / "part-1.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"not there: part-1\.safetensors"):
+        load_weights(build(folder), folder)
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    rewrite(folder, {}, without=("model.layers.0.self_attn.k_proj.weight",))
+    with pytest.raises(ConfigError, match=r"1 tensors are missing.*layers\.0\.self_attn\.k_proj"):
+        load_weights(build(folder), folder)
+
+
+def test_an_unknown_tensor_is_named(folder: Path) -> None:
+    rewrite(folder, {"model.layers.7.mlp.up_proj.weight": torch.zeros(2, 2)})
+    with pytest.raises(ConfigError, match=r"layers\.7\.mlp\.up_proj\.weight does not belong"):
+        load_weights(build(folder), folder)
+
+
+def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
+    rewrite(folder, {"model.norm.weight": torch.zeros(31)})
+    with pytest.raises(ConfigError, match=r"model\.norm\.weight is \[31\], config\.json asks for \[32\]"):
+        load_weights(build(folder), folder)
+
+
+def test_rotary_buffers_of_old_checkpoints_are_passed_over(folder: Path) -> None:
+    rewrite(folder, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(4)})
+    load_weights(build(folder), folder)
+
+
+def test_a_file_that_is_no_safetensors(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"version https://example.org/lfs\n")
+    with pytest.raises(ConfigError, match="not a readable safetensors file"):
+        load_weights(build(folder), folder)
+
+
+def test_no_weights_at_all_points_to_dummy(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="--load-format dummy"):
+        load_weights(build(folder), folder)
+
+
+def test_dummy_weights_depend_on_the_seed_and_the_name_alone(folder: Path) -> None:
+    models = [build(folder) for _ in range(3)]
+    for model, seed in zip(models, (1, 1, 2), strict=True):
+        fill_random(model, seed)
+    same, again, other = (dict(model.named_parameters()) for model in models)
+    assert all(torch.equal(same[name], again[name]) for name in same)
+    assert not torch.equal(same["embed.weight"], other["embed.weight"])
+    assert not torch.equal(same["layers.0.mlp.down.weight"], same["layers.1.mlp.down.weight"])
+    assert bool((same["norm.weight"] == 1).all())
