@@ -2,7 +2,7 @@
 
 Decides what a client may ask for and how a wrong value is reported. Knows no model: checks against a
 vocabulary or a context length live where those are known (runtime/text/encode_process.py).
-The table is section 2 of the native API description in docs/native-api.md.
+docs/sampling-parameters.md is the table of them.
 """
 
 import math

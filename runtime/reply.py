@@ -1,6 +1,6 @@
 """What a finished or growing sequence looks like to a client: the reply of /generate. Decides names, not transport.
 
-Used by the HTTP server and by the in-process LLM, so that both answer alike. Section 1 of docs/native-api.md.
+Used by the HTTP server and by the in-process LLM, so that both answer alike.
 """
 
 import time

@@ -1,7 +1,7 @@
 """POST /v1/completions.
 
 Decides how OpenAI's fields become sampling parameters, and how choices and chunks look. A streamed token is one event:
-everything around its text is made once per choice. Section 3 of the native API description.
+everything around its text is made once per choice.
 """
 
 import time
