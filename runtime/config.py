@@ -90,9 +90,10 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Literal["model", "scripted"],
         _about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
-    num_threads: Annotated[Annotated[int, Meta(ge=1)] | None, _about("threads of a CPU step; unset: one per core")] = (
-        None
-    )
+    num_threads: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        _about("threads of a CPU step; unset: one per core, one in all for a model under 16 MiB"),
+    ] = None
     check_invariants: Annotated[
         bool, _about("check after every step that no slot is lost (idle is always checked)")
     ] = False

@@ -39,14 +39,15 @@ struct Plan {
 namespace {
 
 constexpr int TILE = 32;         // keys computed at once
+constexpr int MAX_HEAD_DIM = 256;
 constexpr int CHUNK = 4;         // vectors of the head that are accumulated in registers
 constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
 
 // One item's queries, weights and sums for all heads; grows once and stays with its thread.
 struct Scratch {
     std::vector<float> q, out, best, sum;
-    alignas(64) float keys[TILE * 256];   // [D][TILE], transposed
-    alignas(64) float values[TILE * 256]; // [TILE][D]
+    alignas(64) float keys[TILE * MAX_HEAD_DIM];   // [D][TILE], transposed
+    alignas(64) float values[TILE * MAX_HEAD_DIM]; // [TILE][D]
     alignas(64) float weights[4 * TILE];
     void fit(size_t queries, size_t head_dim) {
         if (q.size() < queries * head_dim + LANES) q.resize(queries * head_dim + LANES), out.resize(queries * head_dim + LANES);
@@ -56,23 +57,42 @@ struct Scratch {
 
 thread_local Scratch scratch;
 
+// A head's values as floats in the order of load_pair, the last 16 of an odd size as they are.
 template <class T>
-void widen_keys(const T *const *k, int count, int head_dim, float *keys) {
-    for (int d = 0; d < head_dim; d += LANES)
-        for (int half = 0; half < TILE; half += LANES) {
-            v16f rows[LANES];
-#pragma GCC unroll 16
-            for (int j = 0; j < LANES; j++) rows[j] = load(k[std::min(half + j, count - 1)] + d);
-            transpose(rows);
-#pragma GCC unroll 16
-            for (int j = 0; j < LANES; j++) store(keys + (d + j) * TILE + half, rows[j]);
-        }
+inline void widen(const T *from, float *to, int head_dim, float scale = 1.0f) {
+    int d = 0;
+    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
+        v16f a, b;
+        load_pair(from + d, a, b);
+        store_pair(to + d, a * scale, b * scale);
+    }
+    if (d < head_dim) store(to + d, load(from + d) * scale);
+}
+
+// The way back.
+template <class T>
+inline void narrow(const float *from, T *to, int head_dim, float scale) {
+    int d = 0;
+    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) store_pair(to + d, load(from + d) * scale, load(from + d + LANES) * scale);
+    if (d < head_dim) store(to + d, load(from + d) * scale);
 }
 
 template <class T>
-void widen_values(const T *const *v, int count, int head_dim, float *values) {
-    for (int j = 0; j < count; j++)
-        for (int d = 0; d < head_dim; d += LANES) store(values + j * head_dim + d, load(v[j] + d));
+void widen_rows(const T *const *rows, int count, int head_dim, float *to) {
+    for (int j = 0; j < count; j++) widen(rows[j], to + j * head_dim, head_dim);
+}
+
+// [TILE, D] -> [D, TILE]
+void turn(const float *rows, int head_dim, float *columns) {
+    for (int d = 0; d < head_dim; d += LANES)
+        for (int half = 0; half < TILE; half += LANES) {
+            v16f block[LANES];
+#pragma GCC unroll 16
+            for (int j = 0; j < LANES; j++) block[j] = load(rows + (half + j) * head_dim + d);
+            transpose(block);
+#pragma GCC unroll 16
+            for (int j = 0; j < LANES; j++) store(columns + (d + j) * TILE + half, block[j]);
+        }
 }
 
 // Turn a query's scores of one tile into weights; rescale what it has summed when a larger score turns up.
@@ -140,28 +160,63 @@ void attend_block(Scratch &s, size_t query, const int *visible, int count, int h
     }
 }
 
-// A single query needs no widened tile: keys are read where they lie.
+// out [W pairs of vectors] += weights * values, over one part of the head
+template <class T, int W>
+inline void add_values(const T *const *v, int count, int d, const float *weights, float *out) {
+    v16f even[2 * W], odd[2 * W];
+#pragma GCC unroll 8
+    for (int w = 0; w < 2 * W; w++) even[w] = load(out + d + w * LANES), odd[w] = v16f{};
+    int j = 0;
+    for (; j + 1 < count; j += 2)
+#pragma GCC unroll 4
+        for (int w = 0; w < W; w++) {
+            v16f a, b;
+            load_pair(v[j] + d + 2 * w * LANES, a, b);
+            even[2 * w] += weights[j] * a, even[2 * w + 1] += weights[j] * b;
+            load_pair(v[j + 1] + d + 2 * w * LANES, a, b);
+            odd[2 * w] += weights[j + 1] * a, odd[2 * w + 1] += weights[j + 1] * b;
+        }
+    if (j < count)
+#pragma GCC unroll 4
+        for (int w = 0; w < W; w++) {
+            v16f a, b;
+            load_pair(v[j] + d + 2 * w * LANES, a, b);
+            even[2 * w] += weights[j] * a, even[2 * w + 1] += weights[j] * b;
+        }
+#pragma GCC unroll 8
+    for (int w = 0; w < 2 * W; w++) store(out + d + w * LANES, even[w] + odd[w]);
+}
+
+// A single query needs no widened tile: keys are read where they lie. k and v point to TILE rows, the last ones repeated.
 template <class T>
 void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, int count, int head_dim) {
     const float *q = s.q.data() + query * head_dim;
+    const int paired = head_dim & ~(2 * LANES - 1);
     v16f scores[2];
     for (int half = 0; half < 2; half++) {
         v16f rows[LANES] = {};
-        for (int d = 0; d < head_dim; d += LANES) {
-            const v16f x = load(q + d);
+        for (int d = 0; d < paired; d += 2 * LANES) {
+            const v16f x = load(q + d), y = load(q + d + LANES);
 #pragma GCC unroll 16
-            for (int j = 0; j < LANES; j++) rows[j] += x * load(k[half * LANES + j] + d);
+            for (int j = 0; j < LANES; j++) {
+                v16f a, b;
+                load_pair(k[half * LANES + j] + d, a, b);
+                rows[j] += x * a, rows[j] += y * b;
+            }
         }
+        if (paired < head_dim)
+            for (int j = 0; j < LANES; j++) rows[j] += load(q + paired) * load(k[half * LANES + j] + paired);
         scores[half] = sums_of(rows);
     }
     float *out = s.out.data() + query * head_dim;
     soften(scores[0], scores[1], count, head_dim, s.best[query], s.sum[query], out, s.weights);
-    for (int d = 0; d < head_dim; d += LANES) {
-        v16f even = load(out + d), odd = {};
-        int j = 0;
-        for (; j + 1 < count; j += 2) even += s.weights[j] * load(v[j] + d), odd += s.weights[j + 1] * load(v[j + 1] + d);
-        if (j < count) even += s.weights[j] * load(v[j] + d);
-        store(out + d, even + odd);
+    int d = 0;
+    for (; d + 4 * LANES <= head_dim; d += 4 * LANES) add_values<T, 2>(v, count, d, s.weights, out);
+    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<T, 1>(v, count, d, s.weights, out);
+    if (d < head_dim) {
+        v16f total = load(out + d);
+        for (int j = 0; j < count; j++) total += s.weights[j] * load(v[j] + d);
+        store(out + d, total);
     }
 }
 
@@ -185,8 +240,9 @@ void attend_tile(Scratch &s, const Plan &p, const Item &item, const T *keys, con
             if (p.limits[p.members[item.first_member]] > start)
                 attend_one(s, g, k, v, std::min(count, p.limits[p.members[item.first_member]] - start), D);
         } else {
-            widen_keys(k, count, D, s.keys);
-            widen_values(v, count, D, s.values);
+            widen_rows(k, TILE, D, s.values);
+            turn(s.values, D, s.keys);
+            widen_rows(v, count, D, s.values);
             for (int i = 0; i < queries; i += 4) {
                 int visible[4], n = std::min(4, queries - i), most = 0;
                 for (int j = 0; j < n; j++) {
@@ -221,7 +277,7 @@ void attend_item(const Plan &p, const Item &item, const T *q, int64_t q_stride, 
         for (int h = 0; h < p.heads; h++) {
             const T *from = q + p.members[item.first_member + m] * q_stride + h * D;
             float *to = s.q.data() + (((size_t)(h / group) * members + m) * group + h % group) * D;
-            for (int d = 0; d < D; d += LANES) store(to + d, load(from + d) * p.scale);
+            widen(from, to, D, p.scale);
         }
     for (int start = item.start; start < item.stop; start += TILE)
         attend_tile(s, p, item, keys, values, start, std::min(TILE, item.stop - start));
@@ -232,7 +288,7 @@ void attend_item(const Plan &p, const Item &item, const T *q, int64_t q_stride, 
             const int64_t partial = p.partials[item.first_member + m];
             if (partial < 0) {
                 T *to = out + ((int64_t)p.members[item.first_member + m] * p.heads + h) * D;
-                for (int d = 0; d < D; d += LANES) store(to + d, load(from + d) / s.sum[query]);
+                narrow(from, to, D, 1.0f / s.sum[query]);
             } else {
                 float *to = p.partial_out + (partial * p.heads + h) * D, *lse = p.partial_lse + (partial * p.heads + h) * 2;
                 for (int d = 0; d < D; d += LANES) store(to + d, load(from + d));
@@ -246,14 +302,14 @@ void merge(const Plan &p, const int32_t *job, T *out) {
     const int D = p.head_dim, H = p.heads;
     for (int h = 0; h < H; h++) {
         const float *parts = p.partial_out + ((int64_t)job[1] * H + h) * D, *lse = p.partial_lse + ((int64_t)job[1] * H + h) * 2;
-        float best = LOWEST, sum = 0;
+        float best = LOWEST, sum = 0, total[MAX_HEAD_DIM] = {};
         for (int i = 0; i < job[2]; i++) best = std::max(best, lse[i * H * 2]);
-        for (int i = 0; i < job[2]; i++) sum += lse[i * H * 2 + 1] * std::exp(lse[i * H * 2] - best);
-        for (int d = 0; d < D; d += LANES) {
-            v16f total = {};
-            for (int i = 0; i < job[2]; i++) total += load(parts + (int64_t)i * H * D + d) * std::exp(lse[i * H * 2] - best);
-            store(out + ((int64_t)job[0] * H + h) * D + d, total / sum);
+        for (int i = 0; i < job[2]; i++) {
+            const float weight = std::exp(lse[i * H * 2] - best);
+            sum += lse[i * H * 2 + 1] * weight;
+            for (int d = 0; d < D; d += LANES) store(total + d, load(total + d) + load(parts + (int64_t)i * H * D + d) * weight);
         }
+        narrow(total, out + ((int64_t)job[0] * H + h) * D, D, 1.0f / sum);
     }
 }
 

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 SOURCES = ("attention.cpp", "small_ops.cpp")
 FLAGS = (
     "-std=c++17",
-    "-O3",
+    "-O2",
     "-march=native",
     "-fPIC",
     "-fopenmp",

@@ -11,6 +11,9 @@ import torch
 from ramet.runtime.errors import ConfigError
 
 CGROUP = Path("/sys/fs/cgroup")
+SMALL_MODEL_BYTES = (
+    16 << 20
+)  # about 1 ms of reading; a step has some 100 parallel regions, each a wait for every thread
 
 
 def choose_device(name: str) -> torch.device:
@@ -30,7 +33,12 @@ def available_bytes(device: torch.device) -> int:
     return min(limits)
 
 
-def default_threads() -> int:
+def worthwhile_threads(weight_bytes: int) -> int:
+    """One thread for a model that a core reads in less time than threads need to meet, else one a core."""
+    return 1 if weight_bytes < SMALL_MODEL_BYTES else usable_cores()
+
+
+def usable_cores() -> int:
     """The cores this process may use, a container's share rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([cores, *_container_cores(CGROUP)])

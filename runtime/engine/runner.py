@@ -17,7 +17,7 @@ from ramet.runtime.cache.pool import KVPool, bytes_per_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_ops
 from ramet.runtime.engine.batch import Batch, Done, Pending, SamplingColumns, StepResult
-from ramet.runtime.engine.device import available_bytes, choose_device, default_threads
+from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
 from ramet.runtime.layers.linear import pack_linears, packing_pays
@@ -41,12 +41,12 @@ class ModelRunner:
         self.shape: ModelShape = read_shape(args.model_folder)
         self.device = choose_device(args.execute.device)
         self.dtype: torch.dtype = getattr(torch, _dtype_name(args, self.shape))
-        if self.device.type == "cpu":
-            torch.set_num_threads(args.execute.num_threads or default_threads())
         with _phase(report, "kernels"):
             ops = choose_ops(self.device)
         self.plan = _plan(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
+        if self.device.type == "cpu":
+            torch.set_num_threads(args.execute.num_threads or worthwhile_threads(self.plan.needs.weights))
         with _phase(report, "weights"):
             self._model = _load(args, self.shape, self.dtype, self.device, ops)
         with _phase(report, "kv pool"):

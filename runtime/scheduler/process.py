@@ -54,6 +54,8 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
         context = args.model.context_length or 4096
         total = args.cache.max_total_tokens or context * 64
         return ScriptedRunner(tokenizer.vocab_size, min(context, total), total, args.max_running)
+    started = time.perf_counter()
     from ramet.runtime.engine.runner import ModelRunner
 
+    report("import torch", time.perf_counter() - started)
     return ModelRunner(args, report)

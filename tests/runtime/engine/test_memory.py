@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ramet.runtime.engine.device import _container_bytes, _container_cores
+from ramet.runtime.engine.device import _container_bytes, _container_cores, usable_cores, worthwhile_threads
 from ramet.runtime.engine.memory import Needs, plan_memory
 from ramet.runtime.errors import ConfigError
 
@@ -62,3 +62,8 @@ def test_a_containers_limits_are_read(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert _container_bytes(tmp_path) == [] and _container_cores(tmp_path) == []
+
+
+def test_a_small_model_runs_on_one_thread() -> None:
+    assert worthwhile_threads(2 * MIB) == 1
+    assert worthwhile_threads(200 * MIB) == usable_cores()
