@@ -1,6 +1,7 @@
 """The scheduler process: loads the model, then runs the loop for ever. Decides nothing of its own."""
 
 import logging
+import os
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,9 @@ from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
 
 log = logging.getLogger("ramet")
+# How often a CPU thread that waits for another looks before it sleeps. The default (hundreds of thousands) burns the
+# core that the other needs as soon as anything else runs: docs/log.md has the figures.
+SPINS = "5000"
 Phases = list[tuple[str, float]]
 
 
@@ -54,6 +58,7 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
         context = args.model.context_length or 4096
         total = args.cache.max_total_tokens or context * 64
         return ScriptedRunner(tokenizer.vocab_size, min(context, total), total, args.max_running)
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read once, when torch loads its OpenMP runtime
     started = time.perf_counter()
     from ramet.runtime.engine.runner import ModelRunner
 
