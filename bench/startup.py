@@ -13,8 +13,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
+from ramet.bench.report import append_line
 from ramet.bench.stamp import stamp
 
 ADDRESS = re.compile(r"at (http://\S+) \(ready in")
@@ -36,8 +38,12 @@ def main(argv: list[str] | None = None) -> int:
     for role, phases in rounds[-1]["phases"].items():
         print(f"  {role:<12} {phases}")
     print(f"target: ready within {TARGET_S:g} s")
-    with open(options.output_file, "a") as file:
-        file.write(json.dumps({"bench": "startup", **stamp(sys.argv), "serve": options.serve, "rounds": rounds}) + "\n")
+    command = ["python", "-m", "ramet", "bench", "startup", *(sys.argv[1:] if argv is None else argv)]
+    record = {"bench": "startup", **stamp(command), "ready_s": ready, "first_answer_s": answered}
+    append_line(
+        Path(options.output_file),
+        {**record, "median_ready_s": statistics.median(ready), "phases": rounds[-1]["phases"]},
+    )
     return 0
 
 

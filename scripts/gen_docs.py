@@ -65,33 +65,32 @@ def performance() -> str:
 
 
 def newest(path: Path) -> list[dict[str, Any]]:
-    """The last record of each kind in a file, in order of appearance."""
+    """The last record of each command in a file, in order of appearance."""
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
         record = json.loads(line)
-        found[str(record.get("name") or record.get("bench") or record.get("load") or "")] = record
+        found[record["command"]] = record
     return list(found.values())
 
 
 def section(name: str, record: dict[str, Any]) -> list[str]:
-    stamp = ("time", "command", "commit", "machine", "versions")
+    stamp = ("bench", "time", "command", "commit", "machine", "versions")
     machine = record.get("machine", {})
     made = f"{record.get('time', '')}, commit `{record.get('commit', '')}`"
     head = f"{made}, {machine.get('cores')} cores, {machine.get('cpu')}"
-    rows = [(key, value) for key, value in flat({k: v for k, v in record.items() if k not in stamp}) if is_short(value)]
+    rows = flat({k: v for k, v in record.items() if k not in stamp})
     return [f"\n## {name}\n", f"`{record.get('command', '')}`  ", f"{head}\n", "| | |", "|---|---|"] + [
         f"| {key} | {shown(value)} |" for key, value in rows
     ]
 
 
 def flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """(path, leaf) rows; objects in a list go by their "load", else by number."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = {str(item.get("load", i + 1)): item for i, item in enumerate(value)}
     if not isinstance(value, dict):
         return [(prefix, value)]
-    return [row for key, inner in value.items() for row in flat(inner, f"{prefix} {key}".strip())]
-
-
-def is_short(value: Any) -> bool:
-    return not isinstance(value, list) or (len(value) <= 12 and not any(isinstance(v, dict | list) for v in value))
+    return [row for key, inner in value.items() if key != "load" for row in flat(inner, f"{prefix} {key}".strip())]
 
 
 def shown(value: Any) -> str:
