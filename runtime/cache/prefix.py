@@ -32,7 +32,7 @@ class PrefixCache:
     def __init__(self, pages: PageAllocator, enabled: bool = True) -> None:
         self._pages = pages
         self._tree = RadixTree(pages.page_size)
-        self._enabled = enabled
+        self.enabled = enabled
         self.page_size = pages.page_size
         self.evicted_tokens = 0
 
@@ -64,11 +64,11 @@ class PrefixCache:
 
     def peek(self, tokens: Ints, namespace: Namespace) -> int:
         """Cached tokens of a prompt, of which at least the last token must still be computed."""
-        return self._tree.match_length(tokens[:-1], namespace) if self._enabled else 0
+        return self._tree.match_length(tokens[:-1], namespace) if self.enabled else 0
 
     def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         """Lease the longest cached prefix of tokens[:-1]; also its slots. [lease.length]"""
-        if not self._enabled:
+        if not self.enabled:
             return Lease(0, namespace, None), np.empty(0, dtype=np.int32)
         node, slots = self._tree.match(tokens[:-1], namespace)
         self._tree.lock(node)

@@ -63,7 +63,7 @@ class Admission:
         self._in_flight = InFlight(self._cache.page_size)
         for seat in self._running:
             if not seat.decoding:
-                self._in_flight.add(seat.request)
+                self._announce(seat.request)
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
@@ -83,8 +83,13 @@ class Admission:
             self._cache.release(lease)
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
         self._reserved += self._reserve(request)
-        self._in_flight.add(request)
+        self._announce(request)
         return Admitted(seat)
+
+    def _announce(self, request: Request) -> None:
+        """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""
+        if self._cache.enabled:
+            self._in_flight.add(request)
 
     def _reserve(self, request: Request) -> int:
         return int(min(request.remaining, CLIP_NEW_TOKENS) * self.ratio.value)

@@ -2,18 +2,19 @@
 
 lpm (longest prefix match), dfs-weight (depth first through the tree, heaviest subtree first), fcfs (arrival), lof
 (longest output first), random. Ties go by arrival. Whatever the policy, a request that has waited longer than
-`max_wait_s` goes before it, so nobody starves.
+`max_wait_s` goes before it, so nobody starves; and it chooses among the WINDOW earliest arrivals, so that a long queue
+does not cost a look-up in the tree for everybody at every step.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
 
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Node, RadixTree
 from ramet.runtime.request import Request
+from ramet.runtime.scheduler.waiting import WaitingQueue
 
-Key = Callable[[Request], tuple[object, ...]]
+WINDOW = 512  # requests
 MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for
 
 
@@ -32,8 +33,8 @@ class Policy:
         self._max_wait_s = max_wait_s
         self._rng = random.Random(seed)
 
-    def order(self, waiting: Iterable[Request], now_s: float) -> list[Request]:
-        by_arrival = sorted(waiting, key=_arrival_key)
+    def order(self, waiting: WaitingQueue, now_s: float) -> list[Request]:
+        by_arrival = waiting.first(WINDOW)
         late = [r for r in by_arrival if now_s - r.arrival_s > self._max_wait_s]
         return late + self._order(by_arrival[len(late) :])
 
@@ -84,7 +85,3 @@ class InFlight:
         """Tokens that `request` would find cached if it waited, beyond those that are; 0 when it is not worth it."""
         gain = self._tree.match_length(request.known[:-1], request.namespace) - matched
         return gain if gain >= MIN_SHARED else 0
-
-
-def _arrival_key(request: Request) -> tuple[float, int]:
-    return request.arrival_s, request.uid

@@ -1,27 +1,37 @@
-"""The requests that wait for a seat. Decides nothing but who is here; the order is the policy's."""
+"""The requests that wait for a seat. Decides nothing but who is here and who came first; the order is the policy's."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from ramet.runtime.request import Request
 
 
 class WaitingQueue:
-    """By uid, in order of arrival at the queue."""
+    """By uid and by arrival. A retracted request comes back to the place of its first arrival."""
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
+        self._by_arrival: list[tuple[float, int]] = []  # (arrival_s, uid), sorted
 
     def __len__(self) -> int:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(list(self._requests.values()))
+        return iter(self.first(len(self)))
+
+    def first(self, num: int) -> list[Request]:
+        """The `num` earliest arrivals, earliest first."""
+        return [self._requests[uid] for _, uid in self._by_arrival[:num]]
 
     def add(self, request: Request) -> None:
         self._requests[request.uid] = request
+        insort(self._by_arrival, (request.arrival_s, request.uid))
 
     def remove(self, uid: int) -> Request | None:
-        return self._requests.pop(uid, None)
+        request = self._requests.pop(uid, None)
+        if request is not None:
+            del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
+        return request
 
     def get(self, uid: int) -> Request | None:
         return self._requests.get(uid)

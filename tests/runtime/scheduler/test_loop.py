@@ -292,3 +292,40 @@ def test_namespaces_share_no_prefix():
     top.add(3, prompt, 2, namespace=("a",))
     top.run()
     assert (top.opened[2].cached_tokens, top.opened[3].cached_tokens) == (0, 49)
+
+
+def test_a_long_queue_is_not_looked_up_whole_at_every_step(monkeypatch: pytest.MonkeyPatch):
+    top = BenchTop(rows=2, deep_checks=False)
+    for uid in range(1, 2001):
+        top.add(uid, prompt_of(uid, 3), 1)
+    looked_up = 0
+    peek = top.scheduler.cache.peek
+
+    def counting(tokens, namespace):
+        nonlocal looked_up
+        looked_up += 1
+        return peek(tokens, namespace)
+
+    monkeypatch.setattr(top.scheduler.cache, "peek", counting)
+    top.turn()
+    assert 0 < looked_up <= 512
+
+
+def test_a_retracted_request_waits_at_its_first_arrival():
+    top = BenchTop(total=160, context=160, rows=8, schedule_conservativeness=0.01, schedule_policy="fcfs")
+    for uid in range(1, 9):
+        top.clock.advance(1)
+        top.add(uid, prompt_of(uid, 10), 60)
+    while not top.scheduler.running.num_retractions:
+        top.turn()
+    waiting = list(top.scheduler.waiting)
+    assert [r.uid for r in waiting] == sorted(r.uid for r in waiting)
+
+
+def test_nobody_waits_for_a_prefix_that_will_not_be_kept():
+    top = BenchTop(disable_radix_cache=True)
+    shared = prompt_of(1, 100)
+    top.add(1, [*shared, 1], 1)
+    top.add(2, [*shared, 2], 1)
+    top.turn()
+    assert top.runner.steps == 1 and set(top.finish) == {1, 2}
