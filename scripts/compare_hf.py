@@ -21,14 +21,6 @@ from ramet.runtime.models.shape import read_shape
 def prompt_batch(token_ids: np.ndarray, start: int, stop: int, row: int = 1) -> Batch:
     """Tokens [start, stop) of one sequence whose position i lives in slot 16 + i, drawing after the last."""
     num_new = stop - start
-    greedy = SamplingColumns(
-        temperature=np.zeros(1, np.float32),
-        top_k=np.zeros(1, np.int64),
-        top_p=np.ones(1, np.float32),
-        min_p=np.zeros(1, np.float32),
-        seeds=np.zeros(1, np.uint64),
-        positions=np.zeros(1, np.int64),
-    )
     positions = np.arange(start, stop, dtype=np.int32)
     return Batch(
         rows=np.array([row], np.int32),
@@ -39,7 +31,7 @@ def prompt_batch(token_ids: np.ndarray, start: int, stop: int, row: int = 1) -> 
         slots=positions + np.int32(16),
         num_decode=int(num_new == 1),
         draws=np.zeros(1, np.int32),
-        sampling=greedy,
+        sampling=SamplingColumns.greedy(1),
     )
 
 

@@ -158,14 +158,6 @@ def _load(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.devic
 def _padding_batch(start: int, num_new: int) -> Batch:
     """Tokens [start, start + num_new) of the padding row, all of them into slot 0."""
     zeros = np.zeros(num_new, np.int32)
-    greedy = SamplingColumns(
-        temperature=np.zeros(1, np.float32),
-        top_k=np.zeros(1, np.int64),
-        top_p=np.ones(1, np.float32),
-        min_p=np.zeros(1, np.float32),
-        seeds=np.zeros(1, np.uint64),
-        positions=np.zeros(1, np.int64),
-    )
     return Batch(
         rows=np.zeros(1, np.int32),
         num_new=np.array([num_new], np.int32),
@@ -175,7 +167,7 @@ def _padding_batch(start: int, num_new: int) -> Batch:
         slots=zeros,
         num_decode=int(num_new == 1),
         draws=np.zeros(1, np.int32),
-        sampling=greedy,
+        sampling=SamplingColumns.greedy(1),
     )
 
 

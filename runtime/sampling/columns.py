@@ -19,3 +19,15 @@ class SamplingColumns:
     seeds: npt.NDArray[np.uint64]  # [Q]
     positions: npt.NDArray[np.int64]  # [Q] index of the token to draw in the row's own output
     banned: tuple[tuple[int, Ints], ...] = ()  # (index into Q, token ids that must not be drawn)
+
+    @classmethod
+    def greedy(cls, num: int) -> "SamplingColumns":
+        """`num` rows that take their best token."""
+        return cls(
+            temperature=np.zeros(num, np.float32),
+            top_k=np.zeros(num, np.int64),
+            top_p=np.ones(num, np.float32),
+            min_p=np.zeros(num, np.float32),
+            seeds=np.zeros(num, np.uint64),
+            positions=np.zeros(num, np.int64),
+        )
