@@ -5,17 +5,6 @@ import numpy as np
 from ramet.runtime.engine.batch import Batch, Fill, SamplingColumns
 
 
-def greedy_columns(num: int) -> SamplingColumns:
-    return SamplingColumns(
-        temperature=np.zeros(num, np.float32),
-        top_k=np.zeros(num, np.int64),
-        top_p=np.ones(num, np.float32),
-        min_p=np.zeros(num, np.float32),
-        seeds=np.zeros(num, np.uint64),
-        positions=np.zeros(num, np.int64),
-    )
-
-
 def make_batch(
     parts: list[tuple[int, int, int]],  # (row, first new position, end) of each row
     tokens: dict[int, np.ndarray],
@@ -35,6 +24,6 @@ def make_batch(
         slots=np.concatenate([slots[row][start:end] for row, start, end in parts]).astype(np.int32),
         num_decode=sum(end - start == 1 for _, start, end in parts),
         draws=np.array(chosen, np.int32),
-        sampling=greedy_columns(len(chosen)),
+        sampling=SamplingColumns.greedy(len(chosen)),
         fills=fills,
     )

@@ -4,6 +4,8 @@ The model is `expected_output`: a function of the prompt. The scheduler runs on 
 can be read through the slot table, so a slot that is lost, shared or overwritten shows as a wrong token.
 """
 
+from typing import Any
+
 from bench_top import BenchTop
 from hash_runner import expected_output
 from hypothesis import given, settings
@@ -22,19 +24,26 @@ ARRIVAL = st.fixed_dictionaries(
 )
 
 
+SCENARIO = {
+    "arrivals": st.lists(ARRIVAL, min_size=1, max_size=14),
+    "page_size": st.sampled_from([1, 16]),
+    "chunk": st.sampled_from([1, 7, 64, -1]),
+    "total": st.sampled_from([128, 192, 1024]),
+    "rows": st.integers(1, 8),
+    "policy": st.sampled_from(["lpm", "dfs-weight", "fcfs", "lof", "random"]),
+    "cache_off": st.booleans(),
+}
+
+
 @settings(max_examples=120, deadline=None)
-@given(
-    arrivals=st.lists(ARRIVAL, min_size=1, max_size=14),
-    page_size=st.sampled_from([1, 16]),
-    chunk=st.sampled_from([1, 7, 64, -1]),
-    total=st.sampled_from([128, 192, 1024]),
-    rows=st.integers(1, 8),
-    policy=st.sampled_from(["lpm", "dfs-weight", "fcfs", "lof", "random"]),
-    cache_off=st.booleans(),
-)
-def test_every_output_is_what_its_prompt_implies_and_nothing_is_lost(
+@given(**SCENARIO)
+def test_every_output_is_what_its_prompt_implies_and_nothing_is_lost(**scenario: Any):
+    check_scenario(**scenario)
+
+
+def check_scenario(
     arrivals: list[dict], page_size: int, chunk: int, total: int, rows: int, policy: str, cache_off: bool
-):
+) -> None:
     top = BenchTop(
         total=total,
         rows=rows,
