@@ -73,9 +73,15 @@ class Native:
 
 
 class Completions:
-    """/v1/completions of any OpenAI-compatible server: deltas, then one event with the usage."""
+    """/v1/completions of any OpenAI-compatible server: deltas, then one event with the usage.
+
+    Not `extended`, only fields of OpenAI's own are sent, as it refuses others: there is no ignore_eos.
+    """
 
     path = "/v1/completions"
+
+    def __init__(self, extended: bool = True) -> None:
+        self.extended = extended
 
     def body(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -87,7 +93,7 @@ class Completions:
         }
         if sampling.stream:
             body["stream_options"] = {"include_usage": True}
-        if sampling.ignore_eos:
+        if sampling.ignore_eos and self.extended:
             body["ignore_eos"] = True
         return body | dict(sampling.extra)
 
@@ -96,7 +102,10 @@ class Completions:
 
     def finish(self, line: Timeline, events: list[bytes]) -> None:
         replies = [orjson.loads(event) for event in events]
-        line.text = "".join(choice.get("text") or "" for reply in replies for choice in reply.get("choices") or [])
+        choices = [choice for reply in replies for choice in reply.get("choices") or []]
+        line.text = "".join(choice.get("text") or "" for choice in choices)
+        if any(choice.get("finish_reason") == "abort" for choice in choices):
+            line.error = "aborted"
         usage = next((reply["usage"] for reply in reversed(replies) if reply.get("usage")), None)
         if usage is None:
             line.completion_tokens = line.counts[-1] if line.counts else 0

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ramet.bench import report, stamp
+from ramet.bench.values import positive
 
-RESULTS = Path(__file__).parent / "results" / "offline.jsonl"
 SHAPE = {  # 160M class
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12,
     "num_attention_heads": 12, "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000,
@@ -67,17 +67,18 @@ Side = Callable[[list[list[int]], int], list[int]]  # prompts, new tokens -> how
 
 def main(argv: Sequence[str]) -> int:
     p = argparse.ArgumentParser(prog="ramet bench offline", description="Throughput in process, against transformers.")
-    p.add_argument("--rounds", type=int, default=3, help="default 3")
+    p.add_argument("--rounds", type=positive, default=3, help="default 3")
     p.add_argument("--load", choices=[load.name for load in LOADS], action="append", help="default: all")
-    p.add_argument("--num-threads", type=int, help="of both sides; default: one per core")
+    p.add_argument("--num-threads", type=positive, help="of both sides; default: one per core")
     p.add_argument("--phases", action="store_true", help="only: what share of a step each phase takes, 32 running")
     p.add_argument("--ours-only", action="store_true", help="without transformers")
-    p.add_argument("--output-file", type=Path, default=RESULTS, help="JSON lines, default bench/results/offline.jsonl")
+    p.add_argument("--output-file", type=Path, default=report.results_file("offline"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
         make_checkpoint(Path(folder))
         record = _phases(Path(folder), options) if options.phases else _compare(Path(folder), options)
-    report.append_line(options.output_file, {"bench": "offline", **stamp.stamp(stamp.command_line()), **record})
+    made = stamp.stamp(stamp.command_line("offline", argv))
+    report.append_line(options.output_file, {"bench": "offline", **made, **record})
     return 0
 
 

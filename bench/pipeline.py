@@ -2,7 +2,8 @@
 
 The server runs with --runner scripted: tokens by a formula, in no time. So the figure is the cost of receiving,
 tokenising, scheduling, detokenising, framing and sending. Tokens/s counts from the first request sent to the last byte
-received. CPU per token is each process's user and system time over the same span, divided by the tokens.
+received. CPU per token is each process's user and system time over the same span, divided by the tokens; of a server
+that was started elsewhere (--base-url), or where there is no /proc, only the client's is known.
 
 The client is no HTTP library, on purpose: it costs little, or it would be the thing that is measured. It writes one
 request per connection and counts the blank lines that end events; only the last event, which has the usage, is parsed.
@@ -15,13 +16,10 @@ import contextlib
 import http.client
 import json
 import re
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,12 +29,11 @@ from urllib.parse import urlsplit
 from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
+from ramet.bench.server import cpu_seconds, started
+from ramet.bench.values import positive
 
-RESULTS = Path(__file__).parent / "results" / "pipeline.jsonl"
-READY_WITHIN_S = 60.0
 ROUND_WITHIN_S = 120.0
 CLOSING_EVENTS = 2  # the usage and [DONE]
-ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
 _USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 _TAIL = 2048  # bytes kept of each stream's end: enough for the usage event
 
@@ -99,55 +96,37 @@ def main(argv: Sequence[str]) -> int:
             if options.base_url:
                 url, parent = options.base_url, None
             else:
-                url, parent = stack.enter_context(scripted_server(options))
+                server = stack.enter_context(started(scripted(options)))
+                url, parent = server.url, server.pid
             options.model = first_model(url)
-            rounds = [run_fast(one_round(url, options, parent)) for _ in range(options.rounds + 1)][
-                1:
-            ]  # first: warm-up
+            run_fast(one_round(url, options, parent))  # warm-up
+            rounds = [run_fast(one_round(url, options, parent)) for _ in range(options.rounds)]
     except BadOption as error:
         print(f"ramet bench pipeline: {error}", file=sys.stderr)
         return 1
     middle = median_round(rounds)
     _print(options, rounds, middle)
-    report.append_line(options.output_file, _record(options, rounds, middle))
+    report.append_line(options.output_file, _record(options, argv, rounds, middle))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="ramet bench pipeline", description="What all processes but the model can carry.")
     p.add_argument("--base-url", help="of a running server, instead of starting one (then without CPU per process)")
-    p.add_argument("--streams", type=int, default=128, help="concurrent streams, default 128")
-    p.add_argument("--input-len", type=int, default=16, help="tokens of each prompt, default 16")
-    p.add_argument("--output-len", type=int, default=1024, help="tokens of each stream, default 1024")
-    p.add_argument("--rounds", type=int, default=3, help="measured rounds after one warm-up, default 3")
-    p.add_argument("--output-file", type=Path, default=RESULTS, help="JSON lines, default bench/results/pipeline.jsonl")
+    p.add_argument("--streams", type=positive, default=128, help="concurrent streams, default 128")
+    p.add_argument("--input-len", type=positive, default=16, help="tokens of each prompt, default 16")
+    p.add_argument("--output-len", type=positive, default=1024, help="tokens of each stream, default 1024")
+    p.add_argument("--rounds", type=positive, default=3, help="measured rounds after one warm-up, default 3")
+    p.add_argument("--output-file", type=Path, default=report.results_file("pipeline"), help=report.RESULTS_HELP)
     p.add_argument("serve", nargs="*", help="after --: options for the server")
     return p
 
 
-@contextlib.contextmanager
-def scripted_server(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    """A server without a model, on a free port: its address and its parent process."""
-    port = _free_port()
-    command = [sys.executable, "-m", "ramet", "serve", "--runner", "scripted", "--port", str(port),
-               "--max-running-requests", str(options.streams), "--log-level", "warning",
-               "--max-total-tokens", str(options.streams * (options.input_len + options.output_len + 64)),
-               *options.serve]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        _wait_ready(process, port)
-        yield f"http://127.0.0.1:{port}", process.pid
-    finally:
-        _end(process)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise BadOption("the server did not end within 30 s of SIGTERM and was killed") from None
+def scripted(options: argparse.Namespace) -> list[str]:
+    """Options of a server without a model that has room for every stream."""
+    tokens = options.streams * (options.input_len + options.output_len + 64)
+    return ["--runner", "scripted", "--log-level", "warning", "--max-running-requests", str(options.streams),
+            "--max-total-tokens", str(tokens), *options.serve]  # fmt: skip
 
 
 async def one_round(url: str, options: argparse.Namespace, parent: int | None) -> Round:
@@ -198,19 +177,8 @@ def median_round(rounds: Sequence[Round]) -> Round:
 
 
 def _cpu_seconds(parent: int | None) -> dict[str, float]:
-    """User and system time by role. A server's processes are its parent's children, named by their last argument."""
-    times = time.process_time()
-    used = {"client": times}
-    if parent is None:
-        return used
-    import psutil  # only here: not needed to serve
-
-    for child in psutil.Process(parent).children():
-        role = child.cmdline()[-1].rpartition("/")[2].split("-")[0]
-        if role in ROLES:
-            spent = child.cpu_times()
-            used[role] = used.get(role, 0.0) + spent.user + spent.system
-    return used
+    """User and system seconds by role: of this client, and of the processes that a server's parent has started."""
+    return {"client": time.process_time()} | (cpu_seconds(parent) if parent is not None else {})
 
 
 def first_model(url: str) -> str:
@@ -223,27 +191,6 @@ def first_model(url: str) -> str:
     except (OSError, ValueError, LookupError) as error:
         raise BadOption(f"{url}/v1/models names no model: {error!r}") from None
     return name
-
-
-def _wait_ready(process: "subprocess.Popen[bytes]", port: int) -> None:
-    until = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            raise BadOption(f"the server ended with code {process.returncode} before it was ready")
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/ready")
-            if connection.getresponse().status == 200:
-                return
-        time.sleep(0.1)
-    raise BadOption(f"the server was not ready within {READY_WITHIN_S:.0f} s")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _print(options: argparse.Namespace, rounds: Sequence[Round], middle: Round) -> None:
@@ -259,10 +206,10 @@ def _print(options: argparse.Namespace, rounds: Sequence[Round], middle: Round) 
     print(f"CPU us/token   {sum(middle.cpu_us.values()):6.2f}  together")
 
 
-def _record(options: argparse.Namespace, rounds: Sequence[Round], middle: Round) -> dict[str, Any]:
+def _record(options: argparse.Namespace, argv: Sequence[str], rounds: Sequence[Round], middle: Round) -> dict[str, Any]:
     return {
         "bench": "pipeline",
-        **stamp.stamp(stamp.command_line()),
+        **stamp.stamp(stamp.command_line("pipeline", argv)),
         "streams": options.streams,
         "input_len": options.input_len,
         "output_len": options.output_len,

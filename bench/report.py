@@ -14,10 +14,18 @@ from ramet.bench.metrics import Metrics, Spread
 
 WIDTH = 50
 LABEL = 41  # characters before a value
+RESULTS_HELP = "JSON lines; default: bench/results/ of the checkout, without one the current folder"
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 def table(m: Metrics) -> str:
     return "\n".join([*_reference_rows(m), *_further_rows(m)])
+
+
+def results_file(bench: str, root: Path = _ROOT) -> Path:
+    """Where a bench's figures go unless told: never into an installed package."""
+    folder = root / "bench" / "results" if (root / "pyproject.toml").is_file() else Path()
+    return folder / f"{bench}.jsonl"
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ from ramet.bench.datasets import Prompt, Vocabulary
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
 from ramet.bench.metrics import Metrics, Timeline, measure
+from ramet.bench.values import json_object, positive, rate, share
 
 DEFAULT_PORTS = {"ramet": 30000, "sglang": 30000, "vllm": 8000, "openai": 8000}
 WARMUP_SEED = 1 << 20  # far from any --seed, so that a warm-up prompt is never one of the run's
@@ -51,9 +52,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    p = _Parser(prog="ramet bench serving", description="Load a running server and print what its users would feel.")
+    text = "Load a running server and print what its users would feel."
+    p = _Parser(prog="ramet bench serving", description=text, allow_abbrev=False)
     p.add_argument("--backend", choices=list(DEFAULT_PORTS), default="ramet", help="ramet, sglang: /generate; vllm, "
-                   "openai: /v1/completions")  # fmt: skip
+                   "openai: /v1/completions. openai is not sent ignore_eos, which OpenAI refuses: answers may be "
+                   "shorter than asked")  # fmt: skip
     p.add_argument("--host", default="127.0.0.1")
     p.add_argument("--port", type=int, help="default 30000; vllm, openai: 8000")
     p.add_argument("--base-url", help="instead of host and port")
@@ -72,23 +75,23 @@ def _dataset_options(p: Any) -> None:
     names = ["random", "random-ids", "generated-shared-prefix", "sharegpt-file"]
     p.add_argument("--dataset-name", choices=names, default="random", help="default random")
     p.add_argument("--dataset-path", type=Path, help="the JSON file of sharegpt-file")
-    p.add_argument("--num-prompts", type=_positive, default=1000, help="default 1000")
-    p.add_argument("--random-input-len", "--random-input", type=_positive, default=1024, help="tokens, default 1024")
-    p.add_argument("--random-output-len", "--random-output", type=_positive, default=1024, help="tokens, default 1024")
-    p.add_argument("--random-range-ratio", type=_share, default=0.0,
+    p.add_argument("--num-prompts", type=positive, default=1000, help="default 1000")
+    p.add_argument("--random-input-len", "--random-input", type=positive, default=1024, help="tokens, default 1024")
+    p.add_argument("--random-output-len", "--random-output", type=positive, default=1024, help="tokens, default 1024")
+    p.add_argument("--random-range-ratio", type=share, default=0.0,
                    help="lengths are uniform in [ratio x len, len]; 1 is always len; default 0")  # fmt: skip
-    p.add_argument("--gsp-num-groups", type=_positive, default=64)
-    p.add_argument("--gsp-prompts-per-group", type=_positive, default=16)
-    p.add_argument("--gsp-system-prompt-len", type=_positive, default=2048)
-    p.add_argument("--gsp-question-len", type=_positive, default=128)
-    p.add_argument("--gsp-output-len", type=_positive, default=256)
+    p.add_argument("--gsp-num-groups", type=positive, default=64)
+    p.add_argument("--gsp-prompts-per-group", type=positive, default=16)
+    p.add_argument("--gsp-system-prompt-len", type=positive, default=2048)
+    p.add_argument("--gsp-question-len", type=positive, default=128)
+    p.add_argument("--gsp-output-len", type=positive, default=256)
     p.add_argument("--seed", type=int, default=1, help="of prompts and arrivals, default 1")
 
 
 def _load_options(p: Any) -> None:
-    p.add_argument("--request-rate", type=_rate, default=float("inf"), help="requests/s, Poisson; default inf")
-    p.add_argument("--max-concurrency", type=_positive, help="requests in flight at most; default: no limit")
-    p.add_argument("--extra-request-body", type=_object, default={}, metavar="JSON",
+    p.add_argument("--request-rate", type=rate, default=float("inf"), help="requests/s, Poisson; default inf")
+    p.add_argument("--max-concurrency", type=positive, help="requests in flight at most; default: no limit")
+    p.add_argument("--extra-request-body", type=json_object, default={}, metavar="JSON",
                    help="fields or sampling parameters for every request")  # fmt: skip
     p.add_argument("--warmup-requests", type=int, default=1, help="default 1")
     p.add_argument("--flush-cache", action="store_true", help="empty the server's prefix cache after the warm-up")
@@ -105,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     print(report.table(metrics))
     if options.output_file:
-        report.append_line(options.output_file, _record(options, lines, metrics, server))
+        report.append_line(options.output_file, _record(options, argv, lines, metrics, server))
     return 1 if metrics.failed else 0
 
 
@@ -235,7 +238,7 @@ def _tokenizer_of(server: dict[str, Any]) -> Path:
 
 def _dialect(backend: str, server: dict[str, Any]) -> Dialect:
     if backend in ("vllm", "openai"):
-        return Completions()
+        return Completions(extended=backend == "vllm")
     return Native(incremental='"incremental_streaming_output": true' in json.dumps(server["/get_server_info"]))
 
 
@@ -246,49 +249,15 @@ async def _flush(session: aiohttp.ClientSession) -> None:
 
 
 def _record(
-    options: argparse.Namespace, lines: list[Timeline], metrics: Metrics, server: dict[str, Any]
+    options: argparse.Namespace, argv: Sequence[str], lines: list[Timeline], metrics: Metrics, server: dict[str, Any]
 ) -> dict[str, Any]:
     chosen = {k: v if isinstance(v, int | str | dict | None) else str(v) for k, v in vars(options).items()}
     chosen["api_key"] = "hidden" if options.api_key else ""
-    record = {"bench": "serving", **stamp.stamp(stamp.command_line()), "options": chosen}
+    record = {"bench": "serving", **stamp.stamp(stamp.command_line("serving", argv)), "options": chosen}
     record |= {"metrics": report.metrics_record(metrics), "server": server}
     if options.output_details:
         record["requests"] = [dataclasses.asdict(line) for line in lines]
     return record
-
-
-# -- values ---------------------------------------------------------------------------------------------------------
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"is {text}, must be an integer >= 1")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"is {text}, must be in [0, 1]")
-    return value
-
-
-def _rate(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"is {text}, must be > 0, or inf")
-    return value
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("must be a JSON object")
-    return value
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""Where and with what a figure was measured: machine, versions, commit. Imports nothing that it names."""
+"""Where and with what a figure was measured: command, machine, versions, commit. Imports nothing that it names.
+
+Decides what a published command line leaves out: the values of secret options, and the folders of this machine.
+"""
 
 import datetime
 import os
 import platform
 import shlex
 import subprocess
-import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "uvloop", "msgspec", "pyzmq", "numpy")
+SECRETS = ("--api-key",)
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -56,9 +60,20 @@ def commit() -> str:
     return head + ("+" if changed else "")
 
 
-def command_line() -> list[str]:
-    """This process as it could be typed again."""
-    return ["python", *sys.orig_argv[1:]]
+def command_line(bench: str, argv: Sequence[str]) -> list[str]:
+    """A bench as it could be typed again, fit to be published: no secret, and of a path only its last name."""
+    words = ["python", "-m", "ramet", "bench", bench]
+    secret = False
+    for word in argv:
+        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        shown = "hidden" if secret or flag in SECRETS else _last_name(value)
+        words.append(f"{flag}{equals}{shown if equals or not flag else ''}")
+        secret = flag in SECRETS and not equals
+    return words
+
+
+def _last_name(value: str) -> str:
+    return Path(value).name or value if value.startswith(("/", "~")) else value
 
 
 def _cpu_name() -> str:

@@ -1,36 +1,36 @@
 """How long `ramet serve` takes until it is ready, and what each process spends it on.
 
-Ready means: the line that announces the address has been printed, and a first request for one token has been answered.
-Measured from the start of the command, several times, each with fresh processes. Prints the phases of the last start.
+  ready_s         from the start of the command until it has announced its address; all processes are up by then
+  first_answer_s  from the same moment until a first request, for one token, has been answered
+
+Measured several times, each with fresh processes. Prints the phases of the last start.
 """
 
 import argparse
 import json
-import re
-import signal
 import statistics
-import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.report import append_line
-from ramet.bench.stamp import stamp
+from ramet.bench import report, stamp
+from ramet.bench.errors import BadOption
+from ramet.bench.server import started
+from ramet.bench.values import positive
 
-ADDRESS = re.compile(r"at (http://\S+) \(ready in")
-PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
 TARGET_S = 6.0
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ramet bench startup", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="starts, default 5")
-    parser.add_argument("--output-file", default="bench/results/startup.jsonl", help="JSON lines")
-    parser.add_argument("serve", nargs="*", help="after --: options for the server")
-    options = parser.parse_args(argv)
-    rounds = [measure(options.serve) for _ in range(options.rounds)]
+def main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(list(argv))
+    try:
+        rounds = [measure(options.serve) for _ in range(options.rounds)]
+    except BadOption as error:
+        print(f"ramet bench startup: {error}", file=sys.stderr)
+        return 1
     ready = [one["ready_s"] for one in rounds]
     answered = [one["first_answer_s"] for one in rounds]
     print("ready (s)        ", "  ".join(f"{s:.2f}" for s in ready), f"  median {statistics.median(ready):.2f}")
@@ -38,42 +38,40 @@ def main(argv: list[str] | None = None) -> int:
     for role, phases in rounds[-1]["phases"].items():
         print(f"  {role:<12} {phases}")
     print(f"target: ready within {TARGET_S:g} s")
-    command = ["python", "-m", "ramet", "bench", "startup", *(sys.argv[1:] if argv is None else argv)]
-    record = {"bench": "startup", **stamp(command), "ready_s": ready, "first_answer_s": answered}
-    append_line(
-        Path(options.output_file),
-        {**record, "median_ready_s": statistics.median(ready), "phases": rounds[-1]["phases"]},
-    )
+    record = {"bench": "startup", **stamp.stamp(stamp.command_line("startup", argv))}
+    record |= {"ready_s": ready, "first_answer_s": answered}
+    record |= {"median_ready_s": statistics.median(ready), "phases": rounds[-1]["phases"]}
+    report.append_line(options.output_file, record)
     return 0
 
 
-def measure(serve: list[str]) -> dict[str, Any]:
+def _parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser(prog="ramet bench startup", description=__doc__, formatter_class=formatter)
+    p.add_argument("--rounds", type=positive, default=5, help="starts, default 5")
+    p.add_argument("--output-file", type=Path, default=report.results_file("startup"), help=report.RESULTS_HELP)
+    p.add_argument("serve", nargs="*", help="after --: options for the server")
+    return p
+
+
+def measure(serve: Sequence[str]) -> dict[str, Any]:
     """One start: seconds until the address is announced and until a token came back, and the phases."""
-    started = time.perf_counter()
-    command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *serve]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert server.stdout is not None
-    phases: dict[str, str] = {}
-    try:
-        for line in server.stdout:
-            if found := PHASES.search(line):
-                phases[found.group(1)] = found.group(2)
-            if found := ADDRESS.search(line):
-                ready_s = time.perf_counter() - started
-                ask(found.group(1))
-                return {"ready_s": ready_s, "first_answer_s": time.perf_counter() - started, "phases": phases}
-        raise SystemExit("the server did not start")
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=60)
+    start = time.perf_counter()
+    with started(serve) as server:
+        ready_s = time.perf_counter() - start
+        ask(server.url)
+        return {"ready_s": ready_s, "first_answer_s": time.perf_counter() - start, "phases": server.phases}
 
 
 def ask(url: str) -> None:
     body = json.dumps({"text": "Hello", "sampling_params": {"max_new_tokens": 1}}).encode()
     request = urllib.request.Request(f"{url}/generate", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        assert reply.status == 200, reply.status
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            reply.read()
+    except OSError as error:  # which an HTTP status of 400 or more is as well
+        raise BadOption(f"{url}/generate gives no answer: {error}") from None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -80,7 +80,6 @@ class Detokenize(Message, frozen=True):
 class TokenizeReply(Message, frozen=True):
     call: int
     ids: bytes
-    tokens: list[str]
 
 
 class DetokenizeReply(Message, frozen=True):
@@ -206,15 +205,6 @@ class Stats(Message, frozen=True):
 # -- parent ---------------------------------------------------------------------------------------------------------
 
 
-class Ready(Message, frozen=True):
-    """child -> parent. `phases`: seconds of each start-up phase, in order. `limits`: JSON, from the scheduler alone."""
-
-    name: str
-    pid: int
-    phases: list[tuple[str, float]]
-    limits: bytes = b""
-
-
 class Limits(Message, frozen=True):
     """parent -> tokenizer and server: what the scheduler found that the model and the memory allow."""
 
@@ -222,7 +212,17 @@ class Limits(Message, frozen=True):
     max_total_tokens: int  # slots of the KV pool
     vocab_size: int
     max_running_requests: int
-    details: bytes = b"{}"  # JSON object for /get_server_info
+    resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
+
+
+class Ready(Message, frozen=True):
+    """child -> parent. `phases`: seconds of each start-up phase, in order."""
+
+    name: str
+    pid: int
+    phases: list[tuple[str, float]]
+    port: int | None = None  # from the server alone: where it listens
+    limits: Limits | None = None  # from the scheduler alone
 
 
 class Drain(Message, frozen=True):

@@ -20,6 +20,7 @@ usage: ramet COMMAND [OPTIONS]
 
 Every command takes --help."""
 
+OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = ("serving", "pipeline", "offline", "startup")
 
 
@@ -85,7 +86,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
-    """Run a command; what ramet raises on purpose is one line, and exit code 2 if an option is to blame."""
+    """Run a command; what ramet raises on purpose is one line, and exit code 2 if an option is to blame.
+
+    A package that is not installed, or not as it must be, is one line as well: commands need more than the package.
+    """
+    try:
+        return _told(command, argv)
+    except ImportError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in OURS or name in sys.stdlib_module_names:
+            raise
+        print(f'ramet: {name} cannot be imported ({error}); pip install "ramet[serve]"', file=sys.stderr)
+        return 1
+
+
+def _told(command: Callable[[list[str]], int], argv: list[str]) -> int:
     from ramet.runtime.errors import ConfigError, RametError
 
     try:

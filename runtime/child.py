@@ -1,7 +1,7 @@
 """The first line of every child process: `python -m ramet.runtime.child FOLDER ROLE`.
 
-Decides how a child lives and dies: it dumps its stacks on SIGUSR1, ignores the terminal's Ctrl-C (the parent drains),
-and ends when its parent ends. Imports only what its role needs.
+Decides how a child lives and dies: it dumps its stacks on SIGUSR1, leaves Ctrl-C and SIGTERM to the parent, and ends
+when its parent ends. Imports only what its role needs.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Sender
-from ramet.ipc.messages import Ready
+from ramet.ipc.messages import Limits, Ready
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import decode_args
 from ramet.runtime.errors import ConfigError
@@ -48,9 +48,9 @@ def main(argv: list[str]) -> None:
     run = import_module(MODULES[kind]).run
     imported = ("imports", time.perf_counter() - started)
 
-    def ready(phases: list[tuple[str, float]], limits: bytes = b"") -> None:
+    def ready(phases: list[tuple[str, float]], *, port: int | None = None, limits: Limits | None = None) -> None:
         whole = ("whole", time.perf_counter() - started)
-        parent.send(Ready(role, os.getpid(), [imported, *phases, whole], limits))
+        parent.send(Ready(role, os.getpid(), [imported, *phases, whole], port, limits))
 
     try:
         if worker:
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
 def _live_and_die_with(parent: int) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group: the parent drains, and then ends us
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above

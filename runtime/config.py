@@ -1,14 +1,16 @@
 """Every option of the runtime: name, type, default, unit and reason, once. Flags, YAML and docs come from here.
 
-Decides defaults and what a machine and a model make of them (`resolve`, pure). Parses nothing: flags.py does.
+Decides defaults and ranges. Parses nothing: flags.py does. What a device and a model make of them the runner says.
 An option named `max_total_tokens` is `--max-total-tokens`, `max_total_tokens:` in YAML, `RAMET_MAX_TOTAL_TOKENS`.
 """
 
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from ramet.runtime.errors import ConfigError
 
@@ -170,7 +172,7 @@ def decode_args(data: bytes) -> Args:
 
 
 def resolve(args: Args) -> Args:
-    """Check what needs no model and no device. Raises ConfigError; returns args that are ready to start with."""
+    """Check that the files are there and draw the seed, so that every process has the same. Raises ConfigError."""
     if not (args.model_folder / "config.json").is_file():
         raise ConfigError(
             f"--model-path {args.model_folder} has no config.json: it must be a Hugging Face model folder"
@@ -179,4 +181,6 @@ def resolve(args: Args) -> Args:
         raise ConfigError(f"--tokenizer-path {args.tokenizer_folder} has no tokenizer.json")
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
-    return args
+    if args.schedule.random_seed is not None:
+        return args
+    return replace(args, schedule=replace(args.schedule, random_seed=time.time_ns()))

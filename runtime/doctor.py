@@ -1,11 +1,13 @@
 """`ramet doctor`: what this machine has, what ramet will choose on it, and what is missing with the command that helps.
 
 Decides what serving needs and reports it as lines of three kinds: ok, note (it works, less well) and missing (it does
-not). Exit code 1 if anything is missing. Reads installed versions from metadata and loads no torch, unless --deep asks
+not). Exit code 1 if anything is missing. Looks at what `ramet serve` would take: options from RAMET_ variables, the
+compiler that kernels/cpu/build.py finds. Reads installed versions from metadata and loads no torch, unless --deep asks
 for what only torch knows.
 """
 
 import argparse
+import errno
 import os
 import platform
 import shutil
@@ -18,19 +20,29 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from ramet.runtime.config import Args, ServeArgs
+from ramet.kernels.cpu import build
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.flags import parse
+from ramet.runtime.machine import available_memory, usable_cores
 from ramet.version import __version__
 
-NEEDED = (
-    "torch", "transformers", "tokenizers", "safetensors", "numpy", "aiohttp", "uvloop", "msgspec", "orjson", "pyzmq",
-    "jinja2", "prometheus-client", "tqdm",
+NEEDED = (  # what a serving process imports
+    "torch", "tokenizers", "safetensors", "numpy", "aiohttp", "msgspec", "orjson", "pyzmq", "prometheus-client",
 )  # fmt: skip
-USEFUL = {"triton": "kernels on CUDA", "google-re2": "stop_regex", "pyyaml": "--config", "openai": "the client"}
+USEFUL = {  # what is lost without it
+    "uvloop": "asyncio's own event loop serves, slower",
+    "pyyaml": "no --config",
+    "tqdm": "no `ramet bench serving`",
+    "transformers": "nothing to compare with in `ramet bench offline` and the differential tests",
+}
 INSTALL = 'pip install "ramet[serve]"'
 FAST_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "sve")
-COMPILERS = ("g++", "clang++", "c++")
 GIB = 2**30
 LEAST_MEMORY = 1 * GIB  # the bundled model and its processes
+WITHOUT_KERNELS = "the CPU runs plain torch instead of our kernels"
+USE_GCC = "apt install g++, or name one in RAMET_CXX"
+BUNDLED = ("bundled model", "reinstall ramet")
 
 Kind = Literal["ok", "note", "missing"]
 
@@ -65,16 +77,21 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 def examine(env: Mapping[str, str], deep: bool) -> Iterator[Finding]:
     yield Finding("ok", "ramet", f"{__version__}, python {platform.python_version()}, {platform.platform()}")
     yield from packages(metadata.version)
-    yield cpu(_cpu_flags(), len(os.sched_getaffinity(0)))
+    yield cpu(_cpu_flags(), usable_cores())
     yield memory(available_memory())
     gpu = nvidia()
     yield gpu
-    yield compiler(env)
-    yield model(Args().model_folder)
-    yield port(ServeArgs().host, ServeArgs().port)
+    yield compiler()
+    try:
+        args = parse([], env)
+    except ConfigError as error:
+        yield Finding("missing", "options", str(error), "set the variable right, or unset it")
+        args = Args()
+    yield model(args)
+    yield port(args.serve.host, args.serve.port)
     if deep:
         yield _torch()
-    yield choice(has_gpu=gpu.kind == "ok", flags=_cpu_flags())
+    yield choice(args, has_gpu=gpu.kind == "ok", flags=_cpu_flags())
 
 
 def packages(version: Callable[[str], str]) -> Iterator[Finding]:
@@ -85,11 +102,11 @@ def packages(version: Callable[[str], str]) -> Iterator[Finding]:
             found.append(f"{name} {version(name)}")
         except metadata.PackageNotFoundError:
             yield Finding("missing", name, "not installed", INSTALL)
-    for name, use in USEFUL.items():
+    for name, lost in USEFUL.items():
         try:
             found.append(f"{name} {version(name)}")
         except metadata.PackageNotFoundError:
-            yield Finding("note", name, f"not installed: no {use}", f"pip install {name}")
+            yield Finding("note", name, f"not installed: {lost}", f"pip install {name}")
     for i in range(0, len(found), 5):
         yield Finding("ok", "" if i else "packages", ", ".join(found[i : i + 5]))
 
@@ -106,20 +123,6 @@ def memory(available: int) -> Finding:
     return Finding("ok", "memory", found)
 
 
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes this process may still use: of the machine, or of its control group where that has less."""
-    free = [_meminfo(root / "proc/meminfo")]
-    groups = root / "sys/fs/cgroup"
-    pairs = (
-        (groups / "memory.max", groups / "memory.current"),
-        (groups / "memory/memory.limit_in_bytes", groups / "memory/memory.usage_in_bytes"),
-    )
-    for limit, used in pairs:
-        if limit.is_file() and used.is_file() and (text := limit.read_text().strip()) != "max":
-            free.append(int(text) - int(used.read_text()))
-    return max(0, min(free))
-
-
 def nvidia() -> Finding:
     tool = shutil.which("nvidia-smi")
     if tool is None:
@@ -133,43 +136,61 @@ def nvidia() -> Finding:
     return Finding("ok", "gpu", "; ".join(done.stdout.strip().splitlines()))
 
 
-def compiler(env: Mapping[str, str]) -> Finding:
-    asked = env.get("CXX", "")
-    path = next((p for name in (asked, *COMPILERS) if name and (p := shutil.which(name))), None)
+def compiler() -> Finding:
+    """The compiler that would be taken, tried on the kernels: not every one knows the vector built-ins they use."""
+    path = build.find_compiler()
     if path is None:
-        return Finding(
-            "note", "c++ compiler", "none: the CPU runs plain torch instead of our kernels", "apt install g++"
-        )
-    return Finding("ok", "c++ compiler", path)
+        tried = ", ".join(build.compiler_names())
+        return Finding("note", "c++ compiler", f"none of {tried}: {WITHOUT_KERNELS}", "apt install g++")
+    sources = [str(build.FOLDER / name) for name in build.SOURCES]
+    command = [str(path), *build.FLAGS, *build.WARNINGS, "-fsyntax-only", *sources]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=build.TIMEOUT_S, check=False)
+    except OSError as error:
+        return Finding("note", "c++ compiler", f"{path} does not run: {error.strerror}; {WITHOUT_KERNELS}", USE_GCC)
+    if done.returncode != 0:
+        said = next((line for line in done.stderr.splitlines() if "error" in line), f"exit code {done.returncode}")
+        return Finding("note", "c++ compiler", f"{path} refuses the kernels ({said}): {WITHOUT_KERNELS}", USE_GCC)
+    return Finding("ok", "c++ compiler", f"{path}, takes the kernels")
 
 
-def model(folder: Path) -> Finding:
-    lacking = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
-    if not lacking and not list(folder.glob("*.safetensors")):
-        lacking = ["*.safetensors"]
+def model(args: Args) -> Finding:
+    """The files that a start reads: of the bundled model, or of the folders that the options name."""
+    asked = args.model.model_path or args.model.tokenizer_path
+    what, remedy = ("model", "correct RAMET_MODEL_PATH, RAMET_TOKENIZER_PATH") if asked else BUNDLED
+    folder, needs_weights = args.model_folder, args.model.load_format != "dummy" and args.execute.runner == "model"
+    lacking = [
+        str(path) for path in (folder / "config.json", args.tokenizer_folder / "tokenizer.json") if not path.is_file()
+    ]
+    if needs_weights and not list(folder.glob("*.safetensors")):
+        lacking.append(str(folder / "*.safetensors"))
     if lacking:
-        return Finding("missing", "bundled model", f"{folder} lacks {', '.join(lacking)}", "reinstall ramet")
-    return Finding("ok", "bundled model", str(folder))
+        return Finding("missing", what, f"there is no {', no '.join(lacking)}", remedy)
+    return Finding("ok", what, str(folder))
 
 
 def port(host: str, number: int) -> Finding:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, number))
-        except OSError as error:
-            return Finding(
-                "note", f"port {number}", f"taken: {error.strerror}", "ramet serve --port 0 picks a free one"
-            )
-    return Finding("ok", f"port {number}", f"free on {host}")
+    what = f"port {number}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return Finding("note", what, f"taken on {host}", "ramet serve --port 0 picks a free one")
+        return Finding("missing", what, f"cannot listen on {host}: {error.strerror}", "choose another --host or --port")
+    return Finding("ok", what, f"free on {host}" if number else f"a free one on {host}, chosen at the start")
 
 
-def choice(has_gpu: bool, flags: frozenset[str]) -> Finding:
-    device = "cuda" if has_gpu else "cpu"
-    attention = "reference" if has_gpu else "cpu"
+def choice(args: Args, has_gpu: bool, flags: frozenset[str]) -> Finding:
+    device = args.execute.device if args.execute.device != "auto" else "cuda" if has_gpu else "cpu"
+    attention = args.execute.attention_backend
+    if attention == "auto":
+        attention = "reference" if device == "cuda" else "cpu"
     matmul = (
         ""
-        if has_gpu
+        if device == "cuda"
         else ", bfloat16 in hardware"
         if flags & {"avx512_bf16", "amx_bf16", "bf16"}
         else ", float32 faster than bfloat16"
@@ -193,13 +214,6 @@ def _cpu_flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     lines = path.read_text().splitlines() if path.is_file() else []
     line = next((x for x in lines if x.lower().startswith(("flags", "features"))), ":")
     return frozenset(line.split(":", 1)[1].split())
-
-
-def _meminfo(path: Path) -> int:
-    for line in path.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"{path} has no MemAvailable")
 
 
 if __name__ == "__main__":

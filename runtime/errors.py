@@ -2,7 +2,6 @@
 
 RametError
 ├── ClientError     the client's fault: place, fact, hint, and a 4xx (or 503, 504) status; the server goes on
-├── EngineError     our fault inside one request: that request ends, the others go on
 └── ConfigError     an option or a model that cannot be served; reported before anything starts
 """
 
@@ -23,10 +22,6 @@ class ClientError(RametError):
     @classmethod
     def of(cls, error: ParamError) -> "ClientError":
         return cls(error.name, error.fact, error.hint)
-
-
-class EngineError(RametError):
-    """A failure inside one request."""
 
 
 class ConfigError(RametError):

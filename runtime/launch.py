@@ -11,11 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Limits, Ready, ToParent
+from ramet.ipc.messages import Ready, ToParent
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.log import setup
@@ -67,23 +65,22 @@ def _spawn(args: Args, folder: SocketFolder, role: str) -> "subprocess.Popen[byt
 
 def _send_limits(args: Args, folder: SocketFolder, ready: Sequence[Ready]) -> Sender:
     """Tell tokenizers and server what the scheduler found. Returns the way to the server."""
-    limits = next(message.limits for message in ready if message.name == paths.SCHEDULER)
-    message = msgspec.msgpack.decode(limits, type=Limits)
+    limits = next(message.limits for message in ready if message.limits is not None)
     for worker in range(args.serve.tokenizer_worker_num):
-        Sender(folder.address(paths.tokenizer(worker))).send(message)
+        Sender(folder.address(paths.tokenizer(worker))).send(limits)
     server = Sender(folder.address(paths.SERVER))
-    server.send(message)
+    server.send(limits)
     return server
 
 
 def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
     for message in ready:
-        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in message.phases if name != "port")
+        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in message.phases)
         log.info("%-12s ready (s): %s", message.name, phases)
-    port = next(int(value) for m in ready if m.name == paths.SERVER for name, value in m.phases if name == "port")
+    port = next(message.port for message in ready if message.port is not None)
     host = args.serve.host if args.serve.host not in ("0.0.0.0", "::") else "127.0.0.1"
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    key = f" -H 'Authorization: Bearer {args.serve.api_key}'" if args.serve.api_key else ""
+    key = ' -H "Authorization: Bearer $RAMET_API_KEY"' if args.serve.api_key else ""  # the key itself is never printed
     body = '{"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 16}}'
     print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
     print(f"  curl {url}/generate{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)

@@ -13,7 +13,6 @@ from ramet.ipc.messages import (
     Abort,
     ControlReply,
     Generate,
-    Limits,
     Rejected,
     Stats,
     TextStep,
@@ -26,7 +25,7 @@ from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import Sequence as Output
 from ramet.runtime.scheduler.loop import Scheduler
-from ramet.runtime.scheduler.process import make_runner
+from ramet.runtime.scheduler.process import limits_of, make_runner
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.encode_process import Encoder
@@ -44,11 +43,10 @@ class LLM:
         self.tokenizer = Tokenizer.from_folder(self.args.tokenizer_folder, self.args.model_folder)
         self.runner = make_runner(self.args, self.tokenizer, lambda name, s: self.startup.append((name, s)))
         runner = self.runner
-        limits = Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running)
         self._inbox: MemoryChannel[ToScheduler] = MemoryChannel()
         self._steps: MemoryChannel[TokenStep] = MemoryChannel()
         self._told: MemoryChannel[Stats | ControlReply] = MemoryChannel()
-        self._encoder = Encoder(self.tokenizer, limits)
+        self._encoder = Encoder(self.tokenizer, limits_of(runner))
         self._detokenizer = Detokenizer(self.tokenizer)
         self._defaults = sampling_defaults(self.args.model_folder, self.args.model.sampling_defaults)
         self._uids = itertools.count(1)

@@ -4,19 +4,12 @@ A request has no prefill or decode phase: it has `prompt_len` tokens that were g
 whoever runs it computes until they have all been seen. What it holds in the KV pool is its Seat (scheduler/running.py).
 """
 
-from enum import Enum
-
 import numpy as np
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Ints
 
 _MASK = (1 << 64) - 1
-
-
-class Phase(Enum):
-    WAITING = "waiting"
-    RUNNING = "running"
 
 
 class Request:
@@ -31,13 +24,11 @@ class Request:
         "num_retractions",
         "opened",
         "params",
-        "phase",
         "prompt_len",
         "seed",
         "tokens",
         "total",
         "uid",
-        "wait_reason",
     )
 
     def __init__(
@@ -55,8 +46,6 @@ class Request:
         self.tokens: Ints = np.empty(len(prompt) + params.max_new_tokens, dtype=np.int32)
         self.tokens[: self.total] = prompt
         self.seed = seed
-        self.phase = Phase.WAITING
-        self.wait_reason = "has just arrived"
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0
         self.opened = False  # its Opened message has been sent

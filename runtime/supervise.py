@@ -19,7 +19,6 @@ from ramet.ipc.paths import SERVER
 
 log = logging.getLogger("ramet")
 LAST_WORDS_S = 5.0  # how long the server may take to tell its clients that a process died
-GRACE_S = 3.0  # from SIGTERM to SIGKILL
 DUMP_S = 0.3  # for stacks to be written: a process that is signalled to end before it was scheduled would write none
 
 
@@ -91,16 +90,12 @@ class Supervisor:
                     return 1
 
     def stop(self) -> None:
-        """End every child that is left: SIGTERM, and SIGKILL for those that do not listen."""
+        """End every child that is left. None has anything to save: the server has spoken to its clients by now."""
         for child in self._children.values():
             if child.poll() is None:
-                child.terminate()
-        for child in self._children.values():
-            try:
-                child.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
                 child.kill()
-                child.wait()
+        for child in self._children.values():
+            child.wait()
 
     def _tell_death(self, name: str, code: int, server: Sender) -> None:
         log.error("the %s process ended with %s; stacks of the others follow", name, describe(code))

@@ -36,7 +36,9 @@ def options() -> str:
 
 def metrics() -> str:
     lines = ["# Metrics at `/metrics`\n", "| name | kind | |", "|---|---|---|"]
-    lines += [f"| `{m.name}` | {m.type} | {m.documentation} |" for m in Metrics().collect()]
+    for m in Metrics().collect():
+        name = f"{m.name}_total" if m.type == "counter" else m.name
+        lines.append(f"| `{name}` | {m.type} | {m.documentation} |")
     return "\n".join(lines) + "\n"
 
 

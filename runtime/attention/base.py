@@ -34,6 +34,8 @@ class ForwardInputs:
 class AttentionBackend(Protocol):
     """Owns the way to the KV pool. `plan` once for a step, then `forward` once for each layer of that step."""
 
+    name: str  # as --attention-backend spells it
+
     def plan(self, inputs: ForwardInputs) -> None: ...
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:

@@ -33,12 +33,14 @@ class LongRow:
     prefix: Tensor | None  # [P] int64
 
 
-def fits(pool: KVPool, heads: int) -> bool:
+def fits(pool: KVPool) -> bool:
     """What the kernel is compiled for."""
     return pool.head_dim % 16 == 0 and pool.head_dim <= MAX_HEAD_DIM and pool.keys[0].dtype in DTYPES
 
 
 class CpuAttention:
+    name = "cpu"
+
     def __init__(self, pool: KVPool, heads: int, ops: CpuOps | None) -> None:
         self.pool = pool
         self._ops = ops

@@ -11,6 +11,8 @@ from ramet.runtime.cache.pool import KVPool
 
 
 class ReferenceAttention:
+    name = "reference"
+
     def __init__(self, pool: KVPool) -> None:
         self.pool = pool
         self._scale = pool.head_dim**-0.5

@@ -31,10 +31,6 @@ class KVPool:
         self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
 
-    @property
-    def num_slots(self) -> int:
-        return self.keys[0].shape[0]
-
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """On cpu the operating system's own zero pages, huge where it has them: a slot takes memory when it is first used.

@@ -39,7 +39,7 @@ def choose_ops(device: torch.device) -> Ops:
 def choose_attention(name: str, pool: KVPool, heads: int) -> AttentionBackend:
     """`name` is auto, reference or cpu."""
     device = pool.keys[0].device
-    possible = device.type == "cpu" and fits(pool, heads)
+    possible = device.type == "cpu" and fits(pool)
     if name == "cpu" and not possible:
         raise ConfigError(
             f"--attention-backend is cpu, but the pool is on {device.type} with head size {pool.head_dim}: the backend "

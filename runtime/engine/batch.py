@@ -73,6 +73,10 @@ class LoadedRunner(Runner, Protocol):
     def max_running(self) -> int:
         """Rows beside the padding row."""
 
+    @property
+    def resolved(self) -> dict[str, object]:
+        """Options by name, as they are used: what "auto" and unset ones came to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -20,6 +20,7 @@ from ramet.runtime.engine.batch import Batch, Done, Pending, SamplingColumns, St
 from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.linear import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
@@ -45,6 +46,11 @@ class ModelRunner:
             ops = choose_ops(self.device)
         self.plan = _plan(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
+        if self.context_length < self.plan.needs.context_length:
+            log.warning(
+                "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
+                self.context_length, self.plan.needs.context_length,
+            )  # fmt: skip
         if self.device.type == "cpu":
             torch.set_num_threads(args.execute.num_threads or worthwhile_threads(self.plan.needs.weights))
         with _phase(report, "weights"):
@@ -69,6 +75,17 @@ class ModelRunner:
     @property
     def max_running(self) -> int:
         return self.plan.needs.max_running
+
+    @property
+    def resolved(self) -> dict[str, object]:
+        return {
+            "device": self.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "attention_backend": self._attention.name,
+            "num_threads": torch.get_num_threads(),
+            "mem_fraction_static": self.plan.share,
+            "max_total_tokens": self.max_total_tokens,
+        }
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Pending:
@@ -121,11 +138,14 @@ def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.devic
         skeleton = model_class(shape.architecture)(shape, dtype, choose_ops(device))
     weights = sum(parameter.numel() for parameter in skeleton.parameters()) * dtype.itemsize
     chunk = args.schedule.chunked_prefill_size
+    asked = args.model.context_length or shape.context_length
+    if asked > shape.context_length:
+        raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     needs = Needs(
         weights=weights,
         bytes_per_token=bytes_per_token(shape.layers, shape.kv_heads, shape.head_dim, dtype.itemsize),
         max_running=args.max_running,
-        context_length=min(shape.context_length, args.model.context_length or shape.context_length),
+        context_length=asked,
         page_size=args.cache.page_size,
         activations=activation_bytes(
             tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + args.max_running,

@@ -3,7 +3,6 @@
 For tests of everything around the model, and for measuring what the rest costs.
 """
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +15,7 @@ Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[n
 
 
 class ScriptedRunner:
-    """Runner whose token depends on nothing but (seed, position). `step_s` is device time to imitate, in seconds."""
+    """Runner whose token depends on nothing but (seed, position)."""
 
     def __init__(
         self,
@@ -25,21 +24,21 @@ class ScriptedRunner:
         max_total_tokens: int,
         max_running: int,
         script: Script | None = None,
-        step_s: float = 0.0,
     ) -> None:
         self.vocab_size = vocab_size
         self.context_length = context_length
         self.max_total_tokens = max_total_tokens
         self.max_running = max_running
         self._script = script or self._scatter
-        self._step_s = step_s
+
+    @property
+    def resolved(self) -> dict[str, object]:
+        return {"device": "none", "attention_backend": "none"}
 
     def launch(self, batch: Batch) -> Pending:
-        if self._step_s:
-            time.sleep(self._step_s)
         columns = batch.sampling
         tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
-        return Done(StepResult(tokens, (), {"forward": self._step_s, "sample": 0.0}))
+        return Done(StepResult(tokens, (), {"forward": 0.0, "sample": 0.0}))
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""

@@ -67,7 +67,7 @@ class Admission:
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
-            return Refused(f"all {len(self._running)} rows of --max-running-requests are taken", full=True)
+            return Refused(f"finds all {len(self._running)} rows of --max-running-requests taken", full=True)
         gain = self._in_flight.worth_waiting(request, self._policy.matched(request))
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)

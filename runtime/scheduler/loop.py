@@ -31,6 +31,7 @@ from ramet.runtime.scheduler.waiting import WaitingQueue
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
+JUST_ARRIVED = "has just arrived"
 
 
 class Inbox(Protocol):
@@ -54,7 +55,7 @@ class Scheduler:
         eos_ids: frozenset[int],
         clock: Clock = time.monotonic,
     ) -> None:
-        seed = args.schedule.random_seed if args.schedule.random_seed is not None else time.time_ns()
+        seed = args.schedule.random_seed or 0
         self._seeds = np.random.default_rng(seed)
         self._args, self._runner, self._inbox, self._clock = args, runner, inbox, clock
         self._chunk = args.schedule.chunked_prefill_size if args.schedule.chunked_prefill_size > 0 else 1 << 30
@@ -68,6 +69,8 @@ class Scheduler:
         self._stopping = Stopping(tokenizer, eos_ids)
         self._results = Results(self.running, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.waiting, self._results)
+        self._refusals: dict[int, str] = {}  # uid -> why it was refused in the last step that asked
+        self._queue_waits = JUST_ARRIVED  # why those wait that were not asked
         self._desk = ControlDesk(server, clock, state=self.state, where=self.where, flush=self.cache.flush)
 
     @property
@@ -118,7 +121,8 @@ class Scheduler:
         """Where a request is, and while it waits, why."""
         waiting = self.waiting.get(uid)
         if waiting is not None:
-            return {"state": "waiting", "reason": waiting.wait_reason, "retractions": waiting.num_retractions}
+            reason = self._refusals.get(uid, self._queue_waits)
+            return {"state": "waiting", "reason": reason, "retractions": waiting.num_retractions}
         seat = self.running.get(uid)
         if seat is not None:
             known = {"computed_tokens": seat.computed, "output_tokens": seat.request.num_output}
@@ -131,7 +135,6 @@ class Scheduler:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
         retracted = self.running.make_room()
         for request in retracted:
-            request.wait_reason = "was retracted: memory ran out"
             self.waiting.add(request)
         works = [Work(seat, seat.uncomputed) for seat in self.running if seat.decoding]
         left = self._chunk
@@ -139,7 +142,9 @@ class Scheduler:
             if not seat.decoding and left > 0:
                 works.append(Work(seat, min(seat.uncomputed, left)))
                 left -= works[-1].num_new
+        self._refusals.clear()
         if retracted:
+            self._queue_waits = f"memory ran out: {len(retracted)} running requests were retracted in this step"
             self._admission.ratio.retracted(self.running)
         elif len(self.waiting):
             works += self._admit(left)
@@ -151,12 +156,16 @@ class Scheduler:
     def _admit(self, left: int) -> list[Work]:
         """Seat waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""
         works: list[Work] = []
-        if left <= 0 or not self.running.num_free_rows:
+        self._queue_waits = JUST_ARRIVED
+        if not self.running.num_free_rows:
+            self._queue_waits = f"all {len(self.running)} rows of --max-running-requests are taken"
             return works
         self._admission.begin()
         for request in self._policy.order(self.waiting, self._clock()):
             if left <= 0:
-                request.wait_reason = f"--chunked-prefill-size {self._chunk} is used up in this step"
+                self._queue_waits = (
+                    f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
+                )
                 break
             match self._admission.try_add(request):
                 case Admitted(seat):
@@ -165,19 +174,19 @@ class Scheduler:
                     works.append(Work(seat, min(seat.uncomputed, left)))
                     left -= works[-1].num_new
                 case Refused(reason, full):
-                    request.wait_reason = reason
+                    self._refusals[request.uid] = reason
                     if full:
+                        self._queue_waits = f"is behind a request that {reason}"
                         break
         return works
 
     def _settle(self) -> None:
         """Between two steps: nothing may be lost, and whoever waits for idleness gets it."""
-        if self._args.execute.check_invariants:
-            check_counts(self.cache, self.running, self.rows)
         if self.idle:
-            if self._args.execute.check_invariants:
-                check_idle(self.cache, self.running, self.rows)
+            check_idle(self.cache, self.running, self.rows)
             self._admission.ratio.reset()
+        elif self._args.execute.check_invariants:
+            check_counts(self.cache, self.running, self.rows)
         self._desk.settle(self.idle)
         self.reporter.tell(self.idle)
 

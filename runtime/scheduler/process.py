@@ -25,8 +25,8 @@ SPINS = "5000"
 Phases = list[tuple[str, float]]
 
 
-def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases, bytes], None]) -> None:
-    """Serve until the process is ended. `ready` gets the start-up phases in seconds and the encoded Limits."""
+def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
+    """Serve until the process is ended. `ready(phases, limits=...)` gets the start-up phases in seconds, and Limits."""
     phases: Phases = []
     inbox: Receiver[ToScheduler] = Receiver(sockets.address(paths.SCHEDULER), ToScheduler)
     detokenizer = Sender(sockets.address(paths.DETOKENIZER))
@@ -46,10 +46,14 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases, bytes], None
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
     )
-    limits = Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running)
-    ready(phases, msgspec.msgpack.encode(limits))
+    ready(phases, limits=limits_of(runner))
     watchdog = Watchdog(args.execute.watchdog_timeout)
     scheduler.run_plain(watchdog.beat)
+
+
+def limits_of(runner: LoadedRunner) -> Limits:
+    resolved = msgspec.json.encode(runner.resolved)
+    return Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running, resolved)
 
 
 def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> LoadedRunner:

@@ -13,7 +13,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import RowAllocator
 from ramet.runtime.engine.batch import Fill
-from ramet.runtime.request import Phase, Request
+from ramet.runtime.request import Request
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +86,6 @@ class RunningSet:
         if not self._grow(seat, request.total):
             return None
         seat.row = self._rows.allocate()
-        request.phase = Phase.RUNNING
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
         self._seats[request.uid] = seat
@@ -144,7 +143,6 @@ class RunningSet:
     def _retract(self, seat: Seat) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
         self.leave(seat)
-        seat.request.phase = Phase.WAITING
         seat.request.num_retractions += 1
         self.num_retractions += 1
         return seat.request

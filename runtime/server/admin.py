@@ -14,6 +14,7 @@ from ramet.ipc.messages import ControlReply
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
+from ramet.runtime.reply import WEIGHT_VERSION
 from ramet.runtime.server import problems
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.service import Service
@@ -37,7 +38,7 @@ async def model_info(service: Service, request: web.Request) -> web.Response:
             "served_model_name": args.model_name,
             "is_generation": True,
             "preferred_sampling_params": None,
-            "weight_version": "default",
+            "weight_version": WEIGHT_VERSION,
             "context_length": limits.context_length,
             "vocab_size": limits.vocab_size,
         }
@@ -51,6 +52,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
     return problems.reply(
         {
             **options(service.args),
+            **orjson.loads(limits.resolved),
             "model_path": str(service.args.model_folder),
             "tokenizer_path": str(service.args.tokenizer_folder),
             "served_model_name": service.args.model_name,
@@ -58,7 +60,6 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
             "max_total_num_tokens": limits.max_total_tokens,
             "max_running_requests": limits.max_running_requests,
             "vocab_size": limits.vocab_size,
-            "details": orjson.loads(limits.details),
             "sampling_defaults_resolved": dict(zip(service.defaults.__struct_fields__, to_builtins(service.defaults))),
             "version": __version__,
             "started": service.started,

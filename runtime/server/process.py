@@ -33,8 +33,8 @@ BURST = 8  # messages delivered before handlers may run: a server that is behind
 LAST_WORDS_S = 2.0  # for handlers to write their last bytes
 
 
-def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases], None]) -> None:
-    """Serve. `ready` gets the start-up phases in seconds; the last one, ("port", number), is the port that was bound.
+def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
+    """Serve. `ready(phases, port=...)` gets the start-up phases in seconds and the port that was bound.
 
     Returns after a drain; raises SystemExit(1) when another process died, and ConfigError for a port in use.
     """
@@ -42,9 +42,9 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[[Phases], None]) -> N
     listener = bind(args.serve)
     port = listener.getsockname()[1]
     args = replace(args, serve=replace(args.serve, port=port))
-    phases = [("bind", time.perf_counter() - started), ("port", float(port))]
+    phases = [("bind", time.perf_counter() - started)]
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(_serve(args, sockets, listener, lambda: ready(phases)))
+        code = runner.run(_serve(args, sockets, listener, lambda: ready(phases, port=port)))
     if code:
         raise SystemExit(code)
 

@@ -59,7 +59,7 @@ class Encoder:
             ids = self._tokenizer.encode(call.text, call.add_special_tokens)
         except ClientError as error:
             return CallFailed(call.call, error.place, error.fact, error.status)
-        return TokenizeReply(call.call, pack_ids(ids), self._tokenizer.tokens(ids))
+        return TokenizeReply(call.call, pack_ids(ids))
 
     def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
         ids = unpack_ids(call.ids)
@@ -94,8 +94,8 @@ class Encoder:
         return self._tokenizer.encode(text)
 
     def _longer_than_context(self, length: str) -> str:
-        context = self._limits.context_length
-        return f"The input ({length}) is longer than the model's context length ({context} tokens)."
+        most = self._limits.context_length - 1
+        return f"has {length}, must have at most {most}: the context holds {most + 1}, one of them new"
 
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""

@@ -15,8 +15,8 @@ import tokenizers
 
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.text.files import read_json
-from ramet.runtime.text.length_bound import longest_entry, most_bytes_per_token
-from ramet.runtime.text.pieces import Pieces, spell_bytes, spelling_of
+from ramet.runtime.text.length_bound import most_bytes_per_token
+from ramet.runtime.text.pieces import Pieces, spelling_of
 
 
 class Tokenizer:
@@ -29,7 +29,6 @@ class Tokenizer:
         decoder = json.loads(source.decoder.__getstate__()) if source.decoder is not None else None
         spelling = spelling_of(decoder)
         self._source = source
-        self._byte_level = spelling is spell_bytes
         self.special_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
         self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
@@ -57,10 +56,6 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return self._source.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The vocabulary's own spelling of each id; "" where it has none."""
-        return [self._source.id_to_token(i) or "" for i in ids]
-
     def token_bytes(self, token_id: int) -> bytes | None:
         """What the token adds to a text; None for an unknown id or a decoder that looks at neighbours."""
         if self.pieces is None or self._source.id_to_token(token_id) is None:
@@ -74,13 +69,9 @@ class Tokenizer:
         return self._sizes[0]
 
     @property
-    def longest_token_bytes(self) -> int:
-        return self._sizes[1]
-
-    @property
     def bytes_per_token(self) -> int | None:
         """Bytes of client text that one token can stand for at most; None when no such bound holds."""
-        return self._sizes[2]
+        return self._sizes[1]
 
     def too_long(self, text: str, context_length: int) -> bool:
         """Certain without tokenising: `text` has more than `context_length` tokens. False when it must be tried."""
@@ -94,11 +85,10 @@ class Tokenizer:
         return self.encode("a", add_special_tokens=False)
 
     @cached_property
-    def _sizes(self) -> tuple[int, int, int | None]:
+    def _sizes(self) -> tuple[int, int | None]:
         # one pass over the whole vocabulary, which is then let go: 128k entries are 12 MB
         vocabulary = self._source.get_vocab()
-        longest = longest_entry(self._source, vocabulary, self._byte_level)
-        return max(vocabulary.values(), default=-1) + 1, longest, most_bytes_per_token(self._source, vocabulary)
+        return max(vocabulary.values(), default=-1) + 1, most_bytes_per_token(self._source, vocabulary)
 
 
 def require_unicode(text: str, place: str = "text") -> None:

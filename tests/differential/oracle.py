@@ -35,7 +35,7 @@ class Oracle:
         return tokens, gaps
 
     def check(self, prompt: list[int], output: list[int], expected: tuple[list[int], list[float]], again: Any) -> None:
-        """`output` equals `expected`, but for ties, past which `again(prompt, num_new)` goes on with our token."""
+        """`output` equals `expected`, but for ties, past which `again(prompt, num_new)` goes on after the oracle's."""
         tokens, gaps = expected
         assert len(output) == len(tokens)
         self.positions += len(tokens)

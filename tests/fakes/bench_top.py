@@ -1,6 +1,7 @@
 """A scheduler on a table: real parts, a hash for a model, memory for sockets, and what came out by uid."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from hash_runner import HashRunner
@@ -15,6 +16,7 @@ from ramet.ipc.messages import (
     Finish,
     Opened,
     ToDetokenizer,
+    TokenStep,
     ToScheduler,
     ToServer,
     pack_ids,
@@ -24,11 +26,20 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import make_args
 from ramet.runtime.scheduler.invariants import check_owners
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.text.tokenizer import Tokenizer
 
 
 class BenchTop:
     def __init__(
-        self, *, total: int = 4096, rows: int = 64, context: int = 512, deep_checks: bool = True, **options: Any
+        self,
+        *,
+        total: int = 4096,
+        rows: int = 64,
+        context: int = 512,
+        deep_checks: bool = True,
+        eos_ids: Iterable[int] = (),
+        tokenizer: Tokenizer | None = None,
+        **options: Any,
     ) -> None:
         page = options.get("page_size", 1)
         self.clock = ManualClock()
@@ -36,7 +47,7 @@ class BenchTop:
         self.inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
-        args = make_args(check_invariants=True, random_seed=0, **options)
+        args = make_args(**{"check_invariants": True, "random_seed": 0, **options})
         self.scheduler = Scheduler(
             args,
             self.runner,
@@ -45,8 +56,8 @@ class BenchTop:
             inbox=self.inbox,
             detokenizer=self.steps,
             server=self.server,
-            tokenizer=None,
-            eos_ids=frozenset(),
+            tokenizer=tokenizer,
+            eos_ids=frozenset(eos_ids),
             clock=self.clock,
         )
         self.deep_checks = deep_checks
@@ -55,6 +66,7 @@ class BenchTop:
         self.finish: dict[int, Finish] = {}
         self.finish_order: list[int] = []
         self.replies: list[ControlReply] = []
+        self.told: list[TokenStep] = []  # every message to the detokenizer, in order
 
     def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
@@ -62,6 +74,11 @@ class BenchTop:
         params = SamplingParams(max_new_tokens=num_new, temperature=0.0, n=n, **more)
         uids = list(range(uid, uid + n))
         self.inbox.send(Admit(uids, pack_ids(prompt), params, namespace, self.clock()))
+
+    @property
+    def reserve_ratio(self) -> float:
+        """The share of its remaining output that is reserved for each running request now."""
+        return self.scheduler._admission.ratio.value
 
     def abort(self, *uids: int) -> None:
         self.inbox.send(Abort(list(uids)))
@@ -75,6 +92,7 @@ class BenchTop:
         if self.deep_checks:
             check_owners(self.scheduler.cache, self.scheduler.running)
         for step in self.steps.drain():
+            self.told.append(step)
             for opened in step.opened:
                 assert opened.uid not in self.opened, f"{opened.uid} opened twice"
                 self.opened[opened.uid] = opened

@@ -114,8 +114,7 @@ class FakeEngine:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
                 ids = list(message.text.encode())
-                tokens = [chr(i) for i in ids]
-                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(ids), tokens))
+                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(ids)))
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids) > 255:

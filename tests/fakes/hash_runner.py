@@ -2,10 +2,11 @@
 
 A real pool of one integer per slot and a real slot table: if the scheduler ever hands out a wrong slot, forgets a fill,
 lets a prefix be overwritten or shares what it should not, the tokens differ from `expected_output`, which sees only the
-prompt.
+prompt. Where a token is banned, the next one that is not banned stands in for it.
 """
 
 import zlib
+from collections.abc import Collection
 
 import numpy as np
 
@@ -15,14 +16,18 @@ VOCABULARY = 97
 NEVER_WRITTEN = -7
 
 
-def next_token(sequence: np.ndarray) -> int:
-    return zlib.crc32(sequence.astype(np.int32).tobytes()) % VOCABULARY
+def next_token(sequence: np.ndarray, banned: Collection[int] = ()) -> int:
+    token = zlib.crc32(sequence.astype(np.int32).tobytes()) % VOCABULARY
+    while token in banned:
+        token = (token + 1) % VOCABULARY
+    return token
 
 
-def expected_output(prompt: list[int], num_new: int) -> list[int]:
+def expected_output(prompt: list[int], num_new: int, banned: Collection[int] = (), until: int = 0) -> list[int]:
+    """The first `until` tokens avoid the `banned` ones."""
     sequence = list(prompt)
-    for _ in range(num_new):
-        sequence.append(next_token(np.array(sequence, dtype=np.int32)))
+    for i in range(num_new):
+        sequence.append(next_token(np.array(sequence, dtype=np.int32), banned if i < until else ()))
     return sequence[len(prompt) :]
 
 
@@ -49,14 +54,15 @@ class HashRunner:
         rows = np.repeat(batch.rows, batch.num_new)
         self.table[rows, batch.positions] = batch.slots
         self.pool[batch.slots] = batch.token_ids
-        drawn = [self._draw(batch, int(i)) for i in batch.draws]
+        banned = {at: set(ids.tolist()) for at, ids in batch.sampling.banned}
+        drawn = [self._draw(batch, int(i), banned.get(at, set())) for at, i in enumerate(batch.draws)]
         broken = tuple(i for i, at in enumerate(batch.draws) if int(batch.rows[at]) in self.break_rows)
         return Done(StepResult(np.array(drawn, dtype=np.int32), broken))
 
-    def _draw(self, batch: Batch, i: int) -> int:
+    def _draw(self, batch: Batch, i: int, banned: set[int]) -> int:
         read = self.pool[self.table[batch.rows[i], : batch.seq_lens[i]]]
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
-        return next_token(read)
+        return next_token(read, banned)
 
     def _check_shapes(self, batch: Batch) -> None:
         assert batch.slots.min() >= self.page_size, "the padding page was handed out"

@@ -90,6 +90,21 @@ def test_sigterm_finishes_what_runs_and_refuses_what_comes():
         assert server.process.wait(20) == 0
 
 
+def test_sigterm_to_the_whole_process_group_drains_too():
+    """As a service manager or a terminal sends it: only the parent may act on it."""
+    with Live(**SCRIPTED) as server, ThreadPoolExecutor(1) as pool:
+        body = {"prompt": "x", "max_tokens": 30_000, "stream": True, "ignore_eos": True}
+        response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
+        begun = threading.Event()
+        stream = pool.submit(rest_of, response, begun)
+        assert begun.wait(20)
+        for pid in [server.process.pid, *(child.pid for child in server.children().values())]:
+            os.kill(pid, signal.SIGTERM)
+        ended = stream.result(60)
+        assert isinstance(ended, list) and ended[-1] == b"data: [DONE]"
+        assert server.process.wait(20) == 0
+
+
 def test_sigterm_when_idle_ends_at_once_with_zero():
     with Live(**SCRIPTED) as server:
         assert server.stop() == 0

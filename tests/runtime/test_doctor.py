@@ -1,12 +1,17 @@
 """What `ramet doctor` finds, and when it says that serving cannot work."""
 
 import socket
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from ramet.runtime import doctor
+from ramet.runtime.config import Args, ModelArgs
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def all_installed(name: str) -> str:
@@ -24,32 +29,13 @@ def test_a_needed_package_that_is_absent_is_missing_with_the_command_that_instal
     assert {f.what for f in findings if f.kind == "note"} == set(doctor.USEFUL)
 
 
+def test_nothing_is_asked_for_that_no_serving_process_imports() -> None:
+    assert not {"jinja2", "transformers", "google-re2"} & set(doctor.NEEDED)
+
+
 def test_every_installed_package_is_shown_with_its_version() -> None:
     text = " ".join(f.found for f in doctor.packages(all_installed))
     assert [n for n in (*doctor.NEEDED, *doctor.USEFUL) if f"{n} 1.0" not in text] == []
-
-
-def groups(root: Path, available_kib: int, files: dict[str, str]) -> Path:
-    (root / "proc").mkdir()
-    (root / "proc/meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable: {available_kib} kB\n")
-    for name, text in files.items():
-        path = root / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
-@pytest.mark.parametrize(
-    ("files", "available"),
-    [
-        ({}, 4096 * 1024),
-        ({"memory.max": "max\n", "memory.current": "7\n"}, 4096 * 1024),
-        ({"memory.max": "1000000\n", "memory.current": "400000\n"}, 600_000),
-        ({"memory/memory.limit_in_bytes": "500\n", "memory/memory.usage_in_bytes": "900\n"}, 0),
-    ],
-)
-def test_a_containers_limit_counts_where_it_is_smaller(tmp_path: Path, files: dict[str, str], available: int) -> None:
-    assert doctor.available_memory(groups(tmp_path, 4096, files)) == available
 
 
 def test_too_little_memory_is_missing() -> None:
@@ -66,22 +52,73 @@ def test_a_taken_port_is_a_note_with_a_way_out() -> None:
     assert doctor.port("127.0.0.1", number).kind == "ok"
 
 
+def test_an_address_of_another_machine_is_missing() -> None:
+    finding = doctor.port("192.0.2.1", 0)
+    assert finding.kind == "missing" and "cannot listen on 192.0.2.1" in finding.found
+
+
+def args(**model: str) -> Args:
+    return Args(model=ModelArgs(**model))
+
+
 def test_a_model_folder_without_weights_is_missing(tmp_path: Path) -> None:
-    assert "config.json, tokenizer.json" in doctor.model(tmp_path).found
+    asked = args(model_path=str(tmp_path))
+    found = doctor.model(asked).found
+    assert [name in found for name in ("config.json", "tokenizer.json", "*.safetensors")] == [True] * 3
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).touch()
-    assert doctor.model(tmp_path).kind == "missing" and "*.safetensors" in doctor.model(tmp_path).found
+    finding = doctor.model(asked)
+    assert finding.kind == "missing" and "*.safetensors" in finding.found and "config.json" not in finding.found
+    assert doctor.model(args(model_path=str(tmp_path), load_format="dummy")).kind == "ok"
     (tmp_path / "model.safetensors").touch()
-    assert doctor.model(tmp_path).kind == "ok"
+    assert doctor.model(asked).kind == "ok"
 
 
-def test_no_compiler_is_a_note_because_torch_alone_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.compiler({}).kind == "note"
-    tool = tmp_path / "mycc"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    assert doctor.compiler({"CXX": "mycc"}).found == str(tool)
+def test_the_variables_that_serve_reads_are_looked_at(tmp_path: Path) -> None:
+    env = {"RAMET_MODEL_PATH": str(tmp_path / "gone"), "RAMET_PORT": "0", "RAMET_HOST": "localhost"}
+    found = {f.what: f for f in doctor.examine(env, deep=False)}
+    assert found["model"].kind == "missing" and str(tmp_path / "gone") in found["model"].found
+    assert "localhost" in found["port 0"].found
+
+
+def test_a_wrong_variable_is_missing_and_the_rest_is_still_examined() -> None:
+    found = {f.what: f for f in doctor.examine({"RAMET_PORT": "many"}, deep=False)}
+    assert found["options"].kind == "missing" and "RAMET_PORT is 'many'" in found["options"].found
+    assert found["bundled model"].kind == "ok"
+
+
+def tool(folder: Path, script: str) -> Path:
+    path = folder / "mycc"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_compiler_is_the_one_that_the_kernels_are_built_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tool(tmp_path, "exit 0")
+    monkeypatch.setenv("RAMET_CXX", str(path))
+    assert doctor.compiler() == doctor.Finding("ok", "c++ compiler", f"{path}, takes the kernels")
+    monkeypatch.setenv("RAMET_CXX", "/nowhere/g++")
+    monkeypatch.setenv("CXX", str(path))  # which build.py does not read
+    finding = doctor.compiler()
+    assert finding.kind == "note" and "none of /nowhere/g++" in finding.found
+
+
+def test_a_compiler_that_refuses_the_kernels_is_a_note_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "vector.h:1: error: use of undeclared identifier"
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, f"echo '{words}' >&2; exit 1")))
+    finding = doctor.compiler()
+    assert finding.kind == "note" and words in finding.found and "g++" in finding.remedy
+
+
+def test_examining_loads_no_torch() -> None:
+    script = "import sys; from ramet.runtime.doctor import main; main([], {}); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_anything_missing_makes_the_exit_code_1(

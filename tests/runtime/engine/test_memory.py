@@ -1,13 +1,13 @@
 """The memory plan: pure numbers, and a table that names the flags."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from ramet.runtime.engine.device import _container_bytes, _container_cores, usable_cores, worthwhile_threads
+from ramet.runtime.engine.device import worthwhile_threads
 from ramet.runtime.engine.memory import Needs, plan_memory
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.machine import usable_cores
 
 MIB = 1 << 20
 NEEDS = Needs(
@@ -51,17 +51,6 @@ def test_too_many_tokens_are_refused_with_both_numbers() -> None:
 def test_weights_that_leave_no_room_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"the model takes 100\.00 MiB of 200\.00 MiB"):
         plan_memory(NEEDS, available=200 * MIB, share=0.4)
-
-
-def test_a_containers_limits_are_read(tmp_path: Path) -> None:
-    assert _container_bytes(tmp_path) == [] and _container_cores(tmp_path) == []
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("300\n")
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert _container_bytes(tmp_path) == [700] and _container_cores(tmp_path) == [2]
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert _container_bytes(tmp_path) == [] and _container_cores(tmp_path) == []
 
 
 def test_a_small_model_runs_on_one_thread() -> None:

@@ -47,7 +47,7 @@ def test_greedy_takes_the_best():
 
 
 def test_philox_matches_its_published_vectors():
-    """Known answer of Philox4x32-10: counter and key zero, and all ones (Random123)."""
+    """Known answer of Philox4x32-10 for counter and key zero (Random123)."""
     zero = uniforms(np.array([0], dtype=np.uint64), np.array([0]))
     assert zero[0] == ((0x6627E8D5 << 21) | (0xE169C58D >> 11)) * 2.0**-53
 

@@ -219,6 +219,9 @@ def test_a_waiting_request_can_say_why():
     top.turn()
     assert top.scheduler.where(1)["state"] == "running"
     assert "--max-running-requests" in top.scheduler.where(2)["reason"]
+    top.add(4, prompt_of(4, 5), 50)  # arrives while the row is taken
+    top.turn()
+    assert "--max-running-requests" in top.scheduler.where(4)["reason"]
     assert top.scheduler.where(3) is None
 
 
@@ -236,7 +239,10 @@ def test_memory_refusals_name_the_shortage():
     top.add(1, prompt_of(1, 60), 30)
     top.add(2, prompt_of(2, 60), 30)
     top.turn()
-    assert "tokens of memory" in top.scheduler.where(2)["reason"]
+    top.add(3, prompt_of(3, 60), 30)
+    top.turn()
+    assert "needs" in top.scheduler.where(2)["reason"] and "tokens of memory" in top.scheduler.where(2)["reason"]
+    assert "is behind a request that needs" in top.scheduler.where(3)["reason"]
     top.run()
     assert top.tokens[2] == expected_output(prompt_of(2, 60), 30)
 
@@ -329,3 +335,13 @@ def test_nobody_waits_for_a_prefix_that_will_not_be_kept():
     top.add(2, [*shared, 2], 1)
     top.turn()
     assert top.runner.steps == 1 and set(top.finish) == {1, 2}
+
+
+def test_a_lost_slot_is_noticed_when_idle():
+    top = BenchTop(deep_checks=False, check_invariants=False)
+    top.add(1, prompt_of(1, 20), 2)
+    top.run()
+    assert top.scheduler.cache.allocate(3) is not None  # nobody's
+    top.add(2, prompt_of(2, 20), 2)
+    with pytest.raises(AssertionError, match="not conserved"):
+        top.run()

@@ -28,9 +28,9 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import make_args
 from ramet.runtime.server.process import run
 
-def ready(phases):
+def ready(phases, port):
     heavy = {"torch", "transformers", "numpy", "tokenizers", "triton"} & set(sys.modules)
-    print(json.dumps({"phases": phases, "heavy": sorted(heavy)}), flush=True)
+    print(json.dumps({"phases": phases, "port": port, "heavy": sorted(heavy)}), flush=True)
 
 run(make_args(port=0), SocketFolder(Path(sys.argv[1])), ready)
 """
@@ -45,9 +45,7 @@ class Running:
         self.child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder.path)], stdout=subprocess.PIPE)
         assert self.child.stdout is not None
         self.told = json.loads(self.child.stdout.readline())
-        name, port = self.told["phases"][-1]
-        assert name == "port"
-        self.url = f"http://127.0.0.1:{int(port)}"
+        self.url = f"http://127.0.0.1:{self.told['port']}"
         self.to_server.send(LIMITS)
 
     def post(self) -> "Asked":

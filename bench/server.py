@@ -1,0 +1,112 @@
+"""A server of our own to measure: started on a free port, read for its address, ended by SIGTERM.
+
+Decides when a start counts as failed, and what is kept of a server's lines. Knows no load. CPU times come from /proc,
+so they are there on Linux alone.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ramet.bench.errors import BadOption
+
+ADDRESS = re.compile(r"at (http://\S+) \(ready in")
+PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
+ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
+READY_WITHIN_S = 120.0
+END_WITHIN_S = 90.0  # more than a server gives the requests that still run
+KEPT_LINES = 30
+PROC = Path("/proc")
+
+
+@dataclass
+class Server:
+    """A running server's parent process and address; `phases` is what each process said of its start, by name."""
+
+    pid: int
+    url: str = ""
+    phases: dict[str, str] = field(default_factory=dict)
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+
+
+@contextmanager
+def started(options: Sequence[str]) -> Iterator[Server]:
+    """`ramet serve` with these options, from the moment it announces its address. BadOption if it fails."""
+    command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    server, announced = Server(process.pid), Future[str]()
+    reader = threading.Thread(target=_read, args=(process, server, announced), daemon=True)
+    reader.start()
+    try:
+        server.url = announced.result(timeout=READY_WITHIN_S)
+        yield server
+    except TimeoutError:
+        raise BadOption(f"the server was not ready within {READY_WITHIN_S:.0f} s") from None
+    finally:
+        _end(process)
+        reader.join()
+    if process.returncode != 0:
+        raise BadOption(f"the server ended with code {process.returncode}:\n{''.join(server.lines)}")
+
+
+def _read(process: "subprocess.Popen[str]", server: Server, announced: "Future[str]") -> None:
+    """Follow what a server prints until its end: a full pipe would stop it."""
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            server.lines.append(line)
+            if found := PHASES.search(line):
+                server.phases[found[1]] = found[2]
+            elif (found := ADDRESS.search(line)) and not announced.done():
+                announced.set_result(found[1])
+    if not announced.done():
+        announced.set_exception(BadOption(f"the server did not start:\n{''.join(server.lines)}"))
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout=END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise BadOption(f"the server did not end within {END_WITHIN_S:.0f} s of SIGTERM and was killed") from None
+
+
+def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
+    """User and system seconds so far by role: the processes whose parent is this one, the last argument names them."""
+    used: dict[str, float] = {}
+    for folder in proc.glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text()
+            if _parent(status) != parent:
+                continue
+            role = (folder / "cmdline").read_text().rstrip("\0").rpartition("\0")[2].partition("-")[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        if role in ROLES:
+            used[role] = used.get(role, 0.0) + _cpu(status)
+    return used
+
+
+def _fields(status: str) -> list[str]:
+    """Of /proc/PID/stat from the third on: a name in brackets, which may hold blanks, stands before them."""
+    return status.rpartition(")")[2].split()
+
+
+def _parent(status: str) -> int:
+    return int(_fields(status)[1])
+
+
+def _cpu(status: str) -> float:
+    user, system = _fields(status)[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

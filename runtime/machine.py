@@ -1,0 +1,63 @@
+"""How much memory and how many cores this process may use. Decides that a container's limit counts as the machine's.
+
+Reads /proc and both versions of control groups; knows no device and no torch. `root` is where the file system begins.
+"""
+
+import os
+from pathlib import Path
+
+ROOT = Path("/")
+GROUPS = "sys/fs/cgroup"
+NO_LIMIT = 1 << 60  # version 1 of control groups writes a number above this where there is no limit
+MEMORY_FILES = (  # limit, used: version 2, version 1
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+
+
+def available_memory(root: Path = ROOT) -> int:
+    """Bytes that could be taken now without swapping: of the machine, or what its container's limit leaves."""
+    return min([_free_on_machine(root), *_left_in_container(root)])
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """The cores this process may use, a container's share rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *_cores_of_container(root)])
+
+
+def _free_on_machine(root: Path) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name == "MemAvailable":
+                return int(rest.split()[0]) * 1024
+    except OSError:
+        pass  # not Linux: the whole memory is the best that is known
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _left_in_container(root: Path) -> list[int]:
+    """Empty without a limit."""
+    found = []
+    for limit_name, used_name in MEMORY_FILES:
+        limit, used = _number(root / GROUPS / limit_name), _number(root / GROUPS / used_name)
+        if limit is not None and used is not None and limit < NO_LIMIT:
+            found.append(max(0, limit - used))
+    return found
+
+
+def _cores_of_container(root: Path) -> list[int]:
+    """Empty without a limit."""
+    try:
+        quota, period = (root / GROUPS / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return []
+    return [] if quota == "max" else [max(1, -(-int(quota) // int(period)))]
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such file, or the word "max"
+        return None

@@ -1,0 +1,76 @@
+"""What a step asks of sampling: nothing that would end an output is drawn before min_new_tokens."""
+
+import numpy as np
+import pytest
+from bench_top import BenchTop
+from hash_runner import VOCABULARY, expected_output
+
+
+def prompt_of(seed: int, length: int = 10) -> list[int]:
+    return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
+
+
+def until_one_of(output: list[int], stops: set[int]) -> list[int]:
+    """Up to and with the first stop."""
+    ends = [i for i, token in enumerate(output) if token in stops]
+    return output[: ends[0] + 1] if ends else output
+
+
+@pytest.mark.parametrize("num_least", [0, 1, 5, 6, 30])
+@pytest.mark.parametrize("by", ["stop_token_ids", "eos"])
+def test_nothing_stops_before_min_new_tokens(num_least: int, by: str):
+    prompt = prompt_of(1)
+    stop = expected_output(prompt, 5)[4]
+    top = BenchTop(eos_ids={stop} if by == "eos" else ())
+    top.add(1, prompt, 30, min_new_tokens=num_least, **({"stop_token_ids": (stop,)} if by != "eos" else {}))
+    top.run()
+    whole = expected_output(prompt, 30, {stop}, num_least)
+    assert stop not in whole[:num_least]
+    assert top.tokens[1] == whole[:num_least] + until_one_of(whole[num_least:], {stop})
+    assert len(top.tokens[1]) >= num_least
+
+
+def test_every_stop_id_and_end_token_is_banned():
+    prompt = prompt_of(2)
+    first, second, third, *_ = dict.fromkeys(expected_output(prompt, 10))
+    top = BenchTop(eos_ids={first})
+    top.add(1, prompt, 20, min_new_tokens=15, stop_token_ids=(second, third))
+    top.run()
+    whole = expected_output(prompt, 20, {first, second, third}, 15)
+    assert top.tokens[1] == whole[:15] + until_one_of(whole[15:], {first, second, third})
+
+
+def test_an_ignored_end_token_is_not_banned_and_a_stop_id_is():
+    prompt = prompt_of(3)
+    eos, stop = expected_output(prompt, 2)
+    assert eos != stop
+    top = BenchTop(eos_ids={eos})
+    top.add(1, prompt, 20, min_new_tokens=20, ignore_eos=True, stop_token_ids=(stop,))
+    top.run()
+    assert top.tokens[1] == expected_output(prompt, 20, {stop}, 20)
+    assert top.tokens[1][0] == eos
+
+
+@pytest.mark.parametrize("chunk", [1, 3, -1])
+def test_a_ban_reaches_its_own_row_among_rows_that_draw_nothing(chunk: int):
+    top = BenchTop(chunked_prefill_size=chunk)
+    stops = {uid: expected_output(prompt_of(uid), 3)[2] for uid in range(1, 9)}
+    for uid, stop in stops.items():
+        top.add(100 + uid, prompt_of(100 + uid, 1 + uid % 2), 0)  # computes its prompt, draws no token
+        top.add(uid, prompt_of(uid), 12, min_new_tokens=12 * (uid % 2), stop_token_ids=(stop,))
+    top.run()
+    for uid, stop in stops.items():
+        whole = expected_output(prompt_of(uid), 12, {stop}, 12 * (uid % 2))
+        assert top.tokens[uid] == (whole if uid % 2 else until_one_of(whole, {stop})), uid
+
+
+def test_a_ban_outlives_a_retraction():
+    top = BenchTop(total=160, context=160, rows=8, schedule_conservativeness=0.01)
+    stops = {uid: expected_output(prompt_of(uid), 40)[35] for uid in range(1, 9)}
+    for uid, stop in stops.items():
+        top.add(uid, prompt_of(uid), 60, min_new_tokens=50, stop_token_ids=(stop,))
+    top.run()
+    assert top.scheduler.running.num_retractions > 0
+    for uid, stop in stops.items():
+        whole = expected_output(prompt_of(uid), 60, {stop}, 50)
+        assert top.tokens[uid] == whole[:50] + until_one_of(whole[50:], {stop}), uid

@@ -1,0 +1,147 @@
+"""The in-process runtime on the bundled model: texts and ids in, replies in order out, streams that can be left."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.llm import LLM
+
+GREEDY = {"temperature": 0, "max_new_tokens": 6, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    options: dict[str, Any] = {"dtype": "float32", "max_total_tokens": 4096, "num_threads": 1, "check_invariants": True}
+    with LLM(random_seed=1, **options) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(llm: LLM) -> Iterator[None]:
+    yield
+    state = llm.scheduler.state()
+    assert state["running_requests"] == state["waiting_requests"] == state["leased_tokens"] == 0
+
+
+def test_a_text_gives_one_reply_with_its_usage(llm: LLM):
+    (reply,) = llm.generate("Once upon a time", GREEDY)
+    meta = reply["meta_info"]
+    assert len(reply["output_ids"]) == meta["completion_tokens"] == 6
+    assert reply["text"] == llm.tokenizer.decode(reply["output_ids"])
+    assert meta["prompt_tokens"] == len(llm.tokenizer.encode("Once upon a time"))
+    assert meta["finish_reason"] == {"type": "length", "length": 6}
+
+
+def test_ids_give_what_their_text_gives(llm: LLM):
+    ids = llm.tokenizer.encode("Once upon a time")
+    texts = llm.generate("Once upon a time", GREEDY)
+    assert llm.generate(ids, GREEDY)[0]["output_ids"] == texts[0]["output_ids"]
+
+
+def test_a_list_is_answered_in_its_order(llm: LLM):
+    prompts = ["The sea", llm.tokenizer.encode("A house"), "One, two, three, four, five", "The sea"]
+    alone = [llm.generate(prompt, GREEDY)[0]["output_ids"] for prompt in prompts]
+    assert [reply["output_ids"] for reply in llm.generate(prompts, GREEDY)] == alone
+    assert alone[0] == alone[3] != alone[1]
+
+
+def test_a_list_of_lists_of_ids_is_several_prompts(llm: LLM):
+    replies = llm.generate([[8, 9, 10], [8, 9, 10, 11]], GREEDY)
+    assert [reply["meta_info"]["prompt_tokens"] for reply in replies] == [3, 4]
+
+
+def test_every_prompt_may_have_its_own_parameters(llm: LLM):
+    replies = llm.generate(["a", "b"], [{**GREEDY, "max_new_tokens": 2}, {**GREEDY, "max_new_tokens": 5}])
+    assert [len(reply["output_ids"]) for reply in replies] == [2, 5]
+
+
+def test_samples_come_prompt_by_prompt(llm: LLM):
+    asked = {"temperature": 1.0, "sampling_seed": 7, "max_new_tokens": 10, "ignore_eos": True}
+    first, second = (llm.generate(prompt, {**asked, "n": 3}) for prompt in ("The sea", "A tall house"))
+    both = llm.generate(["The sea", "A tall house"], {**asked, "n": 3})
+    assert [r["output_ids"] for r in both] == [r["output_ids"] for r in (*first, *second)]
+    lengths = [len(llm.tokenizer.encode(prompt)) for prompt in ("The sea", "A tall house")]
+    assert [r["meta_info"]["prompt_tokens"] for r in both] == [lengths[0]] * 3 + [lengths[1]] * 3
+
+
+@pytest.mark.parametrize("seed", [0, 11, -3])
+def test_samples_differ_and_the_first_is_that_of_one(llm: LLM, seed: int):
+    asked = {"temperature": 1.0, "sampling_seed": seed, "max_new_tokens": 24, "ignore_eos": True}
+    (one,) = llm.generate("The", asked)
+    samples = [tuple(reply["output_ids"]) for reply in llm.generate("The", {**asked, "n": 8})]
+    assert len(set(samples)) == 8
+    assert samples[0] == tuple(one["output_ids"])
+
+
+def test_without_a_seed_two_runs_differ(llm: LLM):
+    asked = {"temperature": 1.0, "max_new_tokens": 24, "ignore_eos": True}
+    outputs = {tuple(llm.generate("The", asked)[0]["output_ids"]) for _ in range(4)}
+    assert len(outputs) == 4
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "place", "fact"),
+    [
+        ("x", {"top_p": 0}, "sampling_params.top_p", "must be in (0, 1]"),
+        ("x", {"max_new_tokens": -1}, "sampling_params.max_new_tokens", "-1"),
+        ("x", {"stop_token_ids": [2048]}, "sampling_params.stop_token_ids", "2048"),
+        ("", {}, "text", "no tokens"),
+        ([[]], {}, "input_ids", "at least 1"),
+        ([[2048]], {}, "input_ids", "2048"),
+        (["x", "y"], [{}], "sampling_params", "has 1 entries for 2 prompts"),
+        ([8] * 5000, {}, "input_ids", "5000 tokens"),
+    ],
+)
+def test_bad_values_raise_and_name_the_place(llm: LLM, prompts: Any, params: Any, place: str, fact: str):
+    with pytest.raises(ClientError) as caught:
+        llm.generate(prompts, params)
+    assert caught.value.place.startswith(place) and fact in caught.value.fact
+    assert caught.value.status == 400
+
+
+def test_one_bad_prompt_runs_none_of_the_list(llm: LLM):
+    before = llm.phase_seconds()["steps"]
+    with pytest.raises(ClientError):
+        llm.generate(["fine", [2048]], GREEDY)
+    llm.generate("fine", {**GREEDY, "max_new_tokens": 1})
+    assert llm.phase_seconds()["steps"] == before + 1
+
+
+def test_a_stream_grows_to_what_generate_says(llm: LLM):
+    asked = {"temperature": 1.0, "sampling_seed": 3, "max_new_tokens": 40, "stop": ["zq"]}
+    replies = list(llm.stream("Once upon a time", asked))
+    texts = [reply["text"] for reply in replies]
+    assert all(after.startswith(before) for before, after in zip(texts, texts[1:], strict=False))
+    assert len(set(texts)) > 5 and all(r["meta_info"]["finish_reason"] is None for r in replies[:-1])
+    (whole,) = llm.generate("Once upon a time", asked)
+    assert (texts[-1], replies[-1]["output_ids"]) == (whole["text"], whole["output_ids"])
+    assert replies[-1]["meta_info"]["finish_reason"] == whole["meta_info"]["finish_reason"]
+
+
+def test_leaving_a_stream_early_ends_its_request(llm: LLM):
+    stream = llm.stream("Once", {**GREEDY, "max_new_tokens": 2000})
+    next(stream)
+    assert llm.scheduler.state()["running_requests"] == 1
+    stream.close()
+    state = llm.scheduler.state()
+    assert state["running_requests"] == state["waiting_requests"] == state["owned_tokens"] == 0
+
+
+def test_a_stream_between_others_disturbs_nobody(llm: LLM):
+    (alone,) = llm.generate("The sea", {**GREEDY, "max_new_tokens": 20})
+    stream = llm.stream("Once", {**GREEDY, "max_new_tokens": 2000})
+    next(stream)
+    (beside,) = llm.generate("The sea", {**GREEDY, "max_new_tokens": 20})
+    stream.close()
+    assert beside["output_ids"] == alone["output_ids"]
+
+
+def test_a_flushed_cache_is_empty_and_answers_alike(llm: LLM):
+    (first,) = llm.generate("A long way to the sea", GREEDY)
+    (warm,) = llm.generate("A long way to the sea", GREEDY)
+    llm.flush_cache()
+    (cold,) = llm.generate("A long way to the sea", GREEDY)
+    assert warm["meta_info"]["cached_tokens"] > 0 == cold["meta_info"]["cached_tokens"]
+    assert first["output_ids"] == warm["output_ids"] == cold["output_ids"]

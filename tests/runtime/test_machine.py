@@ -1,0 +1,48 @@
+"""What this process may use: the machine's, or less where a container's limit says so."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ramet.runtime.machine import available_memory, usable_cores
+
+
+def machine(root: Path, available_kib: int, files: dict[str, str]) -> Path:
+    """A file system with the machine's memory and the files of a control group."""
+    (root / "proc").mkdir()
+    (root / "proc/meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable: {available_kib} kB\n")
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, 4096 * 1024),
+        ({"memory.max": "max\n", "memory.current": "7\n"}, 4096 * 1024),
+        ({"memory.max": "1000000\n", "memory.current": "400000\n"}, 600_000),
+        ({"memory/memory.limit_in_bytes": "500\n", "memory/memory.usage_in_bytes": "900\n"}, 0),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n", "memory/memory.usage_in_bytes": "9\n"}, 4096 * 1024),
+    ],
+)
+def test_a_containers_memory_counts_where_it_is_less(tmp_path: Path, files: dict[str, str], available: int) -> None:
+    assert available_memory(machine(tmp_path, 4096, files)) == available
+
+
+def test_without_proc_the_whole_memory_is_what_is_known(tmp_path: Path) -> None:
+    assert available_memory(tmp_path) == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("share", "cores"), [("150000 100000\n", 2), ("10000 100000\n", 1), ("max 100000\n", 4), ("", 4)]
+)
+def test_a_containers_share_of_cores_is_rounded_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    files = {"cpu.max": share} if share else {}
+    assert usable_cores(machine(tmp_path, 1, files)) == cores

@@ -1,0 +1,58 @@
+"""`ramet run` as somebody types it: a real process and the bundled model."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+GREEDY = ("--temperature", "0", "--max-new-tokens", "8", "--ignore-eos")
+
+
+def run(*argv: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RAMET_")}
+    command = [sys.executable, "-m", "ramet", "run", *argv]
+    return subprocess.run(command, env=clean, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def answered() -> "subprocess.CompletedProcess[str]":
+    return run("Once upon a time", *GREEDY)
+
+
+def test_the_answer_is_on_stdout_and_its_usage_on_stderr(answered: "subprocess.CompletedProcess[str]"):
+    assert answered.returncode == 0, answered.stderr
+    assert len(answered.stdout.strip()) > 4 and answered.stdout.endswith("\n") and "tokens" not in answered.stdout
+    assert "8 new tokens" in answered.stderr and "finish: length" in answered.stderr
+    assert len(answered.stderr.splitlines()) == 1
+
+
+def test_a_dash_reads_the_prompt_from_stdin(answered: "subprocess.CompletedProcess[str]"):
+    piped = run("-", *GREEDY, stdin="Once upon a time")
+    assert (piped.returncode, piped.stdout) == (0, answered.stdout)
+
+
+def test_a_stop_string_is_not_printed(answered: "subprocess.CompletedProcess[str]"):
+    text = answered.stdout.removesuffix("\n")
+    stopped = run("Once upon a time", *GREEDY, "--stop", text[3:5])
+    assert stopped.returncode == 0 and stopped.stdout == text[: text.index(text[3:5])] + "\n"
+    assert "finish: stop" in stopped.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("hello", "--max-new-tokens", "many"), "--max-new-tokens is 'many', must be an integer"),
+        (("hello", "--top-q", "1"), "--top-q"),
+        (("-",), "the prompt is empty"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_prints_no_answer(argv: tuple[str, ...], message: str):
+    ended = run(*argv)
+    assert ended.returncode == 2 and message in ended.stderr and ended.stdout == ""
+
+
+def test_what_only_the_model_can_refuse_ends_with_2_too():
+    ended = run("hello", *GREEDY, "--stop-token-ids", "999999")
+    assert ended.returncode == 2 and "--stop-token-ids" in ended.stderr and "999999" in ended.stderr
+    assert ended.stdout == "" and "Traceback" not in ended.stderr
