@@ -47,15 +47,20 @@ def started(options: Sequence[str]) -> Iterator[Server]:
     reader = threading.Thread(target=_read, args=(process, server, announced), daemon=True)
     reader.start()
     try:
-        server.url = announced.result(timeout=READY_WITHIN_S)
+        server.url = _address(announced)
         yield server
-    except TimeoutError:
-        raise BadOption(f"the server was not ready within {READY_WITHIN_S:.0f} s") from None
     finally:
         _end(process)
         reader.join()
     if process.returncode != 0:
         raise BadOption(f"the server ended with code {process.returncode}:\n{''.join(server.lines)}")
+
+
+def _address(announced: "Future[str]") -> str:
+    try:
+        return announced.result(timeout=READY_WITHIN_S)
+    except TimeoutError:
+        raise BadOption(f"the server was not ready within {READY_WITHIN_S:.0f} s") from None
 
 
 def _read(process: "subprocess.Popen[str]", server: Server, announced: "Future[str]") -> None:
@@ -87,7 +92,7 @@ def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
     used: dict[str, float] = {}
     for folder in proc.glob("[0-9]*"):
         try:
-            status = (folder / "stat").read_text()
+            status = (folder / "stat").read_text(errors="replace")
             if _parent(status) != parent:
                 continue
             role = (folder / "cmdline").read_text().rstrip("\0").rpartition("\0")[2].partition("-")[0]

@@ -63,12 +63,16 @@ def commit() -> str:
 def command_line(bench: str, argv: Sequence[str]) -> list[str]:
     """A bench as it could be typed again, fit to be published: no secret, and of a path only its last name."""
     words = ["python", "-m", "ramet", "bench", bench]
-    secret = False
+    hide = False
     for word in argv:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        shown = "hidden" if secret or flag in SECRETS else _last_name(value)
-        words.append(f"{flag}{equals}{shown if equals or not flag else ''}")
-        secret = flag in SECRETS and not equals
+        if hide:
+            words.append("hidden")
+        elif flag and not equals:
+            words.append(flag)
+        else:
+            words.append(flag + equals + ("hidden" if flag in SECRETS else _last_name(value)))
+        hide = flag in SECRETS and not equals and not hide
     return words
 
 

@@ -82,6 +82,8 @@ def parse(
 
 def shown(value: Any) -> str:
     """A client's value, quoted for an error message and cut to a sane length."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"  # Python refuses to print the very longest
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -150,7 +152,9 @@ def _strings(most: int, most_bytes: int) -> Any:
         if len(items) > most:
             raise ParamError(where, f"has {len(items)} entries, must have at most {most}")
         for i, s in enumerate(items):
-            size = len(s.encode("utf-8", "surrogatepass"))
+            if any("\ud800" <= c <= "\udfff" for c in s):
+                raise ParamError(f"{where}[{i}]", "has half a surrogate pair, must be valid Unicode")
+            size = len(s.encode())
             if size > most_bytes:
                 raise ParamError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
         return tuple(dict.fromkeys(s for s in items if s))

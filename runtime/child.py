@@ -1,7 +1,7 @@
 """The first line of every child process: `python -m ramet.runtime.child FOLDER ROLE`.
 
-Decides how a child lives and dies: it dumps its stacks on SIGUSR1, leaves Ctrl-C and SIGTERM to the parent, and ends
-when its parent ends. Imports only what its role needs.
+Decides how a child lives and dies: it dumps its stacks on SIGUSR1, leaves Ctrl-C, SIGTERM and SIGHUP to the parent, and
+ends when its parent ends. Imports only what its role needs.
 """
 
 import ctypes
@@ -65,7 +65,11 @@ def main(argv: list[str]) -> None:
 def _live_and_die_with(parent: int) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group: the parent drains, and then ends us
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # sent to the whole group: the parent drains, and then ends us
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -173,12 +173,17 @@ def decode_args(data: bytes) -> Args:
 
 def resolve(args: Args) -> Args:
     """Check that the files are there and draw the seed, so that every process has the same. Raises ConfigError."""
+    if not args.model_folder.is_dir():
+        raise ConfigError(f"--model-path {args.model_folder} is no folder here (models are not downloaded by name)")
     if not (args.model_folder / "config.json").is_file():
         raise ConfigError(
             f"--model-path {args.model_folder} has no config.json: it must be a Hugging Face model folder"
         )
     if not (args.tokenizer_folder / "tokenizer.json").is_file():
-        raise ConfigError(f"--tokenizer-path {args.tokenizer_folder} has no tokenizer.json")
+        raise ConfigError(
+            f"{args.tokenizer_folder} has no tokenizer.json: name a folder that has one with --tokenizer-path "
+            "(transformers' save_pretrained of a fast tokenizer writes it)"
+        )
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
     if args.schedule.random_seed is not None:

@@ -38,8 +38,11 @@ def serve(args: Args) -> int:
         _announce(args, ready, time.perf_counter() - started)
         return supervisor.run(server, args.serve.drain_timeout_s)
     except ChildDied as death:
+        if death.name == "signal":
+            log.info("told to end before the server was ready")
+            return 0
         log.error("%s", death)
-        return 0 if death.name == "signal" else 1
+        return 1
     finally:
         supervisor.stop()
         folder.remove()

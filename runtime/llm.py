@@ -6,6 +6,7 @@ Decides nothing of its own. Knows the encoder, the scheduler and the detokenizer
 import itertools
 import time
 from collections.abc import Iterator, Sequence
+from operator import index
 from typing import Any
 
 from ramet.ipc.channel import MemoryChannel
@@ -20,7 +21,7 @@ from ramet.ipc.messages import (
     ToScheduler,
     pack_ids,
 )
-from ramet.ipc.params import ParamError, parse
+from ramet.ipc.params import ParamError, parse, shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import Sequence as Output
@@ -35,10 +36,13 @@ Prompt = str | Sequence[int]
 
 
 class LLM:
-    """Options are those of `ramet serve`: LLM(model_path="...", page_size=16), or LLM(args). For one thread."""
+    """Options are those of `ramet serve`: LLM("FOLDER", page_size=16). For one thread."""
 
-    def __init__(self, args: Args | None = None, **options: Any) -> None:
-        self.args = resolve(args if args is not None else make_args(**options))
+    def __init__(self, model: Args | str | None = None, **options: Any) -> None:
+        """`model` is a model folder, or all options at once; without it the bundled model is loaded."""
+        if isinstance(model, str):
+            options["model_path"] = model
+        self.args = resolve(model if isinstance(model, Args) else make_args(**options))
         self.startup: list[tuple[str, float]] = []  # phase, seconds
         self.tokenizer = Tokenizer.from_folder(self.args.tokenizer_folder, self.args.model_folder)
         self.runner = make_runner(self.args, self.tokenizer, lambda name, s: self.startup.append((name, s)))
@@ -124,7 +128,7 @@ class LLM:
             raise ClientError.of(error) from error
         uids = [next(self._uids) for _ in range(params.n)]
         text = prompt if isinstance(prompt, str) else None
-        ids = None if isinstance(prompt, str) else pack_ids(prompt)
+        ids = None if isinstance(prompt, str) else _pack(prompt)
         answer = self._encoder.admit(Generate(uids, params, text, ids, arrival_s=time.monotonic()))
         if isinstance(answer, Rejected):
             raise ClientError(answer.place, answer.fact, answer.hint, answer.status)
@@ -157,5 +161,13 @@ class LLM:
 
 def _as_list(prompts: Any) -> list[Prompt]:
     """One prompt is a text or a list of ids; several are a list of those."""
-    single = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+    single = isinstance(prompts, str) or (len(prompts) > 0 and hasattr(prompts[0], "__index__"))
     return [prompts] if single else list(prompts)
+
+
+def _pack(ids: Sequence[int]) -> bytes:
+    """Ids of any integer type. Raises ClientError for what is no id at all; the encoder checks the vocabulary."""
+    try:
+        return pack_ids(map(index, ids))
+    except (TypeError, OverflowError):
+        raise ClientError("input_ids", f"is {shown(list(ids))}, must be a list of token ids") from None

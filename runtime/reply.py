@@ -1,6 +1,6 @@
 """What a finished or growing sequence looks like to a client: the reply of /generate. Decides names, not transport.
 
-Used by the HTTP server and by the in-process LLM, so that both answer alike.
+`meta_info` is the HTTP server's and the in-process LLM's, so that both answer alike; `Sequence` is the LLM's own.
 """
 
 import time

@@ -5,7 +5,6 @@ nobody asked for is told to the server (which tells its clients), stacks are dum
 """
 
 import logging
-import os
 import queue
 import signal
 import subprocess
@@ -51,7 +50,7 @@ class Supervisor:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._inbox = inbox
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
         threading.Thread(target=self._read_ready, daemon=True).start()
 
@@ -100,8 +99,7 @@ class Supervisor:
     def _tell_death(self, name: str, code: int, server: Sender) -> None:
         log.error("the %s process ended with %s; stacks of the others follow", name, describe(code))
         for child in self._children.values():
-            if child.poll() is None:
-                os.kill(child.pid, signal.SIGUSR1)
+            child.send_signal(signal.SIGUSR1)  # nothing happens to one that has ended
         if name == SERVER:
             time.sleep(DUMP_S)
             return

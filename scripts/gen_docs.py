@@ -9,10 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import fields
+
 from ramet.ipc.params import NEUTRAL, SamplingParams
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
+from ramet.runtime.server.app import NAMED, ROUTES
+from ramet.runtime.server.native import GenerateBody
+from ramet.runtime.server.openai_types import CompletionBody
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
@@ -32,6 +37,27 @@ def options() -> str:
         default = "" if option.default is None else f"`{option.default}`"
         lines.append(f"| `{option.flag}` | {option.valid} | {default} | {option.about} |")
     return "\n".join(lines).replace("`` |", "empty |") + "\n"
+
+
+def http_api() -> str:
+    lines = [
+        "# HTTP endpoints\n",
+        "Doubled slashes in a path do no harm. With `--api-key` every request but `/health` and",
+    ]
+    lines += ["`/metrics` needs the header `Authorization: Bearer KEY`.\n", "| path | methods | |", "|---|---|---|"]
+    for path, (methods, handler) in ROUTES.items():
+        lines.append(f"| `{path}` | {', '.join(methods)} | {handler.__doc__.splitlines()[0]} |")
+    lines += [f"| `{path}{{id}}` | GET | {handler.__doc__.splitlines()[0]} |" for path, handler in NAMED.items()]
+    for name, struct in (("POST /generate", GenerateBody), ("POST /v1/completions", CompletionBody)):
+        lines += [f"\n## Fields of `{name}`\n", "| field | type |", "|---|---|"]
+        lines += [f"| `{f.name}` | {spelled(f.type)} |" for f in fields(struct)]
+    return "\n".join(lines) + "\n"
+
+
+def spelled(kind: Any) -> str:
+    names = getattr(kind, "__args__", None) or (kind,)
+    shown_names = [str(n) if "[" in str(n) else n.__name__ for n in names if n is not type(None)]
+    return " or ".join(n.replace("typing.", "").replace("|", "\\|") for n in shown_names)
 
 
 def metrics() -> str:
@@ -103,6 +129,7 @@ def shown(value: Any) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "options.md": options,
+    "http-api.md": http_api,
     "metrics.md": metrics,
     "sampling-parameters.md": sampling,
     "performance.md": performance,

@@ -114,7 +114,8 @@ inline void soften(v16f low, v16f high, int visible, int head_dim, float &best, 
     store(weights, low), store(weights + LANES, high);
 }
 
-// `N` queries of one kv head against a widened tile. visible[i] >= 1 keys of the tile are before query i's limit.
+// `N` queries of one kv head against a widened tile. visible[i] keys of the tile are before query i's limit; for a query
+// that sees none of them every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
 template <int N>
 void attend_block(Scratch &s, size_t query, const int *visible, int count, int head_dim) {
     v16f low[N] = {}, high[N] = {};

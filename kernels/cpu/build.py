@@ -116,7 +116,13 @@ def _run_together(commands: list[list[str]]) -> None:
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
     ]
-    outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
+    try:
+        outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
+    except subprocess.TimeoutExpired as error:
+        for process in running:
+            process.kill()
+            process.communicate()
+        raise NoCompiler(f"{' '.join(commands[0])} takes longer than {TIMEOUT_S} s") from error
     for process, command, output in zip(running, commands, outputs):
         if process.returncode:
             raise NoCompiler(f"{' '.join(command)} failed with {process.returncode}:\n{output[-2000:]}")

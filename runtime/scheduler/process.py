@@ -46,6 +46,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
     )
+    log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in runner.resolved.items()))
     ready(phases, limits=limits_of(runner))
     watchdog = Watchdog(args.execute.watchdog_timeout)
     scheduler.run_plain(watchdog.beat)

@@ -58,8 +58,9 @@ class Reporter:
         now = self._clock()
         if now - self._told_s < STATS_INTERVAL_S and idle == self._told_idle:
             return
-        passed = now - self._told_s
-        self._rate = (self._results.generated_tokens - self._told_generated) / passed if passed > 0 else 0.0
+        passed, new = now - self._told_s, self._results.generated_tokens - self._told_generated
+        # a window that begins or ends idle says nothing of how fast tokens come
+        self._rate = 0.0 if idle or self._told_idle or passed <= 0 else new / passed
         self._told_s, self._told_generated, self._told_idle = now, self._results.generated_tokens, idle
         self._server.send(
             Stats(

@@ -30,6 +30,7 @@ class AbortBody(Struct, frozen=True, kw_only=True):
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:
+    """The model: where it lies, its served name, context length and vocabulary."""
     args, limits = service.args, service.client.limits
     return problems.reply(
         {
@@ -77,6 +78,7 @@ async def flush_cache(service: Service, request: web.Request) -> web.Response:
 
 
 async def abort_request(service: Service, request: web.Request) -> web.Response:
+    """End the sequences of a request: {"rid": ID} (exact match) or {"abort_all": true}."""
     body = convert(await read_object(request), AbortBody)
     if body.abort_all:
         return problems.reply({"aborted": service.client.abort(None, "aborted with every other request")})

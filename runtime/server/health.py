@@ -43,6 +43,7 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
 
 
 async def metrics(service: Service, request: web.Request) -> web.Response:
+    """Prometheus metrics."""
     return web.Response(
         body=service.metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     )

@@ -66,6 +66,7 @@ UNBUILT: dict[str, tuple[Any, ...]] = {
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
+    """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
     body = convert(await read_object(request), GenerateBody)
     prompts.refuse_unbuilt(asdict(body), UNBUILT)
     items, batch = read_prompts(body, service.defaults, service.client.limits.vocab_size)

@@ -37,6 +37,7 @@ UNBUILT: dict[str, tuple[Any, ...]] = {
 
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
+    """OpenAI's text completions, whole or as a stream with one event per token."""
     body = convert(await read_object(request), CompletionBody)
     model = check_model(service, body.model)
     params = read_params(body, service.defaults)

@@ -25,11 +25,13 @@ def check_model(service: Service, name: str | None) -> str:
 
 
 async def models(service: Service, request: web.Request) -> web.Response:
+    """The served model, as a list of one."""
     return problems.reply({"object": "list", "data": [_card(service)]})
 
 
 async def model(service: Service, name: str) -> web.Response:
-    """Paths lose their doubled and leading slashes on the way, so names are compared without them."""
+    """The served model; 404 for another name."""
+    # paths lose their doubled and leading slashes on the way, so names are compared without them
     served = service.args.model_name
     if _plain(name) != _plain(served):
         raise ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404)
@@ -37,6 +39,7 @@ async def model(service: Service, name: str) -> web.Response:
 
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
+    """{"prompt": TEXT} to token ids."""
     body = convert(await read_object(request), TokenizeBody)
     check_model(service, body.model)
     if body.prompt is None:
@@ -53,6 +56,7 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
 
 
 async def detokenize(service: Service, request: web.Request) -> web.Response:
+    """{"tokens": IDS} to text."""
     body = convert(await read_object(request), DetokenizeBody)
     check_model(service, body.model)
     if body.tokens is None:

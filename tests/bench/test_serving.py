@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_server import Events, FakeServer, completion_events, native_events, serving
 
+from ramet.bench import report, stamp
 from ramet.bench.client import Completions, Native, Sampling
 from ramet.bench.datasets import Prompt, Vocabulary
 from ramet.bench.serving import main
@@ -128,6 +129,24 @@ def test_an_aborted_answer_is_a_failure(bench: Bench, capsys: pytest.CaptureFixt
     assert code == 1 and "6 failed: aborted: memory ran out" in capsys.readouterr().out
 
 
+def test_an_aborted_completion_is_a_failure(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    def aborted(body: dict[str, Any], number: int) -> Events:
+        events = completions(body, number)
+        if number == 1:
+            events[-2]["choices"][0]["finish_reason"] = "abort"
+        return events
+
+    code, _ = bench(aborted, "--backend", "vllm")
+    assert code == 1 and "1 failed: aborted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("backend", "sent"), [("vllm", True), ("openai", False)])
+def test_openai_is_sent_no_field_that_it_does_not_know(bench: Bench, backend: str, sent: bool) -> None:
+    _, server = bench(completions, "--backend", backend)
+    known = {"model", "prompt", "temperature", "max_tokens", "stream", "stream_options"}
+    assert all(set(body) - known == ({"ignore_eos"} if sent else set()) for body in server.bodies)
+
+
 def test_concurrency_is_never_above_its_limit(bench: Bench) -> None:
     assert bench(native, "--max-concurrency", "2", "--num-prompts", "20")[1].most_running <= 2
 
@@ -152,11 +171,39 @@ def test_not_streamed_the_first_token_is_the_last(bench: Bench, capsys: pytest.C
     assert table["Mean TTFT (ms)"] == table["Mean E2E Latency (ms)"] and table["Mean ITL (ms)"] == "0.00"
 
 
-def test_the_api_key_is_sent_and_not_written(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--api-key", "sesame"], ["--api-key=sesame"]])
+def test_the_api_key_is_sent_and_not_written(bench: Bench, tmp_path: Path, words: list[str]) -> None:
     file = tmp_path / "r.jsonl"
-    _, server = bench(native, "--api-key", "sesame", "--output-file", str(file))
+    _, server = bench(native, *words, "--output-file", str(file))
     assert {h["Authorization"] for h in server.headers} == {"Bearer sesame"}
-    assert "sesame" not in json.dumps(json.loads(file.read_text())["options"])
+    line = file.read_text()
+    assert "sesame" not in line and "--api-key" in json.loads(line)["command"]
+
+
+def test_the_command_is_one_to_type_and_names_no_folder_of_this_machine(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    bench(native, f"--tokenizer={BUNDLED}", "--output-file", str(file))
+    command = json.loads(file.read_text())["command"]
+    assert command.startswith("python -m ramet bench serving --num-prompts 6 ")
+    assert command.endswith("--tokenizer=bundled --output-file r.jsonl") and "/" not in command
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["--", "--api-key", "--odd", "--port", "1"], ["--", "--api-key", "hidden", "--port", "1"]),
+        (["--base-url", "http://127.0.0.1:9/v1"], ["--base-url", "http://127.0.0.1:9/v1"]),
+        (["--a=b=c", "/"], ["--a=b=c", "/"]),
+    ],
+)
+def test_a_command_line_is_kept_but_for_secrets_and_folders(argv: list[str], shown: list[str]) -> None:
+    assert stamp.command_line("startup", argv) == ["python", "-m", "ramet", "bench", "startup", *shown]
+
+
+def test_figures_go_to_the_checkout_or_the_current_folder(tmp_path: Path) -> None:
+    assert report.results_file("x", tmp_path) == Path("x.jsonl")
+    (tmp_path / "pyproject.toml").touch()
+    assert report.results_file("x", tmp_path) == tmp_path / "bench" / "results" / "x.jsonl"
 
 
 def test_each_run_adds_one_json_line_with_all_that_is_needed_to_repeat_it(bench: Bench, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class HashRunner:
         self.steps = 0
         self.computed_tokens = 0
         self.largest_step = 0
+        self.draws: list[tuple[int, int]] = []  # (seed, position) of every token that was drawn, in order
         self.break_rows: set[int] = set()  # rows whose next draw is "not finite"
 
     def launch(self, batch: Batch) -> Done:
@@ -54,6 +55,7 @@ class HashRunner:
         rows = np.repeat(batch.rows, batch.num_new)
         self.table[rows, batch.positions] = batch.slots
         self.pool[batch.slots] = batch.token_ids
+        self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
         banned = {at: set(ids.tolist()) for at, ids in batch.sampling.banned}
         drawn = [self._draw(batch, int(i), banned.get(at, set())) for at, i in enumerate(batch.draws)]
         broken = tuple(i for i, at in enumerate(batch.draws) if int(batch.rows[at]) in self.break_rows)

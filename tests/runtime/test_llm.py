@@ -1,6 +1,7 @@
 """The in-process runtime on the bundled model: texts and ids in, replies in order out, streams that can be left."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def test_a_stream_grows_to_what_generate_says(llm: LLM):
     asked = {"temperature": 1.0, "sampling_seed": 3, "max_new_tokens": 40, "stop": ["zq"]}
     replies = list(llm.stream("Once upon a time", asked))
     texts = [reply["text"] for reply in replies]
-    assert all(after.startswith(before) for before, after in zip(texts, texts[1:], strict=False))
+    assert all(after.startswith(before) for before, after in pairwise(texts))
     assert len(set(texts)) > 5 and all(r["meta_info"]["finish_reason"] is None for r in replies[:-1])
     (whole,) = llm.generate("Once upon a time", asked)
     assert (texts[-1], replies[-1]["output_ids"]) == (whole["text"], whole["output_ids"])

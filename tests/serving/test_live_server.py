@@ -187,3 +187,37 @@ def test_idle_costs_nothing(server: Live):
         switches, cpu_s = before[role]
         assert child.num_ctx_switches().voluntary - switches < 20 * quiet_s, role
         assert sum(child.cpu_times()[:2]) - cpu_s < 0.05 * quiet_s, role
+
+
+def test_the_memory_table_names_the_flag_that_moves_each_row(server: Live):
+    log = server.output()
+    for row, flag in (
+        ("KV pool", "--max-total-tokens"),
+        ("weights", "--dtype"),
+        ("activations", "--chunked-prefill-size"),
+    ):
+        assert any(row in line and flag in line for line in log.splitlines()), row
+
+
+def test_server_info_shows_what_open_options_came_to(server: Live):
+    info = requests.get(server.url + "/get_server_info", timeout=10).json()
+    assert (info["device"], info["dtype"]) == ("cpu", "bfloat16")
+    assert info["attention_backend"] in ("cpu", "reference") and info["num_threads"] >= 1
+    assert isinstance(info["random_seed"], int) and 0 < info["mem_fraction_static"] < 1
+
+
+def test_the_api_key_is_asked_for_and_never_printed():
+    with Live(runner="scripted", api_key="sekret-value") as guarded:
+        assert guarded.generate(text="a").status_code == 401
+        headers = {"Authorization": "Bearer sekret-value"}
+        body = {"text": "a", "sampling_params": {"max_new_tokens": 1}}
+        assert requests.post(guarded.url + "/generate", json=body, headers=headers, timeout=20).status_code == 200
+        assert requests.get(guarded.url + "/health", timeout=10).status_code == 200
+        info = requests.get(guarded.url + "/get_server_info", headers=headers, timeout=10)
+        assert "sekret-value" not in info.text + guarded.output()
+
+
+def test_head_changes_nothing(server: Live):
+    server.generate(input_ids=list(range(50, 90)), sampling_params={"max_new_tokens": 1})
+    assert requests.head(server.url + "/flush_cache", timeout=10).status_code == 405
+    assert server.state()["cached_tokens_in_tree"] > 0

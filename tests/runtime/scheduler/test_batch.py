@@ -1,9 +1,11 @@
-"""What a step asks of sampling: nothing that would end an output is drawn before min_new_tokens."""
+"""What a step asks of sampling: each row its own seed and position, and no early end before min_new_tokens."""
 
 import numpy as np
 import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
+
+from ramet.runtime.request import seed_of_sample
 
 
 def prompt_of(seed: int, length: int = 10) -> list[int]:
@@ -74,3 +76,28 @@ def test_a_ban_outlives_a_retraction():
     for uid, stop in stops.items():
         whole = expected_output(prompt_of(uid), 60, {stop}, 50)
         assert top.tokens[uid] == whole[:50] + until_one_of(whole[50:], {stop}), uid
+
+
+@pytest.mark.parametrize("seed", [0, 7, -5])
+def test_every_sample_draws_with_its_own_seed_and_counts_its_positions(seed: int):
+    top = BenchTop()
+    top.add(1, prompt_of(1), 4, n=3, sampling_seed=seed)
+    top.run()
+    assert sorted(top.runner.draws) == sorted((seed_of_sample(seed, i), at) for i in range(3) for at in range(4))
+
+
+def test_a_retraction_draws_no_position_twice_and_skips_none():
+    top = BenchTop(total=160, context=160, rows=8, schedule_conservativeness=0.01)
+    for uid in range(1, 9):
+        top.add(uid, prompt_of(uid), 60, sampling_seed=uid)
+    top.run()
+    assert top.scheduler.running.num_retractions > 0
+    assert sorted(top.runner.draws) == [(uid, at) for uid in range(1, 9) for at in range(60)]
+
+
+def test_requests_without_a_seed_get_different_ones():
+    top = BenchTop()
+    for uid in range(1, 9):
+        top.add(uid, prompt_of(1), 1)
+    top.run()
+    assert len(set(top.runner.draws)) == 8

@@ -116,7 +116,7 @@ def test_a_stop_pattern_ends_the_request_and_is_named(tokenizer: Tokenizer):
 
 
 def test_each_request_watches_its_own_text(tokenizer: Tokenizer):
-    prompt, output, last = prompt_whose_last_token_is_new(tokenizer)
+    prompt, _, last = prompt_whose_last_token_is_new(tokenizer)
     top = BenchTop(tokenizer=tokenizer)
     top.add(1, prompt, LENGTH + 3, stop=(last,))
     top.add(2, prompt_of(5), 3)

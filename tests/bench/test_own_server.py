@@ -1,0 +1,54 @@
+"""A server that a bench starts for itself, and the CPU time of its processes. Real processes, no model."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ramet.bench import pipeline, startup
+from ramet.bench.errors import BadOption
+from ramet.bench.server import ROLES, cpu_seconds, started
+
+SCRIPTED = ["--runner", "scripted", "--log-level", "info"]
+
+
+def test_a_start_tells_address_and_phases_and_leaves_no_process() -> None:
+    with started(SCRIPTED) as server:
+        assert pipeline.first_model(server.url)
+        assert set(server.phases) == {"server", "tokenizer-0", "scheduler", "detokenizer"}
+        spent = cpu_seconds(server.pid)
+        assert set(spent) == set(ROLES) and all(seconds > 0 for seconds in spent.values())
+        startup.ask(server.url)
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+def test_a_server_that_cannot_start_is_told_with_its_own_words() -> None:
+    told = r"did not start:\n.*--model-path /nowhere "
+    with pytest.raises(BadOption, match=told), started(["--model-path", "/nowhere"]):
+        pass
+
+
+def test_a_timeout_of_the_measurement_is_not_taken_for_a_failed_start() -> None:
+    with pytest.raises(TimeoutError, match="mine"), started(SCRIPTED):
+        raise TimeoutError("mine")
+
+
+def process(proc: Path, pid: int, parent: int, user: int, system: int, *command: str, name: str = "python") -> None:
+    """A process as /proc shows it; times in clock ticks."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    before = "0 " * 9  # from the group's number to the children's page faults
+    (folder / "stat").write_bytes(f"{pid} ({name}) S {parent} {before}{user} {system} 9 9 20 0".encode("latin-1"))
+    (folder / "cmdline").write_text("".join(word + "\0" for word in command))
+
+
+def test_cpu_time_is_user_and_system_of_a_parents_children_by_role(tmp_path: Path) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    process(tmp_path, 10, 1, 5 * tick, 0, "python", "-m", "ramet", "serve")
+    process(tmp_path, 11, 10, 2 * tick, tick, "python", "/x", "scheduler", name="a (b) c")
+    process(tmp_path, 12, 10, tick, 0, "python", "/x", "tokenizer-0")
+    process(tmp_path, 13, 10, tick, tick, "python", "/x", "tokenizer-1")
+    process(tmp_path, 14, 10, tick, 0, "python", "/x", "resource tracker")
+    process(tmp_path, 15, 1, tick, 0, "python", "/x", "server", name="\xff")
+    assert cpu_seconds(10, tmp_path) == {"scheduler": 3.0, "tokenizer": 3.0}
