@@ -127,16 +127,23 @@ class RadixTree:
         self._drop_empty_root(node)
 
     def evict(self, num_tokens: int) -> list[Ints]:
-        """Remove unlocked leaves, least recently used first, until `num_tokens` are freed or none is left."""
+        """Free at least `num_tokens` (in pages) of unlocked leaves, the least recently used first, from their ends.
+
+        The last leaf that is needed keeps what is not: a retracted request finds most of its tokens again.
+        """
         freed: list[Ints] = []
         missing = num_tokens
         while missing > 0 and self._leaves:
             used, _, leaf = heapq.heappop(self._leaves)
             if used != leaf.used or not leaf.is_evictable_leaf:
                 continue
-            freed.append(leaf.slots)
-            missing -= len(leaf.slots)
-            self._remove(leaf)
+            keep = len(leaf.run) - self._in_pages(missing)
+            freed.append(leaf.slots[max(keep, 0) :])
+            missing -= len(freed[-1])
+            if keep > 0:
+                self._shorten(leaf, keep)
+            else:
+                self._remove(leaf)
         return freed
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -185,6 +192,16 @@ class RadixTree:
         self._num_nodes += 1
         self._offer(leaf)
         return leaf
+
+    def _shorten(self, leaf: Node, keep: int) -> None:
+        self.evictable_tokens -= len(leaf.run) - keep
+        self.version += 1
+        leaf.run, leaf.slots = leaf.run[:keep], leaf.slots[:keep]
+        self._offer(leaf)
+
+    def _in_pages(self, num_tokens: int) -> int:
+        """Rounded up to whole pages."""
+        return -(-num_tokens // self.page_size) * self.page_size
 
     def _remove(self, leaf: Node) -> None:
         parent = leaf.parent

@@ -12,8 +12,11 @@ from ramet.runtime.request import Request
 from ramet.runtime.scheduler.policy import InFlight, Policy
 from ramet.runtime.scheduler.running import RunningSet, Seat
 
-CLIP_NEW_TOKENS = 4096  # tokens of one output that are reserved for at most
+CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: nobody is kept out by a huge max_new_tokens
+START_SHARE = 0.7  # of its remaining output that a request has reserved at first: many end before their limit
+FLOOR_SHARE = 0.1  # what is left of it when long nothing was retracted
 DECAY_STEPS = 600
+HEADROOM = 20  # tokens that every request is granted beyond what a retraction has shown to be needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ class ReserveRatio:
     """
 
     def __init__(self, conservativeness: float) -> None:
-        self._start = min(0.7 * conservativeness, 1.0)
-        self._floor = self._start * 0.14
+        self._start = min(START_SHARE * conservativeness, 1.0)
+        self._floor = min(FLOOR_SHARE * conservativeness, 1.0)
         self.value = self._start
 
     def step(self) -> None:
@@ -46,7 +49,7 @@ class ReserveRatio:
 
     def retracted(self, running: RunningSet) -> None:
         """After a retraction: what the remaining ones have used of their outputs so far, and some more."""
-        done = sum(seat.request.num_output + 20 for seat in running)
+        done = sum(seat.request.num_output + HEADROOM for seat in running)
         asked = sum(seat.request.num_output + seat.request.remaining for seat in running)
         self.value = max(self.value, min(1.0, done / (asked + 1)))
 

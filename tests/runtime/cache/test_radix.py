@@ -82,6 +82,16 @@ def test_eviction_takes_the_least_recently_used_leaf_first():
     """)
 
 
+def test_eviction_takes_no_more_than_it_must():
+    tree = tree_of("abcdefgh", page_size=1)
+    freed = tree.evict(3)
+    assert np.concatenate(freed).tolist() == [5, 6, 7]
+    assert draw(tree) == "abcde" and tree.evictable_tokens == 5
+    paged = tree_of("abcdefgh", page_size=4)
+    assert np.concatenate(paged.evict(1)).tolist() == [4, 5, 6, 7]  # a page is the least
+    assert draw(paged) == "abcd" and paged.match_length(ids("abcdefgh")) == 4
+
+
 def test_a_locked_path_survives_any_eviction():
     tree = tree_of("abc", "abd", "x")
     node, _ = tree.match(ids("abc"))
@@ -154,7 +164,7 @@ def test_figure_6_of_the_paper_in_nine_steps():
     """)
 
     # (5) the second chat goes on; node c, the least recently used leaf, is evicted for it
-    tree.evict(1)
+    tree.evict(len("u:story;a:once;"))
     serve("system;v:what;a:not;v:now;a:yes;")
     assert draw(tree) == drawing("""
         system;
@@ -190,7 +200,7 @@ def test_figure_6_of_the_paper_in_nine_steps():
     # (8) the first chat speaks again; all of the second chat (g and h) is what was used longest ago
     node, _ = tree.match(ids("system;u:hello;a:hi;"))
     tree.lock(node)
-    tree.evict(len("v:now;a:yes;") + 1)
+    tree.evict(len("v:now;a:yes;") + len("v:what;a:not;"))
     serve("system;u:hello;a:hi;u:bye;a:ciao;")
     tree.unlock(node)
     assert draw(tree) == drawing("""
@@ -207,7 +217,7 @@ def test_figure_6_of_the_paper_in_nine_steps():
     tree.match(ids("examples;q:2;B"))  # the answer it has is one of those asked for
     node, _ = tree.match(ids("examples;q:2;"))
     tree.lock(node)
-    tree.evict(len("1;A") + len("3;C") + 1)
+    tree.evict(len("1;A") + len("3;C") + len("u:bye;a:ciao;"))
     for answer in ("X", "Y", "Z"):
         serve("examples;q:2;" + answer)
     tree.unlock(node)
