@@ -45,7 +45,13 @@ def main(argv: list[str]) -> None:
     sockets = SocketFolder(folder)
     parent = Sender(sockets.address(paths.PARENT))
     kind, _, worker = role.partition("-")
-    run = import_module(MODULES[kind]).run
+    try:
+        run = import_module(MODULES[kind]).run
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ramet"):
+            raise
+        log.error('%s is not installed: pip install "ramet[serve]"', error.name)
+        sys.exit(2)
     imported = ("imports", time.perf_counter() - started)
 
     def ready(phases: list[tuple[str, float]], *, port: int | None = None, limits: Limits | None = None) -> None:

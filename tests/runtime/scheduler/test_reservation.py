@@ -68,7 +68,7 @@ def test_the_ratio_falls_with_every_step_down_to_its_floor():
     for _ in range(DECAY_STEPS + 50):
         ratio.step()
         values.append(ratio.value)
-    assert values[0] == pytest.approx(0.7) and values[-1] == pytest.approx(0.7 * 0.14)
+    assert values[0] == pytest.approx(0.7) and values[-1] == pytest.approx(0.1)
     assert all(a > b for a, b in pairwise(values[:DECAY_STEPS]))
     assert values[DECAY_STEPS // 2] == pytest.approx((values[0] + values[-1]) / 2)
     assert values[-1] == pytest.approx(values[DECAY_STEPS])
