@@ -99,7 +99,7 @@ def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
         value = given[name]
         if name in _UNBUILT_CHECKS:
             value = _UNBUILT_CHECKS[name](where, value)
-        if value != neutral and value not in ({}, []):
+        if value != neutral and not (value == {} and name in ("logit_bias", "custom_params")):
             raise ParamError(where, f"is {shown(value)}, but this feature is not built yet", "omit it")
 
 

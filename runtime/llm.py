@@ -12,6 +12,7 @@ from typing import Any
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.messages import (
     Abort,
+    Admit,
     ControlReply,
     Generate,
     Rejected,
@@ -54,6 +55,7 @@ class LLM:
         self._detokenizer = Detokenizer(self.tokenizer)
         self._defaults = sampling_defaults(self.args.model_folder, self.args.model.sampling_defaults)
         self._uids = itertools.count(1)
+        self._open: dict[int, Output] = {}  # every sequence that has not ended, whoever asked for it
         self.scheduler = Scheduler(
             self.args,
             runner,
@@ -84,21 +86,26 @@ class LLM:
         """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt."""
         outputs = self._submit(_as_list(prompts), sampling_params)
         while not all(output.done for output in outputs.values()):
-            self._turn(outputs)
+            self._turn()
         return [output.reply() for output in outputs.values()]
 
     def stream(self, prompt: Prompt, sampling_params: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request."""
         outputs = self._submit([prompt], sampling_params)
+        seen = dict.fromkeys(outputs, 0)
         try:
-            while not all(output.done for output in outputs.values()):
-                for uid in self._turn(outputs):
-                    yield outputs[uid].reply()
+            while not all(output.done and output.size == seen[uid] for uid, output in outputs.items()):
+                for uid, output in outputs.items():
+                    if output.size > seen[uid]:
+                        seen[uid] = output.size
+                        yield output.reply()
+                if not all(output.done for output in outputs.values()):
+                    self._turn()
         finally:
             left = [uid for uid, output in outputs.items() if not output.done]
             if left:
                 self._inbox.send(Abort(left))
-                self._turn(outputs)
+                self._turn()
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds spent in each part of all steps so far, and their number."""
@@ -114,14 +121,14 @@ class LLM:
             raise ClientError("sampling_params", f"has {len(given)} entries for {len(prompts)} prompts")
         admits, outputs = [], {}
         for prompt, raw in zip(prompts, given, strict=True):
-            admit, uids = self._admit(prompt, raw)
-            admits.append(admit)
-            outputs.update({uid: Output(f"{uid}", time.monotonic()) for uid in uids})
+            admits.append(self._admit(prompt, raw))
+            outputs.update({uid: Output(f"{uid}", time.monotonic()) for uid in admits[-1].uids})
+        self._open.update(outputs)
         for admit in admits:  # only when every prompt was found good
             self._inbox.send(admit)
         return outputs
 
-    def _admit(self, prompt: Prompt, raw: dict[str, Any]) -> Any:
+    def _admit(self, prompt: Prompt, raw: dict[str, Any]) -> Admit:
         try:
             params = parse(raw, self._defaults)
         except ParamError as error:
@@ -132,31 +139,23 @@ class LLM:
         answer = self._encoder.admit(Generate(uids, params, text, ids, arrival_s=time.monotonic()))
         if isinstance(answer, Rejected):
             raise ClientError(answer.place, answer.fact, answer.hint, answer.status)
-        return answer, uids
+        return answer
 
-    def _turn(self, outputs: dict[int, Output]) -> list[int]:
-        """One scheduler turn; returns the uids that have news, each once."""
+    def _turn(self) -> None:
+        """One scheduler turn, for everybody: several streams may be open at once."""
         self.scheduler.receive(block=False)
         self.scheduler.turn()
         self._told.drain()
-        news: dict[int, None] = {}
         for step in self._steps.drain():
-            news.update(dict.fromkeys(self._apply(self._detokenizer.step(step), outputs)))
-        return list(news)
+            self._apply(self._detokenizer.step(step))
 
-    @staticmethod
-    def _apply(step: TextStep, outputs: dict[int, Output]) -> list[int]:
-        """Spread a step over the outputs; uids that nobody waits for any more are passed over."""
+    def _apply(self, step: TextStep) -> None:
         for opened in step.opened:
-            if opened.uid in outputs:
-                outputs[opened.uid].open(opened)
+            self._open[opened.uid].open(opened)
         for uid, token, text in zip(step.uids, memoryview(step.tokens).cast("i"), step.texts, strict=True):
-            if uid in outputs:
-                outputs[uid].add(token, text)
+            self._open[uid].add(token, text)
         for closed, tail in zip(step.closed, step.tails, strict=True):
-            if closed.uid in outputs:
-                outputs[closed.uid].close(closed.finish, tail)
-        return [uid for uid in (*step.uids, *(c.uid for c in step.closed)) if uid in outputs]
+            self._open.pop(closed.uid).close(closed.finish, tail)
 
 
 def _as_list(prompts: Any) -> list[Prompt]:

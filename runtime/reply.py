@@ -57,6 +57,11 @@ class Sequence:
     def done(self) -> bool:
         return self.finish is not None
 
+    @property
+    def size(self) -> int:
+        """Grows with all that a reader has not seen."""
+        return len(self._tokens) + self.done
+
     def open(self, opened: Opened) -> None:
         self._opened = opened
 

@@ -99,8 +99,7 @@ class EngineClient:
         submission = Submission(streaming, time.monotonic())
         self._submissions.add(submission)
         if self._timeout_s is not None:
-            late = problems.out_of_time(self._timeout_s)
-            submission.timer = asyncio.get_running_loop().call_later(self._timeout_s, submission.fail, late)
+            submission.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire, submission)
         for prompt in prompts:
             self._send(prompt, submission)
         try:
@@ -270,7 +269,15 @@ class EngineClient:
             still_open = [s for s in submission.sequences if s.uid in self._sequences]
             for sequence in still_open:
                 sequence.abandon()
-            self._send_abort(still_open, "the client went away")
+            if not submission.aborted:
+                self._send_abort(still_open, "the client went away")
+
+    def _expire(self, submission: Submission) -> None:
+        """Out of time: end its sequences now, for its handler may hang on a client that does not read."""
+        assert self._timeout_s is not None
+        submission.fail(problems.out_of_time(self._timeout_s))
+        submission.aborted = True
+        self._send_abort([s for s in submission.sequences if s.uid in self._sequences], "ran out of time")
 
     def _send_abort(self, sequences: list[Sequence], message: str) -> None:
         by_worker: dict[int, list[int]] = defaultdict(list)

@@ -24,6 +24,9 @@ def check_model(service: Service, name: str | None) -> str:
     return served
 
 
+MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
+
+
 async def models(service: Service, request: web.Request) -> web.Response:
     """The served model, as a list of one."""
     return problems.reply({"object": "list", "data": [_card(service)]})
@@ -47,6 +50,9 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     if isinstance(body.prompt, list):
         prompts.check_count("prompt", len(texts), len(texts))
+    characters = sum(map(len, texts))
+    if characters > MAX_TOKENIZE:
+        raise ClientError("prompt", f"has {characters} characters in all, must have at most {MAX_TOKENIZE}")
     replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
     ids = [unpack_ids(reply.ids) for reply in replies]
     limit = service.client.limits.context_length

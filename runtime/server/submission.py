@@ -71,6 +71,7 @@ class Submission:
         self.num_open = 0
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.aborted = False  # its sequences have been told to end
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self) -> list[Sequence]:

@@ -107,10 +107,10 @@ def test_aborted_neighbours_do_not_change_the_tokens(case: Case):
     outputs = llm._submit(case.prompts, params)
     victims = list(outputs)[::2]
     for uid in victims:
-        llm._turn(outputs)
+        llm._turn()
         llm._inbox.send(Abort([uid]))
     while not all(output.done for output in outputs.values()):
-        llm._turn(outputs)
+        llm._turn()
     for i, (uid, output) in enumerate(outputs.items()):
         if uid not in victims:
             again = lambda p, n: greedy(llm, [p], n)[0]  # noqa: E731

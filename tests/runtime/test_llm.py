@@ -146,3 +146,17 @@ def test_a_flushed_cache_is_empty_and_answers_alike(llm: LLM):
     (cold,) = llm.generate("A long way to the sea", GREEDY)
     assert warm["meta_info"]["cached_tokens"] > 0 == cold["meta_info"]["cached_tokens"]
     assert first["output_ids"] == warm["output_ids"] == cold["output_ids"]
+
+
+def test_several_streams_may_be_open_at_once(llm: LLM) -> None:
+    params = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
+    alone = {text: llm.generate(text, params)[0]["text"] for text in ("Hello", "The moon", "One")}
+    first, second = llm.stream("Hello", params), llm.stream("The moon", params)
+    last: dict[str, str] = {}
+    for one, two in zip(first, second, strict=False):
+        last["Hello"], last["The moon"] = one["text"], two["text"]
+        assert llm.generate("One", params)[0]["text"] == alone["One"]
+    for name, rest in (("Hello", first), ("The moon", second)):
+        for reply in rest:
+            last[name] = reply["text"]
+    assert last == {name: alone[name] for name in last}

@@ -37,6 +37,9 @@ SAMPLING: list[tuple[str, Any, tuple[str, ...]]] = [  # parameter, bad value, wh
     ("stop_regex", "(?=a)b", ("look",)),
     ("stop_regex", r"(a)\1", ("reference",)),
     ("stop_regex", "a*", ("empty",)),
+    ("stop_regex", "(?i)[a-\uffff]x", ("a range of", "256")),
+    ("stop", "\ud800", ("surrogate|Unicode|UTF-8",)),
+    ("json_schema", {}, ("{}", "not built")),
     ("stop_regex", "(a{1000}){1000}", ("",)),
     ("temperature", -0.1, ("-0.1", ">= 0")),
     ("temperature", "hot", ("hot", "number")),
@@ -137,6 +140,7 @@ RAW: list[tuple[str, bytes]] = [
     ("200 deep", b'{"text": "a", "sampling_params": {"custom_params": ' + b'{"a":' * 200 + b"1" + b"}" * 202),
     ("200 deep list", b'{"text": ' + b"[" * 200 + b"]" * 200 + b"}"),
     ("100,000 deep", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    ("a million arrays", b'{"text": [' + b"[]," * 1_000_000 + b"[]]}"),
     ("a huge integer", b'{"text": "a", "sampling_params": {"n": 1' + b"0" * 5000 + b"}}"),
 ]
 
