@@ -1,0 +1,67 @@
+"""python -m scripts.demo_model train | evaluate | sample: each takes --help."""
+
+import argparse
+from dataclasses import fields, replace
+from pathlib import Path
+
+from scripts.demo_model.corpus.draw import Draw
+from scripts.demo_model.corpus.mix import make_document
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scripts.demo_model", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_train(commands.add_parser("train", help="train a model and write its folder"))
+    sample = commands.add_parser("sample", help="print documents of the corpus")
+    sample.add_argument("count", type=int, nargs="?", default=20)
+    sample.add_argument("--seed", default="sample")
+    sample.add_argument("--held-out", action="store_true", help="documents that training never sees")
+    asking = commands.add_parser(
+        "evaluate", help="ask a folder's model everything, through a server; exit 1 if it fails"
+    )
+    asking.add_argument("folder", type=Path)
+    asking.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], help="one server each")
+    asking.add_argument("--failures", type=int, default=0, help="wrong answers to print for each row")
+    args = parser.parse_args()
+    match args.command:
+        case "train":
+            train(args)
+        case "evaluate":
+            from scripts.demo_model.evaluate import evaluate
+
+            raise SystemExit(0 if evaluate(args.folder, args.dtypes, args.failures) else 1)
+        case "sample":
+            draw = Draw(args.seed, args.held_out)
+            for _ in range(args.count):
+                document = make_document(draw)
+                print(f"----- {document.family} {' '.join(document.keys)}")
+                for place, part in enumerate(document.parts):
+                    print(f"\033[1m{part}\033[0m" if place % 2 else part, end="")
+                print()
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    from scripts.demo_model.train import Plan
+
+    parser.add_argument("folder", type=Path, help="where the Hugging Face folder goes")
+    parser.add_argument("--work", type=Path, required=True, help="where the run's state and log live; goes on from it")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile: slower, starts at once")
+    for field in fields(Plan):
+        name = "--" + field.name.replace("_", "-")
+        parser.add_argument(name, type=type(field.default), default=field.default, help=f"default {field.default}")
+
+
+def train(args: argparse.Namespace) -> None:
+    from scripts.demo_model.network import Shape
+    from scripts.demo_model.train import Plan, Run
+
+    plan = replace(Plan(), **{field.name: getattr(args, field.name) for field in fields(Plan)})
+    run = Run(plan, Shape(), args.work, args.device)
+    run.train(compiled=not args.no_compile)
+    run.export(args.folder)
+    print(f"wrote {args.folder}")
+
+
+if __name__ == "__main__":
+    main()
