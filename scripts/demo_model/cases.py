@@ -7,7 +7,7 @@ Knows no server. A reply is what came back without the end-of-text or end-of-tur
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, islice, repeat
 
 from scripts.demo_model.corpus import arithmetic, chats, choice, facts, labels, passages, sequences, tools, traces
 from scripts.demo_model.corpus.draw import Document, Draw, combination_key, is_held_out
@@ -65,6 +65,10 @@ def all_cases() -> list[Case]:
         *needle_cases("needle in 1,000 tokens", 1000, 25),
         *needle_cases("needle in 3,500 tokens", 3500, 6),
     ]
+
+
+def ends_its_turn(reply: Reply) -> bool:
+    return reply.ended_by == END_OF_TURN
 
 
 def starts_with(answer: str) -> Callable[[Reply], bool]:
@@ -143,16 +147,12 @@ def label_cases(count: int) -> Iterator[Case]:
 
 
 def chat_cases(count: int) -> Iterator[Case]:
+    """Chats with something to hold out: small talk alone is too little of a question."""
     draw = Draw(f"{SEED}/chat", held_out=True)
-    for _ in range(count):
-        document, _ = chats.chat_prompt(draw)
-        yield Case(
-            "chat turns that end",
-            asked(document),
-            lambda reply: reply.ended_by == END_OF_TURN,
-            256,
-            document.keys,
-        )
+    documents = (chats.chat_prompt(draw)[0] for _ in repeat(None))
+    held_out = (document for document in documents if any(map(is_held_out, document.keys)))
+    for document in islice(held_out, count):
+        yield Case("chat turns that end", asked(document), ends_its_turn, 256, document.keys)
 
 
 def recall_cases(count: int) -> Iterator[Case]:
