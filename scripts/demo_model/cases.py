@@ -61,7 +61,7 @@ def all_cases() -> list[Case]:
         *exact_cases("multiple choice", choice.multiple_choice, 150, 12),
         *exact_cases("questions on a passage", passages.passage_questions, 100, 32),
         *exact_cases("tool calls", tools.single_call, 75, 96, stops_at="\n<|im_start|>user\n<tool_response>"),
-        *exact_cases("ReAct: first step", traces.react, 75, 64, first=True),
+        *action_cases(75),
         *needle_cases("needle in 1,000 tokens", 1000, 25),
         *needle_cases("needle in 3,500 tokens", 3500, 6),
     ]
@@ -172,18 +172,30 @@ def exact_cases(
     count: int,
     max_new_tokens: int,
     *,
-    first: bool = False,
     stops_at: str = "",
 ) -> Iterator[Case]:
-    """The last produced part, or the first one, must come back word for word."""
+    """The last produced part must come back word for word; the first one where a part that `stops_at` follows it."""
     draw = Draw(f"{SEED}/{row}", held_out=True)
     for _ in range(count):
         document = make(draw)
         cut = stops_at and any(part.startswith(stops_at) for part in document.parts)
-        at = 1 if first or cut else len(document.parts) - 1
+        at = 1 if cut else len(document.parts) - 1
         answer = document.parts[at].removesuffix("<|im_end|>")
         prompt = "".join(document.parts[:at])
         yield Case(row, prompt, first_lines(answer), max_new_tokens, document.keys)
+
+
+def action_cases(count: int) -> Iterator[Case]:
+    """The first action of a trace; its thought may be worded freely."""
+    draw = Draw(f"{SEED}/actions", held_out=True)
+    for _ in range(count):
+        document = traces.react(draw)
+        action = document.parts[1].rpartition("\n")[2]
+
+        def right(reply: Reply, action: str = action) -> bool:
+            return action in reply.text.split("\nObservation")[0].split("\n")
+
+        yield Case("ReAct: first action", document.parts[0], right, 64, document.keys)
 
 
 def needle_cases(row: str, tokens: int, count: int) -> Iterator[Case]:

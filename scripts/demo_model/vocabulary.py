@@ -27,8 +27,7 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
     split_digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split_digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     tokenizer.decoder = decoders.ByteLevel()
-    specials = [AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS]
-    specials += [AddedToken(text, special=False, normalized=False) for text in VISIBLE_TOKENS]
+    specials = [AddedToken(text, special=True, normalized=False) for text in (*CONTROL_TOKENS, *VISIBLE_TOKENS)]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,
         special_tokens=specials,
@@ -38,7 +37,15 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
     if tokenizer.get_vocab_size() != vocab:
         raise ValueError(f"the texts gave {tokenizer.get_vocab_size()} entries, {vocab} are asked for: give more text")
-    return tokenizer
+    return _with_visible_tokens(tokenizer)
+
+
+def _with_visible_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """The same, with VISIBLE_TOKENS kept where special tokens are skipped: the trainer makes all of them special."""
+    description = json.loads(tokenizer.to_str())
+    for token in description["added_tokens"]:
+        token["special"] = token["content"] in CONTROL_TOKENS
+    return Tokenizer.from_str(json.dumps(description))
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
