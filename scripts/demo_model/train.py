@@ -3,7 +3,8 @@
 Decides the optimizers, their schedule, the phases of row length, checkpoints and the log. Knows no family of documents.
 Matrices of the layers go to Muon (orthogonalised momentum, which needs about half of AdamW's tokens), embeddings and
 norms to AdamW. Rates: linear warm-up, constant, linear to zero over the last part; the last part's rows are longer, so
-that the context is used to its end. A batch depends on (seed, step) alone, so a run that was cut off goes on exactly.
+that the context is used to its end. A second, shorter phase starts at half the rate with another mix. A batch depends on
+(seed, step) alone, so a run that was cut off goes on exactly.
 
     python -m scripts.demo_model train FOLDER --work WORK        starts, or goes on from WORK
 """
@@ -12,6 +13,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -21,7 +23,7 @@ from tokenizers import Tokenizer
 
 from scripts.demo_model.batches import Batch, make_batch
 from scripts.demo_model.corpus.draw import Document, Draw
-from scripts.demo_model.corpus.mix import make_document, make_long_document
+from scripts.demo_model.corpus.mix import FIRST, SECOND, make_document, make_long_document
 from scripts.demo_model.measure import exact_matches
 from scripts.demo_model.network import Network, Shape
 from scripts.demo_model.vocabulary import STOP_IDS, train_tokenizer, write_json, write_tokenizer
@@ -32,14 +34,16 @@ class Plan:
     """Everything that a run depends on; the defaults made the bundled model."""
 
     seed: int = 1
-    steps: int = 9500
+    first_steps: int = 9500
+    second_steps: int = 4000
     rows: int = 8
     length: int = 512
     long_rows: int = 2
     long_length: int = 4096
-    long_every: int = 5  # in the last part every such step sees long rows
+    long_every: int = 5  # from that part on every such step sees long rows
     warm_up: int = 200
-    decay: float = 0.3  # the last part: rates fall to zero, long rows come in
+    decay: float = 0.3  # the last part of the first phase: rates fall to zero, long rows come in
+    second_rate: float = 0.5  # the second phase starts at this factor and falls to zero
     matrix_rate: float = 2.5e-3
     vector_rate: float = 2.5e-3
     weight_decay: float = 0.05
@@ -50,23 +54,33 @@ class Plan:
     measure_documents: int = 600
     save_every: int = 250
 
+    @property
+    def steps(self) -> int:
+        return self.first_steps + self.second_steps
+
     def rate(self, step: int) -> float:
         """Factor on both learning rates."""
-        rising = (step + 1) / self.warm_up
-        falling = (self.steps - step) / (self.decay * self.steps)
-        return min(1.0, rising, falling)
+        if step < self.first_steps:
+            rising = (step + 1) / self.warm_up
+            falling = (self.first_steps - step) / (self.decay * self.first_steps)
+            return min(1.0, rising, falling)
+        since = step - self.first_steps
+        rising = (since + 1) / self.warm_up
+        return self.second_rate * min(1.0, rising, (self.second_steps - since) / self.second_steps)
 
     def is_long(self, step: int) -> bool:
-        return step >= (1 - self.decay) * self.steps and step % self.long_every == 0
+        return step >= (1 - self.decay) * self.first_steps and step % self.long_every == 0
+
+    def document(self, draw: Draw, step: int) -> Document:
+        """One of a step's documents."""
+        shares = FIRST if step < self.first_steps else SECOND
+        if self.is_long(step):
+            return make_long_document(draw, self.long_length, shares)
+        return make_document(draw, shares)
 
     def batch(self, tokenizer: Tokenizer, step: int) -> Batch:
-        if not self.is_long(step):
-            return make_batch(tokenizer, make_document, self.seed, step, self.rows, self.length)
-
-        def make(draw: Draw) -> Document:
-            return make_long_document(draw, self.long_length)
-
-        return make_batch(tokenizer, make, self.seed, step, self.long_rows, self.long_length)
+        rows, length = (self.long_rows, self.long_length) if self.is_long(step) else (self.rows, self.length)
+        return make_batch(tokenizer, partial(self.document, step=step), self.seed, step, rows, length)
 
 
 class Log:

@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 
 from scripts.demo_model.cases import all_cases
 from scripts.demo_model.corpus.draw import Document, Draw, combination_key, is_held_out
-from scripts.demo_model.corpus.mix import make_document, make_long_document
+from scripts.demo_model.corpus.mix import SECOND, make_long_document
 from scripts.demo_model.train import Plan
 
 STEPS = 300  # of the plan's, spread over all of it
@@ -21,9 +21,9 @@ def training_documents() -> list[Document]:
     documents = []
     for step in range(0, plan.steps, plan.steps // STEPS):
         draw = Draw(f"{plan.seed}/{step}")
-        documents += [make_document(draw) for _ in range(PER_STEP)]
+        documents += [plan.document(draw, step) for _ in range(PER_STEP)]
     draw = Draw("long")
-    return documents + [make_long_document(draw, plan.long_length) for _ in range(500)]
+    return documents + [make_long_document(draw, plan.long_length, SECOND) for _ in range(500)]
 
 
 def test_no_training_document_names_a_held_out_combination() -> None:

@@ -19,7 +19,7 @@ from scripts.demo_model.vocabulary import END_OF_TEXT, PAD, train_tokenizer
 
 SMALL = Shape(vocab=1024, hidden=64, layers=2, heads=2, kv_heads=1, intermediate=96, context=512)
 FEW = Plan(
-    steps=10, rows=2, length=192, long_rows=1, long_length=512, long_every=2, warm_up=2, tokenizer_documents=800,
+    first_steps=7, second_steps=3, rows=2, length=192, long_rows=1, long_length=512, long_every=2, warm_up=2, tokenizer_documents=800,
     measure_documents=8, measure_every=100, save_every=4, log_every=2,
 )  # fmt: skip
 
@@ -32,7 +32,9 @@ class CutOff(Exception):
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(model folder, work folder) of the command itself, in the bundled model's shape: under a minute."""
     base = tmp_path_factory.mktemp("demo")
-    options = dict(steps=40, rows=2, length=256, warm_up=10, long_rows=1, long_length=1024, log_every=4)
+    options = dict(
+        first_steps=30, second_steps=10, rows=2, length=256, warm_up=10, long_rows=1, long_length=1024, log_every=4
+    )
     options |= dict(tokenizer_documents=8000, measure_documents=20, measure_every=40, save_every=20)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "scripts.demo_model", "train", base / "model", "--work", base / "work"]
@@ -102,7 +104,7 @@ def test_a_run_that_was_cut_off_goes_on_exactly(tmp_path: Path, monkeypatch: pyt
 def test_a_work_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     Run(FEW, SMALL, tmp_path, "cpu").save()
     with pytest.raises(SystemExit, match="another run"):
-        Run(Plan(steps=11), SMALL, tmp_path, "cpu")
+        Run(Plan(first_steps=11), SMALL, tmp_path, "cpu")
 
 
 @pytest.fixture(scope="module")
