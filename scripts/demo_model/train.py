@@ -3,8 +3,8 @@
 Decides the optimizers, their schedule, the phases of row length, checkpoints and the log. Knows no family of documents.
 Matrices of the layers go to Muon (orthogonalised momentum, which needs about half of AdamW's tokens), embeddings and
 norms to AdamW. Rates: linear warm-up, constant, linear to zero over the last part; the last part's rows are longer, so
-that the context is used to its end. A second, shorter phase starts at half the rate with another mix. A batch depends on
-(seed, step) alone, so a run that was cut off goes on exactly.
+that the context is used to its end. A second, shorter phase starts at half the rate with another mix. A batch depends
+on (seed, step) alone, so a run that was cut off goes on exactly.
 
     python -m scripts.demo_model train FOLDER --work WORK        starts, or goes on from WORK
 """
@@ -35,7 +35,7 @@ class Plan:
 
     seed: int = 1
     first_steps: int = 9500
-    second_steps: int = 4000
+    second_steps: int = 3500
     rows: int = 8
     length: int = 512
     long_rows: int = 2

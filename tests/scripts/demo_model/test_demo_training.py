@@ -19,8 +19,8 @@ from scripts.demo_model.vocabulary import END_OF_TEXT, PAD, train_tokenizer
 
 SMALL = Shape(vocab=1024, hidden=64, layers=2, heads=2, kv_heads=1, intermediate=96, context=512)
 FEW = Plan(
-    first_steps=7, second_steps=3, rows=2, length=192, long_rows=1, long_length=512, long_every=2, warm_up=2, tokenizer_documents=800,
-    measure_documents=8, measure_every=100, save_every=4, log_every=2,
+    first_steps=7, second_steps=3, rows=2, length=192, long_rows=1, long_length=512, long_every=2, warm_up=2,
+    tokenizer_documents=800, measure_documents=8, measure_every=100, save_every=4, log_every=2,
 )  # fmt: skip
 
 
