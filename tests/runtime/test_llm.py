@@ -1,14 +1,17 @@
 """The in-process runtime on the bundled model: texts and ids in, replies in order out, streams that can be left."""
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
 
+VOCABULARY = json.loads((BUNDLED_MODEL / "config.json").read_text())["vocab_size"]
 GREEDY = {"temperature": 0, "max_new_tokens": 6, "ignore_eos": True}
 
 
@@ -87,10 +90,10 @@ def test_without_a_seed_two_runs_differ(llm: LLM):
     [
         ("x", {"top_p": 0}, "sampling_params.top_p", "must be in (0, 1]"),
         ("x", {"max_new_tokens": -1}, "sampling_params.max_new_tokens", "-1"),
-        ("x", {"stop_token_ids": [2048]}, "sampling_params.stop_token_ids", "2048"),
+        ("x", {"stop_token_ids": [VOCABULARY]}, "sampling_params.stop_token_ids", str(VOCABULARY)),
         ("", {}, "text", "no tokens"),
         ([[]], {}, "input_ids", "at least 1"),
-        ([[2048]], {}, "input_ids", "2048"),
+        ([[VOCABULARY]], {}, "input_ids", str(VOCABULARY)),
         (["x", "y"], [{}], "sampling_params", "has 1 entries for 2 prompts"),
         ([8] * 5000, {}, "input_ids", "5000 tokens"),
     ],
@@ -105,7 +108,7 @@ def test_bad_values_raise_and_name_the_place(llm: LLM, prompts: Any, params: Any
 def test_one_bad_prompt_runs_none_of_the_list(llm: LLM):
     before = llm.phase_seconds()["steps"]
     with pytest.raises(ClientError):
-        llm.generate(["fine", [2048]], GREEDY)
+        llm.generate(["fine", [VOCABULARY]], GREEDY)
     llm.generate("fine", {**GREEDY, "max_new_tokens": 1})
     assert llm.phase_seconds()["steps"] == before + 1
 

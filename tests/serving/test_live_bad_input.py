@@ -8,8 +8,10 @@ import pytest
 import requests
 from live import Live
 
+from ramet.runtime.config import BUNDLED_MODEL
+
 CONTEXT = 512
-VOCABULARY = 2048
+VOCABULARY = json.loads((BUNDLED_MODEL / "config.json").read_text())["vocab_size"]
 
 
 @pytest.fixture(scope="module")
