@@ -162,16 +162,14 @@ def test_a_step_always_sees_the_same_batch(tokenizer) -> None:  # type: ignore[n
     assert (first.documents > 0).float().mean() > 0.9
 
 
-def test_exact_matches_counts_what_greedy_decoding_would_give(tokenizer) -> None:  # type: ignore[no-untyped-def]
+def test_exact_matches_counts_the_answers_that_greedy_decoding_would_give(tokenizer) -> None:  # type: ignore[no-untyped-def]
     torch.manual_seed(0)
     network = Network(SMALL)
-    document = Document("f", ("one two", " three"))
-    prompt = tokenizer.encode("one two").ids
-    with torch.no_grad():
-        for _ in range(3):
-            logits = network.hidden(torch.tensor([prompt]), None)[0, -1] @ network.embed_tokens.weight.T
-            prompt.append(int(logits.argmax()))
-    greedy = Document("f", ("one two", tokenizer.decode(prompt[2:])))
-    found = exact_matches(network, tokenizer, [document], 64)
-    assert found == {"f": (0, 1)}
-    assert greedy.parts[1] != " three"
+    known, unknown = Document("known", ("one two", " three")), Document("unknown", ("nine ten", " eleven"))
+    batch = pack(encode(tokenizer, [known]), 1, 64)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
+    for _ in range(40):
+        network(batch.tokens, batch.targets, batch.weights, batch.documents).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert exact_matches(network, tokenizer, [known, unknown, known], 64) == {"known": (2, 2), "unknown": (0, 1)}
