@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scripts.demo_model.corpus.draw import Document, Draw, Question
-from scripts.demo_model.corpus.words import PEOPLE, SMALL_THINGS, capitalized
+from scripts.demo_model.corpus.grammar import capitalized
+from scripts.demo_model.corpus.words import PEOPLE, SMALL_THINGS
 
 TWO_DIGITS = range(10, 100)
 FACTORS = range(2, 13)

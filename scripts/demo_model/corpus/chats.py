@@ -8,8 +8,8 @@ from scripts.demo_model.corpus import arithmetic, facts, recall, talk
 from scripts.demo_model.corpus.chat_format import CHAT_TEMPLATE, END, render, thought_text
 from scripts.demo_model.corpus.chat_turns import SYSTEMS, Chat, opened
 from scripts.demo_model.corpus.draw import Document, Draw
-from scripts.demo_model.corpus.facts import capitalised
 from scripts.demo_model.corpus.follow_ups import country_chat, earlier_chat, persona_chat, same_question_chat, text_chat
+from scripts.demo_model.corpus.grammar import capitalized
 from scripts.demo_model.corpus.markers import marker_chat
 
 __all__ = ["CHAT_TEMPLATE", "FAMILIES", "Chat", "chat_prompt", "recall_prompt", "render"]
@@ -81,7 +81,7 @@ def tell(draw: Draw, chat: Chat, told: recall.Fact) -> None:
 def ask_again(draw: Draw, chat: Chat, told: recall.Fact) -> None:
     lead = draw.pick(_ASK_LEADS)
     chat.user(lead + told.asked)
-    chat.reply(f"{capitalised(told.stated)}.")
+    chat.reply(f"{capitalized(told.stated)}.")
 
 
 def recall_chat(draw: Draw) -> Document:
@@ -139,11 +139,11 @@ def _thought(draw: Draw) -> tuple[str, str, str, tuple[str, ...]]:
     if draw.chance(0.65):
         if draw.chance(0.5):
             asked, item = arithmetic.story_problem(draw)
-            reasoning = f"I have to work out {item.expression}.\n{capitalised(item.steps)}.\n{item.equation}."
+            reasoning = f"I have to work out {item.expression}.\n{capitalized(item.steps)}.\n{item.equation}."
         else:
             item = arithmetic.exercise(draw)
             asked = f"What is {item.spoken if draw.chance(0.5) else item.expression}?"
-            reasoning = f"{capitalised(item.steps)}.\n{item.equation}."
+            reasoning = f"{capitalized(item.steps)}.\n{item.equation}."
         return asked, reasoning, f"The answer is {item.result}.", (item.key,)
     one = facts.ask(draw)
     lead = draw.pick(("The question is", "I am asked", "The user asks", "I have to answer"))

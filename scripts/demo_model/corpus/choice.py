@@ -7,7 +7,8 @@ Decides layouts and where the right answer stands; questions and wrong answers c
 from dataclasses import dataclass
 
 from scripts.demo_model.corpus.draw import Document, Draw
-from scripts.demo_model.corpus.facts import RELATIONS, ask_about, pick_relation, training_side, wrong_answers
+from scripts.demo_model.corpus.facts import ask_about, pick_relation, training_side, wrong_answers
+from scripts.demo_model.corpus.relations import RELATIONS
 
 KIND = "choice"
 LETTERS = "ABCD"

@@ -7,8 +7,9 @@ import json
 from typing import NamedTuple
 
 from scripts.demo_model.corpus.draw import Document, Draw
+from scripts.demo_model.corpus.grammar import joined, with_article
 from scripts.demo_model.corpus.passage_words import CHOICES, NAME_KEYS, WORDINGS
-from scripts.demo_model.corpus.people import Record, article, joined, record
+from scripts.demo_model.corpus.people import Record, record
 from scripts.demo_model.corpus.telling import ATTRIBUTES, about, all_keys, distinct_records
 
 
@@ -277,6 +278,6 @@ def json_invented(draw: Draw) -> Document:
     fields = _fields(draw, subject, draw.sample(ATTRIBUTES[subject.kind], draw.number(1, 4)), [])
     lead = draw.pick(("Make up", "Invent", "Think of", "Describe", "Create"))
     statement = draw.pick((_state_typed, _state_code, _state_form, _state_schema))(draw, fields)
-    prompt = f"{lead} {article(subject.kind)}. {statement}"
+    prompt = f"{lead} {with_article(subject.kind)}. {statement}"
     answer = json.dumps({one.name: one.value for one in fields})
     return _as_document(draw, JsonTask(prompt, answer, {}, subject.keys))

@@ -8,10 +8,11 @@ import json
 from scripts.demo_model.corpus import facts, talk
 from scripts.demo_model.corpus.chat_turns import Chat, opened
 from scripts.demo_model.corpus.draw import Document, Draw, combination_key
-from scripts.demo_model.corpus.facts import capitalised
+from scripts.demo_model.corpus.grammar import capitalized, with_article
 from scripts.demo_model.corpus.lists import list_task
 from scripts.demo_model.corpus.passage_words import PERSON
-from scripts.demo_model.corpus.people import Record, article, person
+from scripts.demo_model.corpus.people import Record, person
+from scripts.demo_model.corpus.relations import RELATIONS
 from scripts.demo_model.corpus.telling import about, answer_text, question_text
 
 _PERSONA_TURNS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
@@ -51,7 +52,7 @@ def persona_chat(draw: Draw) -> Document:
     one = person(draw)
     value = {name: one.values[name].text for name in ("job", "city", "age")}
     value["name"] = one.short
-    value["job"] = article(value["job"])
+    value["job"] = with_article(value["job"])
     chat = Chat()
     chat.system(
         draw.pick(
@@ -174,7 +175,7 @@ def country_chat(draw: Draw) -> Document:
     num_turns = 2 if draw.held_out else draw.number(2, 3)
     while True:  # the relations are drawn again too: three of them may share no held-out country
         names = draw.sample(tuple(_COUNTRY_FOLLOWS), 3)
-        relations = [facts.RELATIONS[name] for name in names]
+        relations = [RELATIONS[name] for name in names]
         (_, item), key = draw.combine("follow", (names[1],), relations[0].items)
         last_key = combination_key("follow", names[2], item)
         if all(item in relation.facts for relation in relations) and (draw.held_out or draw.allows(last_key)):
@@ -191,7 +192,7 @@ def country_chat(draw: Draw) -> Document:
 
 def same_question_chat(draw: Draw) -> Document:
     """The same question about another thing: "And Spain?"."""
-    relation = facts.RELATIONS[draw.pick(_SAME_RELATIONS)]
+    relation = RELATIONS[draw.pick(_SAME_RELATIONS)]
     chat = opened(draw)
     (_, first), key = draw.combine("same", (relation.name,), relation.items)
     (_, second), second_key = draw.combine("same", (relation.name,), relation.items)
@@ -226,7 +227,7 @@ def earlier_chat(draw: Draw) -> Document:
         asked = draw.pick(
             ("Which one was {}?", "Which one came {}?", "What was the {} one?", "Tell me the {} one again.")
         )
-        chat.exchange(talk.Exchange(asked.format(word), capitalised(items[index]) + "."))
+        chat.exchange(talk.Exchange(asked.format(word), capitalized(items[index]) + "."))
         return chat.document("chat.reference")
     one = talk.question(draw)
     chat.exchange(one)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scripts.demo_model.corpus.draw import Draw
-from scripts.demo_model.corpus.words import ANIMALS, NOUNS, THING_VERBS, capitalized
+from scripts.demo_model.corpus.grammar import capitalized
+from scripts.demo_model.corpus.words import ANIMALS, NOUNS, THING_VERBS
 
 TextSource = Callable[[Draw], tuple[str, str]]
 

@@ -7,8 +7,8 @@ import json
 from typing import NamedTuple
 
 from scripts.demo_model.corpus.draw import Document, Draw
+from scripts.demo_model.corpus.grammar import joined
 from scripts.demo_model.corpus.passage_words import LISTS, NUMBER_WORDS, ORDERED, SEASONS
-from scripts.demo_model.corpus.people import joined
 from scripts.demo_model.corpus.telling import ATTRIBUTES, MAKERS, about, all_keys, distinct_records
 
 

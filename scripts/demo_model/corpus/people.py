@@ -7,6 +7,7 @@ A record's combination is its name with one attribute (kind "record", "record_jo
 from typing import NamedTuple
 
 from scripts.demo_model.corpus.draw import Draw, combination_key
+from scripts.demo_model.corpus.grammar import joined
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -152,16 +153,6 @@ _STARTS = words("B Br C Cr D Dr F Fl G Gr H J K Kl L M N P Pr R S St T Tr V W Z 
 _VOWELS = words("a e i o u a e o")
 _MIDDLES = words("l r n m v d t k s lm rn nd lt nt rd st lv rm ck mb")
 _ENDS = words("a o en ar is or el on in us an ia y ex um")
-
-
-def article(word: str) -> str:
-    """The indefinite article with its word; no pool here has a silent h or a long u in front."""
-    return f"an {word}" if word[0] in "aeiouAEIO" else f"a {word}"
-
-
-def joined(items: list[str], last: str = "and") -> str:
-    """A comma list as a sentence has it: "a, b and c"."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def invented_word(draw: Draw) -> str:

@@ -7,6 +7,7 @@ combination of a story can be asked for.
 
 from scripts.demo_model.corpus import prose_frames as frames
 from scripts.demo_model.corpus.draw import Document, Draw
+from scripts.demo_model.corpus.grammar import capitalized, with_article
 from scripts.demo_model.corpus.words import (
     ANIMALS,
     CITIES,
@@ -18,8 +19,6 @@ from scripts.demo_model.corpus.words import (
     SMALL_THINGS,
     Noun,
     Person,
-    capitalized,
-    with_article,
 )
 
 Slots = dict[str, str]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scripts.demo_model.corpus.draw import Draw
+from scripts.demo_model.corpus.grammar import with_article
 from scripts.demo_model.corpus.people import (
     CITIES,
     COLOURS,
@@ -25,7 +26,6 @@ from scripts.demo_model.corpus.people import (
     PET_NAMES,
     PETS,
     TIMES,
-    article,
     words,
 )
 
@@ -227,7 +227,7 @@ KINDS = (
     ),
     Kind(
         "job",
-        tuple(article(job) for job in JOBS),
+        tuple(with_article(job) for job in JOBS),
         (
             "I am {v}.",
             "I work as {v}.",
@@ -459,7 +459,7 @@ KINDS = (
     ),
     Kind(
         "car",
-        tuple(article(shade) + " car" for shade in (*COLOURS, *_SHADES)),
+        tuple(with_article(shade) + " car" for shade in (*COLOURS, *_SHADES)),
         (
             "I drive {v}.",
             "I own {v}.",
@@ -480,7 +480,7 @@ KINDS = (
     ),
     Kind(
         "gift",
-        tuple(article(item) for item in ITEMS),
+        tuple(with_article(item) for item in ITEMS),
         (
             "I bought {v} today.",
             "Today I got {v} as a gift.",

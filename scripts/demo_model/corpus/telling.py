@@ -4,8 +4,9 @@ Decides how a record becomes a text and which questions fit an attribute. The wo
 """
 
 from scripts.demo_model.corpus.draw import Draw
+from scripts.demo_model.corpus.grammar import with_article
 from scripts.demo_model.corpus.passage_words import CHOICES, FILLERS, OPENERS, WORDINGS
-from scripts.demo_model.corpus.people import Record, article, event, person, product
+from scripts.demo_model.corpus.people import Record, event, person, product
 
 ATTRIBUTES = {kind: (*WORDINGS[kind], *CHOICES[kind]) for kind in WORDINGS}
 MAKERS = {"person": person, "product": product, "event": event}
@@ -24,7 +25,7 @@ def _sentence(draw: Draw, subject: Record, attribute: str, name: str) -> str:
     else:
         inner, owner = "it", "its"
     possessive = owner.capitalize() if name == subject.pronoun else f"{name}'s"
-    said = article(value.text) if "{a}" in frame else value.text
+    said = with_article(value.text) if "{a}" in frame else value.text
     return frame.format(S=name, P=possessive, s=inner, p=owner, n=subject.short, v=said, a=said)
 
 

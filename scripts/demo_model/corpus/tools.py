@@ -11,7 +11,7 @@ from scripts.demo_model.corpus import arithmetic, talk
 from scripts.demo_model.corpus.chat_format import call_text, response_text, system_text
 from scripts.demo_model.corpus.chat_turns import SYSTEMS, Chat
 from scripts.demo_model.corpus.draw import Document, Draw
-from scripts.demo_model.corpus.people import article
+from scripts.demo_model.corpus.grammar import with_article
 from scripts.demo_model.corpus.tool_words import GROUPS, OPTION_FRAMES, OPTIONAL, RESULTS, Argument, Group
 from scripts.demo_model.corpus.traces import TRACES
 
@@ -51,7 +51,7 @@ def _camel(name: str) -> str:
 def _words(tool_frame: str, verb: str, noun: str) -> str:
     """The verb and the noun put into a frame; the arguments' braces stay."""
     text = tool_frame.replace("{verb}", verb).replace("{Verb}", verb.capitalize()).replace("{noun}", noun)
-    return text.replace("{article}", article(noun)) if "{article}" in text else text
+    return text.replace("{article}", with_article(noun)) if "{article}" in text else text
 
 
 def make_tool(draw: Draw, group: Group, name: str) -> Tool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from scripts.demo_model.corpus import arithmetic, facts
 from scripts.demo_model.corpus.draw import Document, Draw
 from scripts.demo_model.corpus.people import company, person, record
+from scripts.demo_model.corpus.relations import RELATIONS
 from scripts.demo_model.corpus.telling import about, answer_text, question_text
 
 
@@ -64,7 +65,7 @@ def _finish(draw: Draw, answer: str, thoughts: tuple[str, ...] = _FINISH_THOUGHT
 
 def _world_trace(draw: Draw) -> Trace:
     """A fact about the world; the text found says it in a sentence."""
-    relation = facts.RELATIONS[draw.pick(_SEARCHED)]
+    relation = RELATIONS[draw.pick(_SEARCHED)]
     one = facts.ask_about(draw, relation)
     item = one.keys[0].split("|")[2]
     search = _search(draw, item, one.sentence, relation.facts[item].fields["x"])

@@ -5,6 +5,8 @@ Every pool is a tuple in a fixed order, so that a seed always draws the same wor
 
 from dataclasses import dataclass
 
+from scripts.demo_model.corpus.grammar import with_article
+
 
 @dataclass(frozen=True)
 class Noun:
@@ -29,29 +31,6 @@ class Person:
 class Verb:
     base: str
     past: str
-
-
-def article(phrase: str) -> str:
-    """ "a" or "an", as the first word of the phrase asks. Knows the words of these pools, not all of English."""
-    if phrase.startswith(("hour", "honest")):
-        return "an"
-    if phrase.startswith(("uni", "use", "one", "euro")):
-        return "a"
-    return "an" if phrase[0] in "aeiouAEIOU" else "a"
-
-
-def with_article(phrase: str) -> str:
-    return f"{article(phrase)} {phrase}"
-
-
-def capitalized(text: str) -> str:
-    """The text with its first letter large and the rest as it is."""
-    return text[:1].upper() + text[1:]
-
-
-def joined(items: list[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def _noun(entry: str) -> Noun:
