@@ -1,11 +1,10 @@
-"""Seeded, untrained Llama checkpoints in Hugging Face format, each with a tokenizer: for tests and the bundled model.
+"""Seeded, untrained Llama checkpoints in Hugging Face format, each with a tokenizer: for tests and speed.
 
 Decides shapes, weights and the tokenizer's training text; same arguments, same bytes. Imports no transformers.
 Weights are scaled so that the layers outweigh the embedding in the residual stream: greedy output then depends on the
 context and does not repeat its input.
 
-    python scripts/tiny_model.py FOLDER --hidden 64 --layers 2      any shape
-    python scripts/tiny_model.py FOLDER --bundled                   the model in runtime/models/bundled
+    python scripts/tiny_model.py FOLDER --hidden 64 --layers 2
 """
 
 import argparse
@@ -63,26 +62,6 @@ COMMON = [
 ]
 COMMON += ["from", "or", "an", "was", "not", "which", "we", "can", "has"]
 
-BUNDLED = dict(
-    seed=7,
-    hidden=128,
-    layers=4,
-    heads=4,
-    kv_heads=2,
-    intermediate=352,
-    vocab=2048,
-    context=4096,
-    tied=True,
-    dtype="bfloat16",
-)
-
-CARD = """# Bundled stand-in
-
-A seeded, untrained Llama-shaped checkpoint: {parameters:,} parameters, vocabulary {vocab}, context {context},
-bfloat16. It lets the server start with nothing downloaded. Its output is noise; it knows no language and no facts.
-`python scripts/tiny_model.py FOLDER --bundled` writes the same bytes again.
-"""
-
 
 def make_tiny(
     folder: str | Path,
@@ -134,16 +113,6 @@ def make_tiny(
     _write_tokenizer(folder, vocab, seed, context)
     generation = {"bos_token_id": BOS, "eos_token_id": [EOS, TURN_END], "pad_token_id": PAD, "do_sample": False}
     _write_json(folder / "generation_config.json", generation)
-    return folder
-
-
-def make_bundled(folder: str | Path) -> Path:
-    """The model that is served without --model-path, with its card."""
-    folder = make_tiny(folder, **BUNDLED)  # type: ignore[arg-type]
-    config = json.loads((folder / "config.json").read_text())
-    parameters = sum(tensor.numel() for _, tensor in _weights(config, 0))
-    card = CARD.format(parameters=parameters, vocab=BUNDLED["vocab"], context=BUNDLED["context"])
-    (folder / "README.md").write_text(card)
     return folder
 
 
@@ -237,9 +206,6 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="write a seeded, untrained Llama folder")
     parser.add_argument("folder")
-    parser.add_argument(
-        "--bundled", action="store_true", help="the model of runtime/models/bundled; other options are ignored"
-    )
     defaults = dict(seed=0, hidden=64, layers=2, heads=4, kv_heads=2, intermediate=128, vocab=512, context=2048)
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
@@ -247,9 +213,6 @@ def main() -> None:
     parser.add_argument("--rope-scaling", type=json.loads, default=None, help="JSON object")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     args = parser.parse_args()
-    if args.bundled:
-        print(make_bundled(args.folder))
-        return
     sizes = {name: vars(args)[name] for name in defaults}
     print(make_tiny(args.folder, **sizes, tied=not args.untied, rope_scaling=args.rope_scaling, dtype=args.dtype))
 

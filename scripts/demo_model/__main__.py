@@ -22,6 +22,7 @@ def main() -> None:
     asking.add_argument("folder", type=Path)
     asking.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], help="one server each")
     asking.add_argument("--failures", type=int, default=0, help="wrong answers to print for each row")
+    asking.add_argument("--log", type=Path, help="a training.log to add the table to")
     args = parser.parse_args()
     match args.command:
         case "train":
@@ -29,7 +30,7 @@ def main() -> None:
         case "evaluate":
             from scripts.demo_model.evaluate import evaluate
 
-            raise SystemExit(0 if evaluate(args.folder, args.dtypes, args.failures) else 1)
+            raise SystemExit(0 if evaluate(args.folder, args.dtypes, args.failures, args.log) else 1)
         case "sample":
             draw = Draw(args.seed, args.held_out)
             for _ in range(args.count):

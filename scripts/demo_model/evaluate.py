@@ -86,12 +86,15 @@ def table(cases: Sequence[Case], answers: Sequence[Answers]) -> tuple[list[str],
     return lines, passed
 
 
-def evaluate(folder: Path, dtypes: Sequence[str], failures: int = 0) -> bool:
-    """Print the table, and up to `failures` wrong answers of each row."""
+def evaluate(folder: Path, dtypes: Sequence[str], failures: int = 0, log: Path | None = None) -> bool:
+    """Print the table, add it to the training log, and print up to `failures` wrong answers of each row."""
     cases = all_cases()
     answers = [ask_model(folder, dtype, cases) for dtype in dtypes]
     lines, passed = table(cases, answers)
     print("\n".join(lines))
+    if log is not None:
+        with log.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line.rstrip()}\n" for line in ("", *lines))
     _print_failures(cases, answers[0].replies, failures)
     return passed
 

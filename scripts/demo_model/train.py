@@ -35,7 +35,7 @@ class Plan:
 
     seed: int = 1
     first_steps: int = 9500
-    second_steps: int = 3500
+    second_steps: int = 2900
     rows: int = 8
     length: int = 512
     long_rows: int = 2
@@ -126,7 +126,7 @@ class Run:
     def _resume(self) -> None:
         path = self.work / "state.pt"
         if not path.exists():
-            self._log_start()
+            self._log_run()
             return
         state = torch.load(path, weights_only=True)
         asked = {"plan": asdict(self.plan), "shape": asdict(self.shape)}
@@ -137,8 +137,9 @@ class Run:
             optimizer.load_state_dict(saved)
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         self.log(f"resumed at step {self.step}")
+        self._log_run()
 
-    def _log_start(self) -> None:
+    def _log_run(self) -> None:
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
         where = f"{torch.get_num_threads()} threads" if self.device.type == "cpu" else torch.cuda.get_device_name()
         capability = torch.backends.cpu.get_cpu_capability()
