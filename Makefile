@@ -5,7 +5,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help install serve test test-slow check bench docs build clean
+.PHONY: help install serve test test-slow check bench evaluate model docs build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
@@ -13,6 +13,8 @@ help:
 	@echo "make test-slow  the slow tests"
 	@echo "make check      lint and types"
 	@echo "make bench      start-up, pipeline capacity and in-process speed; results go to bench/results/"
+	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
+	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
 	@echo "make docs       generate the option tables in docs/"
 	@echo "make build      a wheel and an sdist in dist/"
 
@@ -41,6 +43,12 @@ bench: install
 	$(RUN) -m ramet bench pipeline
 	$(RUN) -m ramet bench offline
 	$(RUN) -m ramet bench offline --phases
+
+evaluate: install
+	$(RUN) -m scripts.demo_model evaluate runtime/models/bundled $(ARGS)
+
+model: install
+	$(RUN) -m scripts.demo_model train build/model --work build/model-run $(ARGS)
 
 docs: install
 	$(RUN) scripts/gen_docs.py

@@ -35,7 +35,7 @@ class Plan:
 
     seed: int = 1
     first_steps: int = 9500
-    second_steps: int = 2500
+    second_steps: int = 3500
     rows: int = 8
     length: int = 512
     long_rows: int = 2
