@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from scripts.demo_model.document_attention import attend
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -69,8 +71,8 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.hidden, kv_width, bias=False)
         self.o_proj = nn.Linear(width, shape.hidden, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        """x [B, T, D]; cos, sin [T, E]; mask [B, 1, T, T] bool, True where a token may look, or None for causal."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, documents: Tensor | None) -> Tensor:
+        """x [B, T, D]; cos, sin [T, E]; documents [B, T]: a token sees those before it that have its number."""
         rows, length, _ = x.shape
         weight = torch.cat((self.q_proj.weight, self.k_proj.weight, self.v_proj.weight))
         qkv = F.linear(x, weight).view(rows, length, -1, self.head_dim).transpose(1, 2)  # [B, H+2G, T, E]
@@ -78,7 +80,9 @@ class Attention(nn.Module):
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         group = self.heads // self.kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        out = (
+            F.scaled_dot_product_attention(q, k, v, is_causal=True) if documents is None else attend(q, k, v, documents)
+        )
         return self.o_proj(out.transpose(1, 2).reshape(rows, length, -1))
 
 
@@ -108,8 +112,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=shape.norm_eps)
         self.mlp = Mlp(shape)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, documents: Tensor | None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, documents)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -135,12 +139,12 @@ class Network(nn.Module):
                 last = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * self.shape.layers) ** 0.5 if last else 0.04)
 
-    def hidden(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+    def hidden(self, tokens: Tensor, documents: Tensor | None) -> Tensor:
         """tokens [B, T] int64 -> [B, T, D] after the last norm."""
         x = self.embed_tokens(tokens)
         cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
         for layer in self.layers:
-            x = layer(x, cos, sin, mask)
+            x = layer(x, cos, sin, documents)
         return self.norm(x)
 
     def forward(self, tokens: Tensor, targets: Tensor, weights: Tensor, documents: Tensor | None) -> Tensor:
@@ -148,12 +152,7 @@ class Network(nn.Module):
 
         `documents` [B, T] numbers the documents of a row: a token sees only its own; None: the row is one document.
         """
-        mask = None
-        if documents is not None:
-            length = tokens.shape[1]
-            causal = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
-            mask = (documents[:, None, :, None] == documents[:, None, None, :]) & causal
-        hidden = self.hidden(tokens, mask)
+        hidden = self.hidden(tokens, documents)
         logits = F.linear(hidden, self.embed_tokens.weight).flatten(0, 1)  # [B*T, V]
         losses = F.cross_entropy(logits.float(), targets.flatten(), reduction="none")
         return (losses * weights.flatten()).sum() / weights.sum()
