@@ -21,7 +21,8 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 def attend(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
     """q, k, v [B, H, T, E] -> [B, H, T, E]: a token sees itself and what is before it in its own document."""
     if q.device.type == "cpu" and documents.shape[1] > PIECE:
-        return _attend(q, k, v, documents)[0]
+        out: Tensor = _attend(q, k, v, documents)[0]
+        return out
     return masked(q, k, v, documents)
 
 

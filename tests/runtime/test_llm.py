@@ -114,7 +114,7 @@ def test_one_bad_prompt_runs_none_of_the_list(llm: LLM):
 
 
 def test_a_stream_grows_to_what_generate_says(llm: LLM):
-    asked = {"temperature": 1.0, "sampling_seed": 3, "max_new_tokens": 40, "stop": ["zq"]}
+    asked = {"temperature": 1.0, "sampling_seed": 3, "max_new_tokens": 40, "stop": ["zq"], "ignore_eos": True}
     replies = list(llm.stream("Once upon a time", asked))
     texts = [reply["text"] for reply in replies]
     assert all(after.startswith(before) for before, after in pairwise(texts))
