@@ -5,6 +5,7 @@ Knows no server. A reply is what came back without the end-of-text or end-of-tur
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, islice, repeat
@@ -71,15 +72,19 @@ def ends_its_turn(reply: Reply) -> bool:
     return reply.ended_by == END_OF_TURN
 
 
+_WORD_GOES_ON = r"(?!\w|[.,]\d)"
+
+
 def starts_with(answer: str) -> Callable[[Reply], bool]:
     """The answer, then nothing or something that is no part of a word or number."""
+    pattern = re.compile(re.escape(answer) + _WORD_GOES_ON)
+    return lambda reply: pattern.match(reply.text.strip()) is not None
 
-    def check(reply: Reply) -> bool:
-        text = reply.text.strip()
-        rest = text[len(answer) :]
-        return text.startswith(answer) and not rest[:1].isalnum()
 
-    return check
+def says(answer: str) -> Callable[[Reply], bool]:
+    """The answer stands anywhere, as whole words or numbers."""
+    pattern = re.compile(r"(?<![\w:])" + re.escape(answer) + _WORD_GOES_ON)
+    return lambda reply: pattern.search(reply.text) is not None
 
 
 def first_lines(answer: str) -> Callable[[Reply], bool]:
@@ -159,11 +164,7 @@ def recall_cases(count: int) -> Iterator[Case]:
     draw = Draw(f"{SEED}/recall", held_out=True)
     for _ in range(count):
         document, value = chats.recall_prompt(draw)
-
-        def right(reply: Reply, value: str = value) -> bool:
-            return value in reply.text
-
-        yield Case("recall in turn three", asked(document), right, 48, document.keys)
+        yield Case("recall in turn three", asked(document), says(value), 48, document.keys)
 
 
 def exact_cases(

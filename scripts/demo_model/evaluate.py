@@ -88,6 +88,8 @@ def table(cases: Sequence[Case], answers: Sequence[Answers]) -> tuple[list[str],
 
 def evaluate(folder: Path, dtypes: Sequence[str], failures: int = 0, log: Path | None = None) -> bool:
     """Print the table, add it to the training log, and print up to `failures` wrong answers of each row."""
+    if log is not None and not log.is_file():
+        raise SystemExit(f"--log is {log}, must be a file that training wrote")
     cases = all_cases()
     answers = [ask_model(folder, dtype, cases) for dtype in dtypes]
     lines, passed = table(cases, answers)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scripts.demo_model.cases import Case, Reply, all_cases, first_lines, same_shape, shaped_like, starts_with
+from scripts.demo_model.cases import Case, Reply, all_cases, first_lines, same_shape, says, shaped_like, starts_with
 from scripts.demo_model.evaluate import Answers, table
 from scripts.demo_model.vocabulary import END_OF_TURN
 
@@ -19,7 +19,9 @@ def reply(text: str, ended_by: int | None = None) -> Reply:
     ("check", "right", "wrong"),
     [
         (starts_with("Paris"), [" Paris.", "Paris", " Paris\nQuestion"], [" Parisian", "The Paris", ""]),
-        (starts_with("95"), [" 95", " 95, then"], [" 951", " 9"]),
+        (starts_with("95"), [" 95", " 95, then"], [" 951", " 9", " 95.5", " 95,000"]),
+        (says("Ada"), ["It is Ada.", "Ada", "Ada's"], ["It is Adam.", "Canada", ""]),
+        (says("6:00"), ["At 6:00.", "6:00, I think"], ["At 16:00.", "6:005"]),
         (first_lines(" lamp"), [" lamp", " lamp\n\nText: more"], [" lamp post", " lamps", "", " a\nlamp"]),
     ],
 )
