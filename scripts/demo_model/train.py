@@ -34,8 +34,8 @@ class Plan:
     """Everything that a run depends on; the defaults made the bundled model."""
 
     seed: int = 1
-    first_steps: int = 9500
-    second_steps: int = 3500
+    first_steps: int = 9000
+    second_steps: int = 3200
     rows: int = 8
     length: int = 512
     long_rows: int = 2

@@ -12,6 +12,7 @@ from scripts.demo_model.corpus.grammar import capitalized
 from scripts.demo_model.corpus.words import PEOPLE, SMALL_THINGS
 
 TWO_DIGITS = range(10, 100)
+SMALL_SHARE = 0.3  # of sums and differences have a number below 10; these are known by heart and never held out
 FACTORS = range(2, 13)
 
 
@@ -23,7 +24,7 @@ class Exercise:
     spoken: str
     steps: str
     result: int
-    key: str
+    keys: tuple[str, ...]
 
     @property
     def equation(self) -> str:
@@ -54,6 +55,8 @@ def product_pair(draw: Draw) -> tuple[int, int, str]:
 
 def sum_steps(a: int, b: int) -> str:
     """ "ones 7 + 8 = 15, tens 3 + 5 + 1 = 9": the tens step names the carry only when there is one."""
+    if max(a, b) < 10:
+        return f"ones {a} + {b} = {a + b}"
     ones = a % 10 + b % 10
     carry = " + 1" if ones > 9 else ""
     tens = a // 10 + b // 10 + ones // 10
@@ -62,6 +65,8 @@ def sum_steps(a: int, b: int) -> str:
 
 def difference_steps(a: int, b: int) -> str:
     """ "ones 15 - 8 = 7, tens 9 - 5 - 1 = 3": the tens step names the borrowed one only when there is one."""
+    if a < 10:
+        return f"ones {a} - {b} = {a - b}"
     borrows = a % 10 < b % 10
     top = a % 10 + 10 * borrows
     borrowed = " - 1" if borrows else ""
@@ -75,18 +80,34 @@ def product_steps(a: int, b: int) -> str:
 
 
 def sum_exercise(draw: Draw) -> Exercise:
+    if _is_small(draw):
+        a, b = _small_pair(draw)
+        a, b = (a, b) if draw.chance(0.5) else (b, a)
+        return Exercise(f"{a} + {b}", f"{a} plus {b}", sum_steps(a, b), a + b, ())
     a, b, key = sum_pair(draw)
-    return Exercise(f"{a} + {b}", f"{a} plus {b}", sum_steps(a, b), a + b, key)
+    return Exercise(f"{a} + {b}", f"{a} plus {b}", sum_steps(a, b), a + b, (key,))
 
 
 def difference_exercise(draw: Draw) -> Exercise:
+    if _is_small(draw):
+        b, a = sorted(_small_pair(draw))
+        return Exercise(f"{a} - {b}", f"{a} minus {b}", difference_steps(a, b), a - b, ())
     a, b, key = difference_pair(draw)
-    return Exercise(f"{a} - {b}", f"{a} minus {b}", difference_steps(a, b), a - b, key)
+    return Exercise(f"{a} - {b}", f"{a} minus {b}", difference_steps(a, b), a - b, (key,))
 
 
 def product_exercise(draw: Draw) -> Exercise:
     a, b, key = product_pair(draw)
-    return Exercise(f"{a} x {b}", f"{a} times {b}", product_steps(a, b), a * b, key)
+    return Exercise(f"{a} x {b}", f"{a} times {b}", product_steps(a, b), a * b, (key,))
+
+
+def _is_small(draw: Draw) -> bool:
+    return not draw.held_out and draw.chance(SMALL_SHARE)
+
+
+def _small_pair(draw: Draw) -> tuple[int, int]:
+    """A number below 10, and another one that is often below 10 too."""
+    return draw.number(1, 9), draw.number(1, 9) if draw.chance(0.4) else draw.number(10, 99)
 
 
 def exercise(draw: Draw) -> Exercise:
@@ -184,6 +205,8 @@ def story_problem(draw: Draw) -> tuple[str, Exercise]:
     """A word problem in plain words and the calculation that solves it."""
     sampler, stories = draw.pick(_SAMPLERS)
     item = sampler(draw)
+    while "1" in item.expression.split(" "):  # "1 apples"
+        item = sampler(draw)
     a, _, b = item.expression.split(" ")
     person, other = draw.pick(PEOPLE), draw.pick(PEOPLE)
     while other.name == person.name:
@@ -205,7 +228,7 @@ def bare_sums(draw: Draw) -> Document:
     """One to six sums, a line each."""
     items = [sum_exercise(draw) for _ in range(draw.pick((1, 1, 2, 3, 4, 6)))]
     pieces = [(f"{item.expression} =", f" {item.result}") for item in items]
-    return _listed("arithmetic.bare", pieces, "\n", [item.key for item in items])
+    return _listed("arithmetic.bare", pieces, "\n", [key for item in items for key in item.keys])
 
 
 def bare_mixed(draw: Draw) -> Document:
@@ -213,7 +236,7 @@ def bare_mixed(draw: Draw) -> Document:
     items = [exercise(draw) for _ in range(draw.number(1, 5))]
     stop = "." if draw.chance(0.3) else ""
     pieces = [(f"{item.expression} =", f" {item.result}{stop}") for item in items]
-    return _listed("arithmetic.bare", pieces, "\n", [item.key for item in items])
+    return _listed("arithmetic.bare", pieces, "\n", [key for item in items for key in item.keys])
 
 
 def spoken_line(draw: Draw) -> Document:
@@ -222,7 +245,7 @@ def spoken_line(draw: Draw) -> Document:
     opening = draw.pick(
         ("{spoken} is", "{spoken} equals", "The result of {expression} is", "The answer to {spoken} is")
     )
-    return Document("arithmetic.spoken", (_fill(opening, item), f" {item.result}."), (item.key,))
+    return Document("arithmetic.spoken", (_fill(opening, item), f" {item.result}."), item.keys)
 
 
 def asked(draw: Draw) -> Document:
@@ -232,7 +255,7 @@ def asked(draw: Draw) -> Document:
     separator = draw.pick(("\n\n", "\n\n", "\n"))
     items = [exercise(draw) for _ in range(draw.pick((1, 1, 1, 2, 3, 4, 5)))]
     pieces = [(f"{before}{_fill(frame, item)}{after}", f" {item.result}") for item in items]
-    return _listed("arithmetic.asked", pieces, separator, [item.key for item in items])
+    return _listed("arithmetic.asked", pieces, separator, [key for item in items for key in item.keys])
 
 
 def worked(draw: Draw) -> Document:
@@ -241,14 +264,14 @@ def worked(draw: Draw) -> Document:
     frame = draw.pick(ASKED_FOR_STEPS)
     items = [exercise(draw) for _ in range(draw.pick((1, 1, 2, 3)))]
     pieces = [(f"{before}{_fill(frame, item)}{after}", f" {item.worked}") for item in items]
-    return _listed("arithmetic.worked", pieces, "\n\n", [item.key for item in items])
+    return _listed("arithmetic.worked", pieces, "\n\n", [key for item in items for key in item.keys])
 
 
 def steps_line(draw: Draw) -> Document:
     """Only the worked line, as a completion of "37 + 58:"."""
     item = exercise(draw)
     return Document(
-        "arithmetic.worked", (f"{item.expression}:", item.worked.removeprefix(f"{item.expression}:")), (item.key,)
+        "arithmetic.worked", (f"{item.expression}:", item.worked.removeprefix(f"{item.expression}:")), item.keys
     )
 
 
@@ -257,16 +280,16 @@ def word_problem(draw: Draw) -> Document:
     before, after = draw.pick(QUESTION_MARKS)
     told = [story_problem(draw) for _ in range(draw.pick((1, 1, 1, 2, 3)))]
     pieces = [(f"{before}{text}{after}", f" {item.worked}") for text, item in told]
-    return _listed("arithmetic.story", pieces, "\n\n", [item.key for _, item in told])
+    return _listed("arithmetic.story", pieces, "\n\n", [key for _, item in told for key in item.keys])
 
 
 def ask(draw: Draw) -> Question:
     """A bare calculation or a word problem for a chat; the sentence of a word problem holds the worked line."""
     if draw.chance(0.35):
         text, item = story_problem(draw)
-        return Question(text, str(item.result), item.worked, (item.key,))
+        return Question(text, str(item.result), item.worked, item.keys)
     item = exercise(draw)
-    return Question(_fill(draw.pick(ASKED), item), str(item.result), _fill(draw.pick(ANSWERED), item), (item.key,))
+    return Question(_fill(draw.pick(ASKED), item), str(item.result), _fill(draw.pick(ANSWERED), item), item.keys)
 
 
 FAMILIES = (

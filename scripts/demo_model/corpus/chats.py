@@ -144,7 +144,7 @@ def _thought(draw: Draw) -> tuple[str, str, str, tuple[str, ...]]:
             item = arithmetic.exercise(draw)
             asked = f"What is {item.spoken if draw.chance(0.5) else item.expression}?"
             reasoning = f"{capitalized(item.steps)}.\n{item.equation}."
-        return asked, reasoning, f"The answer is {item.result}.", (item.key,)
+        return asked, reasoning, f"The answer is {item.result}.", item.keys
     one = facts.ask(draw)
     lead = draw.pick(("The question is", "I am asked", "The user asks", "I have to answer"))
     return (

@@ -54,7 +54,7 @@ def _question_task(draw: Draw) -> Task:
         asked, item = arithmetic.story_problem(draw)
         answer = Slot(draw.pick(_ANSWERS), draw.pick(("int", "str")), str(item.result))
         reason = f"{item.expression}: {item.steps}. {item.equation}."
-        return Task((text_slot(draw.pick(_QUESTIONS), asked),), _reasoned(draw, reason, answer), (item.key,))
+        return Task((text_slot(draw.pick(_QUESTIONS), asked),), _reasoned(draw, reason, answer), item.keys)
     one = facts.ask(draw) if draw.chance(0.6) else talk.ask(draw)
     answer = text_slot(draw.pick(_ANSWERS), one.answer)
     return Task((text_slot(draw.pick(_QUESTIONS), one.question),), _reasoned(draw, one.sentence, answer), one.keys)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.demo_model.corpus.draw import Document, Draw, Question
+from scripts.demo_model.corpus.draw import Document, Draw, Question, combination_key
 from scripts.demo_model.corpus.words import FIRST_NAMES, LABEL_WORDS, LIST_WORDS, THING_ADJECTIVES, THING_VERBS
 
 WORDS = LIST_WORDS
@@ -359,10 +359,22 @@ def recite(draw: Draw) -> Document:
     """A long line of unrelated words and numbers, then the same again: every token of the copy can be known."""
     pool = draw.pick((WORDS, LABEL_WORDS, FIRST_NAMES, NUMBERS, DIGITS))
     separator = draw.pick((" ", " ", ", ", "; "))
-    line = separator.join(str(draw.pick(pool)) for _ in range(draw.number(6, 40)))
+    while True:
+        items = [str(draw.pick(pool)) for _ in range(draw.number(6, 40))]
+        key = _copied(items)
+        if draw.allows(key):
+            break
+    line = separator.join(items)
     before, after = draw.pick(_RECITE)
     copy = line if after.endswith("\n") else f" {line}"
-    return Document("sequences.recite", (f"{before}{line}{after}", copy))
+    return Document("sequences.recite", (f"{before}{line}{after}", copy), (key,))
+
+
+def _copied(items: list[str]) -> str:
+    """The combination of `copy_words` or `copy_digits` that a line of these begins like."""
+    if len(items[0]) == 1:
+        return combination_key("copy_digits", "".join(items[:2]), "".join(items[2:4]))
+    return combination_key("copy", *items[:2])
 
 
 FAMILIES = ((4.0, single), (3.0, several), (1.5, arrows), (2.5, recite))

@@ -160,7 +160,7 @@ def _calculation_trace(draw: Draw) -> Trace:
     step = Step(
         draw.pick(_CALCULATE_THOUGHTS).format(item.expression), f"Calculate[{item.expression}]", str(item.result)
     )
-    return Trace(question, (step, _finish(draw, str(item.result), _WORKED_OUT_THOUGHTS)), (item.key,))
+    return Trace(question, (step, _finish(draw, str(item.result), _WORKED_OUT_THOUGHTS)), item.keys)
 
 
 _MAKERS: tuple[Callable[[Draw], Trace], ...] = (

@@ -1,6 +1,6 @@
 """What the corpus says about the world: tables of facts, and the wordings that each relation is put in.
 
-Knows no documents and no split. Facts as of 2024; a field "-" means that no single short answer is right, so nothing
+Knows no documents and no split. Facts as of 2026; a field "-" means that no single short answer is right, so nothing
 is said. English names are written in ASCII. A country's name carries its article ("the Netherlands").
 """
 
@@ -12,7 +12,7 @@ Austria|Vienna|euro|German|Europe
 Belarus|Minsk|Belarusian ruble|-|Europe
 Belgium|Brussels|euro|-|Europe
 Bosnia and Herzegovina|Sarajevo|convertible mark|-|Europe
-Bulgaria|Sofia|Bulgarian lev|Bulgarian|Europe
+Bulgaria|Sofia|euro|Bulgarian|Europe
 Croatia|Zagreb|euro|Croatian|Europe
 the Czech Republic|Prague|Czech koruna|Czech|Europe
 Denmark|Copenhagen|Danish krone|Danish|Europe
