@@ -26,7 +26,7 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
 
     model_path: Annotated[str, _about("folder with config.json and safetensors; empty: the bundled model")] = ""
     tokenizer_path: Annotated[str, _about("folder with tokenizer.json; empty: the model's")] = ""
-    served_model_name: Annotated[str, _about("name in /v1/models; empty: the model path as given")] = ""
+    served_model_name: Annotated[str, _about("name in /v1/models; empty: the path as given, or ramet-bundled")] = ""
     load_format: Annotated[
         Literal["auto", "safetensors", "dummy"], _about("dummy gives seeded random weights from config.json alone")
     ] = "auto"

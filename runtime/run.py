@@ -88,7 +88,8 @@ def _by_flag(place: str, fact: str) -> ConfigError:
 def _parser() -> Parser:
     parser = serve_parser("ramet run", "Answer one prompt in this process, streamed to the terminal.")
     parser.add_argument("prompt", help="the prompt as it is, without a chat template; - reads stdin")
-    group = parser.add_argument_group("sampling", "How the answer is drawn; the fields of sampling_params.")
+    about = "How the answer is drawn; the fields of sampling_params. generation_config.json goes before the [defaults]."
+    group = parser.add_argument_group("sampling", about)
     for option in SAMPLING:
         kind, shown = option.type, f"[{option.default}]"
         if isinstance(kind, inspect.BoolType):

@@ -12,12 +12,14 @@ from typing import Any
 from msgspec.structs import fields
 
 from ramet.ipc.params import NEUTRAL, SamplingParams
-from ramet.runtime.config import Args
+from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
+from ramet.runtime.server import native, openai_completions
 from ramet.runtime.server.app import NAMED, ROUTES
 from ramet.runtime.server.native import GenerateBody
 from ramet.runtime.server.openai_types import CompletionBody
+from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
@@ -48,9 +50,16 @@ def http_api() -> str:
     for path, (methods, handler) in ROUTES.items():
         lines.append(f"| `{path}` | {', '.join(methods)} | {handler.__doc__.splitlines()[0]} |")
     lines += [f"| `{path}{{id}}` | GET | {handler.__doc__.splitlines()[0]} |" for path, handler in NAMED.items()]
-    for name, struct in (("POST /generate", GenerateBody), ("POST /v1/completions", CompletionBody)):
-        lines += [f"\n## Fields of `{name}`\n", "| field | type |", "|---|---|"]
-        lines += [f"| `{f.name}` | {spelled(f.type)} |" for f in fields(struct)]
+    completions = {*openai_completions.UNBUILT, *NEUTRAL}
+    bodies = (("/generate", GenerateBody, native.UNBUILT), ("/v1/completions", CompletionBody, completions))
+    for path, struct, unbuilt in bodies:
+        lines += [
+            f"\n## Fields of `POST {path}`\n",
+            "A field that is not built yet is refused unless it asks for nothing.\n",
+        ]
+        lines += ["| field | type | |", "|---|---|---|"]
+        marks = ("not built yet" if f.name in unbuilt else "" for f in fields(struct))
+        lines += [f"| `{f.name}` | {spelled(f.type)} | {mark} |" for f, mark in zip(fields(struct), marks, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -72,6 +81,13 @@ def sampling() -> str:
     defaults = SamplingParams()
     lines = ["# Sampling parameters of `/generate`\n", "| name | default |", "|---|---|"]
     lines += [f"| `{name}` | `{json.dumps(getattr(defaults, name))}` |" for name in SamplingParams.__struct_fields__]
+    taken = ", ".join(f"`{name}`" for name in TAKEN)
+    lines.append(
+        f"\nThe model's generation_config.json goes before the table for {taken}, unless `--sampling-defaults openai`."
+    )
+    bundled = sampling_defaults(BUNDLED_MODEL, "model")
+    changed = (name for name in TAKEN if getattr(bundled, name) != getattr(defaults, name))
+    lines.append("The bundled model's has " + ", ".join(f"`{n}` {getattr(bundled, n)}" for n in changed) + ".")
     refused = ", ".join(f"`{name}`" for name in NEUTRAL)
     lines.append(f"\nKnown but not built yet, and refused unless neutral: {refused}.")
     lines.append("Values out of range are refused with a 400 that names the parameter, the value and the range.")

@@ -1,7 +1,7 @@
 """python -m scripts.demo_model train | evaluate | sample: each takes --help."""
 
 import argparse
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from scripts.demo_model.corpus.draw import Draw
@@ -24,6 +24,13 @@ def main() -> None:
     asking.add_argument("--failures", type=int, default=0, help="wrong answers to print for each row")
     asking.add_argument("--log", type=Path, help="a training.log to add the table to")
     args = parser.parse_args()
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None
+
+
+def run(args: argparse.Namespace) -> None:
     match args.command:
         case "train":
             train(args)
@@ -57,8 +64,11 @@ def train(args: argparse.Namespace) -> None:
     from scripts.demo_model.network import Shape
     from scripts.demo_model.train import Plan, Run
 
-    plan = replace(Plan(), **{field.name: getattr(args, field.name) for field in fields(Plan)})
-    run = Run(plan, Shape(), args.work, args.device)
+    try:
+        plan = Plan(**{field.name: getattr(args, field.name) for field in fields(Plan)})
+        run = Run(plan, Shape(), args.work, args.device)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     run.train(compiled=not args.no_compile)
     run.export(args.folder)
     print(f"wrote {args.folder}")

@@ -177,13 +177,16 @@ def exact_cases(
 ) -> Iterator[Case]:
     """The last produced part must come back word for word; the first one where a part that `stops_at` follows it."""
     draw = Draw(f"{SEED}/{row}", held_out=True)
-    for _ in range(count):
+    prompts: set[str] = set()
+    while len(prompts) < count:
         document = make(draw)
         cut = stops_at and any(part.startswith(stops_at) for part in document.parts)
         at = 1 if cut else len(document.parts) - 1
         answer = document.parts[at].removesuffix("<|im_end|>")
         prompt = "".join(document.parts[:at])
-        yield Case(row, prompt, first_lines(answer), max_new_tokens, document.keys)
+        if prompt not in prompts:
+            prompts.add(prompt)
+            yield Case(row, prompt, first_lines(answer), max_new_tokens, document.keys)
 
 
 def action_cases(count: int) -> Iterator[Case]:

@@ -1,7 +1,7 @@
 """Ask a running server every case of cases.py at temperature 0, and print the table.
 
 Decides how cases travel (one batch to /generate), and when the evaluation has passed: each row with a target reaches
-it, and two dtypes give the same text on 97 % of the prompts. Knows no case.
+it, and every further dtype gives the first one's text on 97 % of the prompts. Knows no case.
 """
 
 import json
@@ -74,13 +74,12 @@ def table(cases: Sequence[Case], answers: Sequence[Answers]) -> tuple[list[str],
             passed = passed and not missed
             cells += f"{right:>5}/{asked:<4}{right / asked:>6.1%}{' !' if missed else '  '}"
         lines.append(f"{row:<36}{'' if target is None else f'{target:.0%}':>8}{cells}")
-    if len(answers) == 2:
-        pairs = list(zip(*(each.replies for each in answers), strict=True))
-        same = sum(one.text == other.text for one, other in pairs)
-        passed = passed and same >= SAME_ANSWERS * len(pairs)
-        lines.append(
-            f"{'the same answer in both':<36}{SAME_ANSWERS:>8.0%}{same:>5}/{len(pairs)} {same / len(pairs):.1%}"
-        )
+    first, *others = answers
+    for other in others:
+        same = sum(one.text == two.text for one, two in zip(first.replies, other.replies, strict=True))
+        passed = passed and same >= SAME_ANSWERS * len(cases)
+        name = f"the same in {first.dtype} and {other.dtype}"
+        lines.append(f"{name:<36}{SAME_ANSWERS:>8.0%}{same:>5}/{len(cases)} {same / len(cases):.1%}")
     took = ", ".join(f"{each.dtype} {each.seconds:.0f} s" for each in answers)
     lines.append(f"{len(cases)} prompts, temperature 0; {took}")
     return lines, passed
@@ -88,6 +87,8 @@ def table(cases: Sequence[Case], answers: Sequence[Answers]) -> tuple[list[str],
 
 def evaluate(folder: Path, dtypes: Sequence[str], failures: int = 0, log: Path | None = None) -> bool:
     """Print the table, add it to the training log, and print up to `failures` wrong answers of each row."""
+    if not (folder / "config.json").is_file():
+        raise SystemExit(f"folder is {folder}, must hold a model: there is no config.json")
     if log is not None and not log.is_file():
         raise SystemExit(f"--log is {log}, must be a file that training wrote")
     cases = all_cases()

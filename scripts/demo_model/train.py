@@ -9,6 +9,7 @@ on (seed, step) alone, so a run that was cut off goes on exactly.
     python -m scripts.demo_model train FOLDER --work WORK        starts, or goes on from WORK
 """
 
+import ctypes
 import platform
 import time
 from collections.abc import Callable
@@ -54,6 +55,16 @@ class Plan:
     measure_documents: int = 600
     save_every: int = 250
 
+    def __post_init__(self) -> None:
+        """ValueError names a field that no run could have."""
+        for name, value in asdict(self).items():
+            may_be_zero = name in ("seed", "second_steps", "weight_decay")
+            if value < 0 or (value == 0 and not may_be_zero):
+                raise ValueError(f"{name} is {value}, must be {'>= 0' if may_be_zero else '> 0'}")
+        for name in ("decay", "second_rate"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at most 1")
+
     @property
     def steps(self) -> int:
         return self.first_steps + self.second_steps
@@ -96,13 +107,18 @@ class Log:
 
 
 class Run:
-    """One training run with its state in `work`: tokenizer.json, state.pt, training.log."""
+    """One training run with its state in `work`: state.pt, training.log.
+
+    ValueError: the plan does not fit the shape, or `work` holds a run of another plan.
+    """
 
     def __init__(self, plan: Plan, shape: Shape, work: Path, device: str) -> None:
+        for name in ("length", "long_length"):
+            if getattr(plan, name) > shape.context:
+                raise ValueError(f"{name} is {getattr(plan, name)}, must be at most the context, {shape.context}")
         work.mkdir(parents=True, exist_ok=True)
         self.plan, self.shape, self.work, self.device = plan, shape, work, torch.device(device)
         self.log = Log(work / "training.log")
-        self.tokenizer = self._tokenizer()
         torch.manual_seed(plan.seed)
         self.network = Network(shape).to(self.device)
         layers = self.network.layers.named_parameters()
@@ -113,31 +129,34 @@ class Run:
             torch.optim.AdamW(vectors, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
         ]
         self.step, self.tokens, self.seconds = 0, 0, 0.0
-        self._resume()
+        self.tokenizer = self._resume() if (work / "state.pt").exists() else self._start()
 
-    def _tokenizer(self) -> Tokenizer:
-        path = self.work / "tokenizer.json"
-        if not path.exists():
-            draw = Draw(f"{self.plan.seed}/tokenizer")
-            texts = (make_document(draw).text for _ in range(self.plan.tokenizer_documents))
-            train_tokenizer(texts, self.shape.vocab).save(str(path))
-        return Tokenizer.from_file(str(path))
+    def _start(self) -> Tokenizer:
+        draw = Draw(f"{self.plan.seed}/tokenizer")
+        texts = (make_document(draw).text for _ in range(self.plan.tokenizer_documents))
+        tokenizer = train_tokenizer(texts, self.shape.vocab)
+        self._log_run()
+        return tokenizer
 
-    def _resume(self) -> None:
+    def _resume(self) -> Tokenizer:
         path = self.work / "state.pt"
-        if not path.exists():
-            self._log_run()
-            return
         state = torch.load(path, weights_only=True)
-        asked = {"plan": asdict(self.plan), "shape": asdict(self.shape)}
-        if state["run"] != asked:
-            raise SystemExit(f"{path} is of another run: {state['run']} there, {asked} asked; give another --work")
+        there, asked = state["run"], self._identity()
+        if there != asked:
+            other = [name for name in asked if there.get(name) != asked[name]]
+            ways = ", ".join(f"{name} is {there.get(name)} there, {asked[name]} asked" for name in other)
+            raise ValueError(f"{path} is of another run: {ways}; give another --work")
         self.network.load_state_dict(state["network"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         self.log(f"resumed at step {self.step}")
         self._log_run()
+        return Tokenizer.from_str(state["tokenizer"])
+
+    def _identity(self) -> dict[str, object]:
+        """What two runs must share for one to go on from the other."""
+        return asdict(self.plan) | asdict(self.shape)
 
     def _log_run(self) -> None:
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
@@ -149,7 +168,8 @@ class Run:
     def save(self) -> None:
         """Written beside and renamed, so that a cut-off never leaves half a state."""
         state = {
-            "run": {"plan": asdict(self.plan), "shape": asdict(self.shape)},
+            "run": self._identity(),
+            "tokenizer": self.tokenizer.to_str(),
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             **dict(step=self.step, tokens=self.tokens, seconds=self.seconds),
@@ -158,6 +178,7 @@ class Run:
         (self.work / "state.pt.new").replace(self.work / "state.pt")
 
     def train(self, compiled: bool) -> None:
+        keep_freed_memory()
         forward = torch.compile(self.network, dynamic=False) if compiled else self.network
         losses: list[torch.Tensor] = []
         since_tokens, since = 0, time.monotonic()
@@ -212,7 +233,16 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", self.shape.config(eos_token_id=STOP_IDS, pad_token_id=3))
         save_file(self.network.checkpoint(), folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "model.safetensors").chmod(0o644)  # written for its owner alone
         write_tokenizer(self.tokenizer, folder, self.shape.context)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library (glibc) keep the blocks it frees: a step's buffers then cost no page faults, a tenth of it."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: large blocks too come from the heap
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: which never shrinks
 
 
 def has_bf16(device: torch.device) -> bool:

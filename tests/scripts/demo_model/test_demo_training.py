@@ -1,9 +1,11 @@
 """The training script, small: the loss falls, a run that was cut off goes on exactly, the folder is a Llama's."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,8 +105,38 @@ def test_a_run_that_was_cut_off_goes_on_exactly(tmp_path: Path, monkeypatch: pyt
 
 def test_a_work_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     Run(FEW, SMALL, tmp_path, "cpu").save()
-    with pytest.raises(SystemExit, match="another run"):
-        Run(Plan(first_steps=11), SMALL, tmp_path, "cpu")
+    with pytest.raises(ValueError, match="another run: seed is 1 there, 2 asked; give"):
+        Run(replace(FEW, seed=2), SMALL, tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("decay", 0.0, "must be > 0"),
+        ("decay", 1.5, "must be at most 1"),
+        ("rows", 0, "must be > 0"),
+        ("second_steps", -1, "must be >= 0"),
+        ("long_length", 513, "must be at most the context, 512"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_by_name(tmp_path: Path, field: str, value: float, why: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} is {value}, {why}"):
+        Run(replace(FEW, **{field: value}), SMALL, tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "m", "--work", "w", "--decay=0"], "decay is 0.0, must be > 0"),
+        (["train", "m", "--work", "w", "--tokenizer-documents=5"], "the texts gave"),
+        (["evaluate", "nowhere"], "folder is nowhere, must hold a model"),
+    ],
+)
+def test_a_bad_command_is_told_in_a_line(tmp_path: Path, arguments: list[str], says: str) -> None:
+    command = [sys.executable, "-m", "scripts.demo_model", *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")
