@@ -36,7 +36,12 @@ def test_the_log_is_of_the_whole_plan():
     steps = {int(step) for step in re.findall(r"^step (\d+) ", LOG, re.MULTILINE)}
     every = Plan().log_every
     assert steps == set(range(every, Plan().steps + 1, every))
-    assert str(Shape()) in LOG and LOG.startswith("machine: ")
+    assert f"plan: {Plan()}\n" in LOG and str(Shape()) in LOG and LOG.startswith("machine: ")
+
+
+def test_training_took_no_longer_than_it_may():
+    minutes = [float(each) for each in re.findall(r" ([0-9.]+) min$", LOG, re.MULTILINE)]
+    assert max(minutes) == minutes[-1] <= 150
 
 
 def test_the_card_shows_the_log_s_last_table():
