@@ -57,6 +57,7 @@ def all_cases() -> list[Case]:
         *chat_cases(200),
         *recall_cases(200),
         *exact_cases("facts in held-out wordings", facts.fact, 150, 32),
+        *difference_cases(100),
         *exact_cases("word problems, worked", arithmetic.word_problem, 75, 64),
         *exact_cases("lists: copy, sort, reverse, count", sequences.single, 150, 48),
         *exact_cases("multiple choice", choice.multiple_choice, 150, 12),
@@ -134,6 +135,16 @@ def sum_cases(count: int) -> Iterator[Case]:
         key = combination_key("sum", *sorted((a, b), key=str))
         left, right = (a, b) if draw.chance(0.5) else (b, a)
         yield Case("sums of two digits", f"{left} + {right} =", starts_with(str(a + b)), 6, (key,))
+
+
+def difference_cases(count: int) -> Iterator[Case]:
+    draw = Draw(f"{SEED}/differences", held_out=True)
+    seen: set[str] = set()
+    while len(seen) < count:
+        a, b, key = arithmetic.difference_pair(draw)
+        if key not in seen:
+            seen.add(key)
+            yield Case("differences of two digits", f"{a} - {b} =", starts_with(str(a - b)), 6, (key,))
 
 
 def json_cases(count: int) -> Iterator[Case]:
