@@ -238,7 +238,7 @@ class Run:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library (glibc) keep the blocks it frees: a step's buffers then cost no page faults, a tenth of it."""
+    """Let the C library (glibc) keep the blocks it frees: a step's buffers then cost no page faults, a fifth of it."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(-4, 0)  # M_MMAP_MAX: large blocks too come from the heap
