@@ -4,6 +4,7 @@ Decides when a start counts as failed, and what is kept of a server's lines. Kno
 so they are there on Linux alone.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -26,6 +27,7 @@ READY_WITHIN_S = 120.0
 END_WITHIN_S = 90.0  # more than a server gives the requests that still run
 KEPT_LINES = 30
 PROC = Path("/proc")
+GONE = (FileNotFoundError, ProcessLookupError)  # it ended meanwhile
 
 
 @dataclass
@@ -90,17 +92,29 @@ def _end(process: "subprocess.Popen[str]") -> None:
 def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
     """User and system seconds so far by role: the processes whose parent is this one, the last argument names them."""
     used: dict[str, float] = {}
-    for folder in proc.glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text(errors="replace")
-            if _parent(status) != parent:
-                continue
-            role = (folder / "cmdline").read_text().rstrip("\0").rpartition("\0")[2].partition("-")[0]
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended meanwhile
-        if role in ROLES:
-            used[role] = used.get(role, 0.0) + _cpu(status)
+    for role, folder in _children(parent, proc):
+        with contextlib.suppress(*GONE):
+            used[role] = used.get(role, 0.0) + _cpu((folder / "stat").read_text(errors="replace"))
     return used
+
+
+def peak_bytes(parent: int, proc: Path = PROC) -> dict[str, int]:
+    """The most memory that each role has had resident."""
+    peaks: dict[str, int] = {}
+    for role, folder in _children(parent, proc):
+        with contextlib.suppress(*GONE):
+            found = re.search(r"VmHWM:\s+(\d+) kB", (folder / "status").read_text())
+            peaks[role] = peaks.get(role, 0) + (1024 * int(found[1]) if found else 0)
+    return peaks
+
+
+def _children(parent: int, proc: Path) -> Iterator[tuple[str, Path]]:
+    for folder in proc.glob("[0-9]*"):
+        with contextlib.suppress(*GONE):
+            if _parent((folder / "stat").read_text(errors="replace")) == parent:
+                role = (folder / "cmdline").read_text().rstrip("\0").rpartition("\0")[2].partition("-")[0]
+                if role in ROLES:
+                    yield role, folder
 
 
 def _fields(status: str) -> list[str]:

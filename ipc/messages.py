@@ -37,8 +37,17 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 # -- server -> tokenizer -> scheduler -------------------------------------------------------------------------------
 
 
+class LogprobAsk(msgspec.Struct, frozen=True, array_like=True):
+    """What a request wants to know of log-probabilities; those of its output tokens it learns in any case."""
+
+    start: int | None = None  # the first prompt token that is asked about; None: none is
+    num_top: int = 0  # best tokens at each place
+    ids: tuple[int, ...] = ()  # tokens whose log-probability is told at each place
+    texts: bool = False  # tell every token's text
+
+
 class Generate(Message, frozen=True):
-    """One prompt, sampled len(uids) times. Exactly one of text and ids is set."""
+    """One prompt, sampled len(uids) times. Exactly one of text, ids and embeds is set."""
 
     uids: list[int]
     params: SamplingParams
@@ -46,6 +55,11 @@ class Generate(Message, frozen=True):
     ids: bytes | None = None  # packed int32
     namespace: tuple[str, ...] = ()  # cache namespace: requests share cached prefixes only inside one
     arrival_s: float = 0.0
+    logprobs: LogprobAsk | None = None
+    priority: int = 0  # the higher one goes first
+    processor: str = ""  # name of its logit processor
+    hidden: str = ""  # which hidden states are told: "all", "last" or none
+    embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
 
 
 class Admit(Message, frozen=True):
@@ -56,6 +70,11 @@ class Admit(Message, frozen=True):
     params: SamplingParams
     namespace: tuple[str, ...] = ()
     arrival_s: float = 0.0
+    logprobs: LogprobAsk | None = None
+    priority: int = 0
+    processor: str = ""
+    hidden: str = ""
+    embeds: bytes | None = None  # in the place of ids, which are zeros then
 
 
 class Abort(Message, frozen=True):
@@ -121,6 +140,31 @@ class Finish(msgspec.Struct, frozen=True, array_like=True):
     num_retractions: int = 0
 
 
+class Scores(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities at N consecutive tokens of one sequence: of the token itself, of the k best, of m chosen ones.
+
+    Packed row by row, ids as int32 and log-probabilities as float32. At a prompt's very first place, which nothing
+    comes before, they are NaN and its best tokens mean nothing.
+    """
+
+    uid: int
+    of_prompt: bool
+    ids: bytes  # [N]
+    values: bytes  # [N]
+    top_ids: bytes = b""  # [N, k]
+    top_values: bytes = b""  # [N, k]
+    chosen: bytes = b""  # [N, m] of LogprobAsk.ids
+    texts: tuple[str, ...] = ()  # of ids, then of top_ids; the detokenizer adds them where they are asked for
+
+
+class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
+    """Hidden states after the final norm at the next places of one sequence, packed float32. [N, width]"""
+
+    uid: int
+    width: int
+    values: bytes
+
+
 class Opened(msgspec.Struct, frozen=True, array_like=True):
     """What the detokenizer and the server must know of a sequence before its first token."""
 
@@ -132,6 +176,9 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     no_stop_trim: bool = False
     stop: tuple[str, ...] = ()
     stop_regex: tuple[str, ...] = ()
+    hidden: str = ""
+    logprobs: LogprobAsk | None = None
+    chosen_texts: tuple[str, ...] = ()  # of logprobs.ids, added by the detokenizer where texts are asked for
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True):
@@ -151,6 +198,8 @@ class TokenStep(Message, frozen=True):
     tokens: bytes  # packed int32, one per uid
     opened: list[Opened] = []
     closed: list[Closed] = []
+    scores: list[Scores] = []
+    hidden: list[HiddenStates] = []
 
 
 class TextStep(Message, frozen=True):
@@ -165,6 +214,8 @@ class TextStep(Message, frozen=True):
     opened: list[Opened] = []
     closed: list[Closed] = []
     tails: list[str] = []
+    scores: list[Scores] = []
+    hidden: list[HiddenStates] = []
 
 
 # -- control --------------------------------------------------------------------------------------------------------
@@ -212,6 +263,7 @@ class Limits(Message, frozen=True):
     max_total_tokens: int  # slots of the KV pool
     vocab_size: int
     max_running_requests: int
+    hidden_size: int = 0  # numbers of a hidden state; 0: there are none
     resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
 
 

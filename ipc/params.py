@@ -2,12 +2,13 @@
 
 Decides what a client may ask for and how a wrong value is reported. Knows no model: checks against a
 vocabulary or a context length live where those are known (runtime/text/encode_process.py).
-docs/sampling-parameters.md is the table of them.
+docs/sampling.md shows them.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,7 @@ MAX_STOPS = 32
 MAX_STOP_BYTES = 1024
 MAX_REGEX_BYTES = 256
 MAX_STOP_IDS = 1024
+MAX_BIASES = 1024
 MAX_SAMPLES = 128
 MAX_NEW_TOKENS = 1 << 30
 GREEDY_BELOW = 1e-6  # a temperature under this is greedy decoding
@@ -29,34 +31,60 @@ class ParamError(ValueError):
         self.name, self.fact, self.hint = name, fact, hint
 
 
+def about(text: str) -> msgspec.Meta:
+    """A field's line in the documentation."""
+    return msgspec.Meta(description=text)
+
+
+class Check(NamedTuple):
+    """`read(place, value)` gives the value as it is kept, or raises ParamError; `valid` says what it takes."""
+
+    valid: str
+    read: Callable[[str, Any], Any]
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What one request asks of sampling and stopping. Build it with `parse`, which checks every field."""
 
-    max_new_tokens: int = 128
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    stop_regex: tuple[str, ...] = ()
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
-    min_new_tokens: int = 0
-    sampling_seed: int | None = None
-    n: int = 1
-    ignore_eos: bool = False
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    no_stop_trim: bool = False
+    max_new_tokens: Annotated[int, about("tokens to draw at most; cut to what the context leaves; 0 only scores")] = 128
+    stop: Annotated[tuple[str, ...], about("the output ends before the first of these texts")] = ()
+    stop_token_ids: Annotated[tuple[int, ...], about("the output ends with one of these, also under ignore_eos")] = ()
+    stop_regex: Annotated[tuple[str, ...], about("the output ends before the first match of one of these")] = ()
+    temperature: Annotated[float, about("divides the logits; below 1e-6 the best token is taken")] = 1.0
+    top_p: Annotated[float, about("draw from the fewest best tokens that have this share of the probability")] = 1.0
+    top_k: Annotated[int, about("draw from this many best tokens; -1: from all")] = -1
+    min_p: Annotated[float, about("draw from tokens with at least this share of the best one's probability")] = 0.0
+    frequency_penalty: Annotated[float, about("subtracted from a token's logit for each time it was drawn")] = 0.0
+    presence_penalty: Annotated[float, about("subtracted once from the logit of a token that was drawn")] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        about("divides the logit of a token that was drawn, multiplies it where it is negative; 0 counts as 1e-6"),
+    ] = 1.0
+    logit_bias: Annotated[tuple[tuple[int, float], ...], about("added to the logits of these tokens")] = ()
+    min_new_tokens: Annotated[int, about("tokens before which nothing that would stop the output can be drawn")] = 0
+    sampling_seed: Annotated[
+        int | None, about("the same seed draws the same tokens, whatever else runs; null: another one each time")
+    ] = None
+    n: Annotated[int, about("independent outputs of one prompt")] = 1
+    ignore_eos: Annotated[bool, about("the model's end-of-sequence tokens do not stop the output")] = False
+    skip_special_tokens: Annotated[bool, about("special tokens do not show in the text")] = True
+    spaces_between_special_tokens: Annotated[bool, about("a space between special tokens that show")] = True
+    no_stop_trim: Annotated[bool, about("the text keeps what stopped it")] = False
+    custom_params: Annotated[dict[str, Any] | None, about("what the request's custom_logit_processor reads")] = None
 
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
 
+    @property
+    def penalised(self) -> bool:
+        """Its logits depend on the tokens it has drawn."""
+        return self.frequency_penalty != 0 or self.presence_penalty != 0 or self.repetition_penalty != 1
+
 
 # Known parameters whose feature is not built: any value but the neutral one is refused, never ignored.
 NEUTRAL: dict[str, Any] = {
-    "frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "logit_bias": None,
-    "json_schema": None, "regex": None, "ebnf": None, "structural_tag": None, "custom_params": None,
+    "json_schema": None, "regex": None, "ebnf": None, "structural_tag": None,
 }  # fmt: skip
 
 
@@ -69,7 +97,7 @@ def parse(
     """
     given = {k: v for k, v in raw.items() if v is not None}
     _check_unbuilt(given, place)
-    fields = {name: check(f"{place}.{name}", given[name]) for name, check in _CHECKS.items() if name in given}
+    fields = {name: check.read(f"{place}.{name}", given[name]) for name, check in CHECKS.items() if name in given}
     base = defaults if defaults is not None else SamplingParams()
     params = msgspec.structs.replace(base, **fields)
     if params.min_new_tokens > params.max_new_tokens:
@@ -99,7 +127,7 @@ def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
         value = given[name]
         if name in _UNBUILT_CHECKS:
             value = _UNBUILT_CHECKS[name](where, value)
-        if value != neutral and not (value == {} and name in ("logit_bias", "custom_params")):
+        if value != neutral:
             raise ParamError(where, f"is {shown(value)}, but this feature is not built yet", "omit it")
 
 
@@ -113,7 +141,7 @@ def _number(where: str, value: Any, valid: str) -> float:
     return float(value)
 
 
-def _real(low: float, high: float, low_open: bool = False) -> Any:
+def _real(low: float, high: float, low_open: bool = False) -> Check:
     valid = f"in {'(' if low_open else '['}{low:g}, {high:g}]" if math.isfinite(high) else f"finite and >= {low:g}"
 
     def check(where: str, value: Any) -> float:
@@ -122,10 +150,10 @@ def _real(low: float, high: float, low_open: bool = False) -> Any:
             raise ParamError(where, f"is {shown(value)}, must be {valid}")
         return number
 
-    return check
+    return Check(valid, check)
 
 
-def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Any:
+def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Check:
     def check(where: str, value: Any) -> int:
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
             value = int(value)
@@ -135,7 +163,11 @@ def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Any
             raise ParamError(where, f"is {shown(value)}, must be {valid}")
         return value
 
-    return check
+    return Check(valid, check)
+
+
+_bias = _real(-100, 100)
+_DIGITS = re.compile("[0-9]{1,10}")
 
 
 def _flag(where: str, value: Any) -> bool:
@@ -144,7 +176,7 @@ def _flag(where: str, value: Any) -> bool:
     return value
 
 
-def _strings(most: int, most_bytes: int) -> Any:
+def _strings(most: int, most_bytes: int) -> Check:
     def check(where: str, value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(s, str) for s in items):
@@ -159,7 +191,7 @@ def _strings(most: int, most_bytes: int) -> Any:
                 raise ParamError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
         return tuple(dict.fromkeys(s for s in items if s))
 
-    return check
+    return Check(f"a string or at most {most}, of {most_bytes} bytes each", check)
 
 
 def _token_ids(where: str, value: Any) -> tuple[int, ...]:
@@ -174,14 +206,19 @@ def _token_ids(where: str, value: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def _logit_bias(where: str, value: Any) -> Any:
+def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
     if not isinstance(value, dict):
         raise ParamError(where, f"is {shown(value)}, must be an object from token id to a number in [-100, 100]")
+    if len(value) > MAX_BIASES:
+        raise ParamError(where, f"has {len(value)} entries, must have at most {MAX_BIASES}")
+    biases: dict[int, float] = {}
     for key, bias in value.items():
-        if not str(key).isdigit():
+        if not _DIGITS.fullmatch(str(key)) or int(key) >= 1 << 31:
             raise ParamError(where, f"has the key {shown(key)}, must be a token id in the vocabulary")
-        _real(-100, 100)(f"{where}[{key}]", bias)
-    return value
+        if int(key) in biases:
+            raise ParamError(where, f"has the token id {int(key)} twice, must have it once")
+        biases[int(key)] = _bias.read(f"{where}[{key}]", bias)
+    return tuple(biases.items())
 
 
 def _text(where: str, value: Any) -> str:
@@ -202,32 +239,32 @@ def _object(where: str, value: Any) -> Any:
     return value
 
 
-_CHECKS: dict[str, Any] = {
+CHECKS: dict[str, Check] = {
     "max_new_tokens": _integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
     "stop": _strings(MAX_STOPS, MAX_STOP_BYTES),
-    "stop_token_ids": _token_ids,
+    "stop_token_ids": Check(f"at most {MAX_STOP_IDS} ids of the vocabulary", _token_ids),
     "stop_regex": _strings(MAX_STOPS, MAX_REGEX_BYTES),
     "temperature": _real(0, math.inf),
     "top_p": _real(0, 1, low_open=True),
     "top_k": _integer(1, MAX_NEW_TOKENS, "-1 (off) or >= 1", also=(-1,)),
     "min_p": _real(0, 1),
-    "min_new_tokens": _integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
-    "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "an int64"),
-    "n": _integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
-    "ignore_eos": _flag,
-    "skip_special_tokens": _flag,
-    "spaces_between_special_tokens": _flag,
-    "no_stop_trim": _flag,
-}
-
-_UNBUILT_CHECKS: dict[str, Any] = {
     "frequency_penalty": _real(-2, 2),
     "presence_penalty": _real(-2, 2),
     "repetition_penalty": _real(0, 2),
-    "logit_bias": _logit_bias,
+    "logit_bias": Check(f"at most {MAX_BIASES} token ids, each with a number in [-100, 100]", _logit_bias),
+    "min_new_tokens": _integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
+    "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "an int64"),
+    "n": _integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
+    "ignore_eos": Check("true or false", _flag),
+    "skip_special_tokens": Check("true or false", _flag),
+    "spaces_between_special_tokens": Check("true or false", _flag),
+    "no_stop_trim": Check("true or false", _flag),
+    "custom_params": Check("an object", _object),
+}
+
+_UNBUILT_CHECKS: dict[str, Any] = {
     "json_schema": _schema,
     "regex": _text,
     "ebnf": _text,
     "structural_tag": _text,
-    "custom_params": _object,
 }

@@ -5,9 +5,13 @@ T new tokens, N hidden size, F intermediate size, H query heads, G key/value hea
 R rows, L longest context. Every float tensor of a call has the same dtype unless a line says otherwise.
 """
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -69,3 +73,160 @@ def extend_attention(
         out[first : first + new] = torch.einsum("hqk,khd->qhd", weights, v).to(q.dtype)
         first += new
     return out
+
+
+def penalise(
+    logits: Tensor,
+    rows: Tensor,
+    slots: Tensor,
+    frequency: Tensor,
+    presence: Tensor,
+    repetition: Tensor,
+    counts: Tensor,
+    seen: Tensor,
+) -> None:
+    """Lower the logits of what was drawn. WRITES logits [Q, V] float32 in `rows`, each of which comes once.
+
+    rows, slots [P] int32; frequency, presence, repetition [P] float32. counts [S, V] uint8: how often each token was
+    drawn; seen [S, ceil(V / 32)] int32: a bit for each token that repetition scales though it was not drawn.
+    """
+    rows, slots = rows.long(), slots.long()
+    count = counts[slots].float()  # [P, V]
+    drawn = count > 0
+    value = logits[rows] - (frequency[:, None] * count + presence[:, None] * drawn)
+    factor = repetition[:, None]
+    scaled = torch.where(value < 0, value * factor, value / factor)
+    logits[rows] = torch.where(drawn | unpack_bits(seen[slots], logits.shape[1]), scaled, value)
+
+
+def unpack_bits(words: Tensor, num: int) -> Tensor:
+    """words [P, W] int32 -> [P, num] bool: bit i of word w is element 32 w + i."""
+    bits = words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=words.device) & 1
+    return bits.flatten(1)[:, :num].bool()
+
+
+def count_tokens(counts: Tensor, rows: Tensor, slots: Tensor, tokens: Tensor) -> None:
+    """One more of tokens[rows] in slots; WRITES counts [S, V] uint8, which stop at 255.
+
+    rows, slots [P] int32, no slot twice; tokens [Q] int64.
+    """
+    at = slots.long(), tokens[rows.long()]
+    now = counts[at]
+    counts[at] = now + (now < 255).to(torch.uint8)
+
+
+def adjust_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> None:
+    """Penalties, then biases. WRITES logits [Q, V] float32."""
+    at = torch.nonzero(rows.slots).flatten().int()
+    slots, frequency, presence, repetition = (
+        column[at.long()] for column in (rows.slots, rows.frequency, rows.presence, rows.repetition)
+    )
+    penalise(logits, at, slots, frequency, presence, repetition, state.counts, state.seen)
+    logits.index_put_(_owned(rows.bias_starts, rows.bias_ids), rows.biases, accumulate=True)
+
+
+def mask_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> None:
+    """What must not be drawn gets -inf. WRITES logits [Q, V] float32."""
+    logits[_owned(rows.ban_starts, rows.ban_ids)] = -torch.inf
+    at = torch.nonzero(rows.masks >= 0).flatten()
+    allowed = unpack_bits(state.allowed[rows.masks[at].long()], logits.shape[1])
+    logits[at] = logits[at].masked_fill(~allowed, -torch.inf)
+
+
+def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:
+    """One token for each row of logits [Q, V] (any float dtype, not written), as `draw` has it. WRITES state.counts.
+
+    `adjusted`: what `adjust_logits` does is in the logits already.
+    """
+    values = logits.float().clone()
+    if rows.penalises and not adjusted:
+        adjust_logits(values, rows, state)
+    mask_logits(values, rows, state)
+    columns = rows.top_k, rows.top_p, rows.min_p, rows.seeds, rows.positions
+    tokens, finite = draw(values, rows.temperature, *columns)
+    if rows.penalises:
+        at = torch.nonzero(rows.slots).flatten()
+        count_tokens(state.counts, at, rows.slots[at], tokens)
+    values /= torch.where(rows.temperature > 0, rows.temperature, 1.0)[:, None]
+    logprobs = values.gather(-1, tokens[:, None]).squeeze(-1) - torch.logsumexp(values, dim=-1)
+    return DrawnRows(tokens, logprobs, finite)
+
+
+def draw(
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, seeds: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One token for each row of logits [Q, V] float32: the best one at temperature 0, else one that is drawn.
+
+    temperature, top_p (1: off), min_p (0: off) [Q] float32; top_k (0: off), seeds (uint64 bits), positions [Q] int64.
+    A token stays if fewer than top_k are more probable, if those have less than top_p of the whole distribution's mass
+    ("joint": measured before top_k), and if it has min_p of the best one's; of equals the lower id comes first. The
+    draw inverts the mass of those that stay, in the order of ids, at the Philox number of the row's own seed and
+    position, so it depends on no other row. Returns tokens [Q] int64 and [Q] bool: False where the logits are not
+    finite and the token means nothing.
+    """
+    best, tokens = logits.max(dim=-1)
+    drawn = invert(kept_weights(logits, temperature, top_k, top_p, min_p), uniforms(seeds, positions))
+    return torch.where(temperature > 0, drawn, tokens), torch.isfinite(best)
+
+
+def logsumexp_topk(logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor]:
+    """What log-probabilities at `temperature` need of some rows of logits [Q, V] float32.
+
+    rows [R] int64, temperature > 0 [R] float32; num_top <= V. Returns the log of the sum of exp(logits / temperature)
+    [R] float32, and the tokens of the largest logits, largest first, of equals the lower id [R, num_top] int64.
+    """
+    own = logits[rows]
+    best = own.sort(dim=-1, descending=True, stable=True).indices[:, :num_top] if num_top else rows[:, None][:, :0]
+    return torch.logsumexp(own / temperature[:, None], dim=-1), best
+
+
+def kept_weights(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Unnormalised probabilities [Q, V] of what the cuts leave, 0 elsewhere; the best token's is 1."""
+    best = logits.max(dim=-1, keepdim=True).values
+    weights = torch.exp((logits - best) / torch.where(temperature > 0, temperature, 1.0)[:, None])
+    if bool(((top_k > 0) | (top_p < 1)).any()):
+        values, ids = weights.sort(dim=-1, descending=True, stable=True)
+        before = values.cumsum(dim=-1, dtype=torch.float64) - values  # mass of the more probable ones
+        keep = before < (top_p.double() * weights.sum(dim=-1, dtype=torch.float64))[:, None]
+        keep |= (top_p >= 1)[:, None]
+        keep &= (top_k <= 0)[:, None] | (torch.arange(logits.shape[1], device=logits.device) < top_k[:, None])
+        keep[:, 0] = True
+        weights = torch.zeros_like(weights).scatter_(-1, ids, values.where(keep, 0.0))
+    return weights.where(weights >= min_p[:, None], 0.0)
+
+
+def invert(weights: Tensor, random: Tensor) -> Tensor:
+    """Index drawn from unnormalised weights [Q, K] by inverting their cumulative sum at `random` [Q] in [0, 1)."""
+    mass = weights.cumsum(dim=-1, dtype=torch.float64)
+    target = random * mass[:, -1]
+    index = torch.searchsorted(mass, target[:, None], right=True).squeeze(-1)
+    last = weights.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(dim=-1)  # rounding must not pass it
+    return torch.minimum(index, last)
+
+
+def uniforms(seeds: Tensor, positions: Tensor) -> Tensor:
+    """`philox_uniforms` of tensors: seeds [Q] int64 (bits of a uint64), positions [Q] int64. [Q] float64"""
+    numbers = philox_uniforms(seeds.cpu().numpy().view(np.uint64), positions.cpu().numpy())
+    return torch.from_numpy(numbers).to(seeds.device)
+
+
+def philox_uniforms(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """One number in [0, 1) for every (seed, position), by Philox4x32-10 (Salmon et al. 2011). [Q]"""
+    mask = np.uint64(0xFFFFFFFF)
+    low, high = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+    counter = positions.astype(np.uint64)
+    c0, c1 = counter & mask, counter >> np.uint64(32)
+    c2, c3 = np.zeros_like(c0), np.zeros_like(c0)
+    k0, k1 = seeds & mask, seeds >> np.uint64(32)
+    for _ in range(10):
+        p0, p1 = low * c0, high * c2
+        c0, c1, c2, c3 = (p1 >> np.uint64(32)) ^ c1 ^ k0, p1 & mask, (p0 >> np.uint64(32)) ^ c3 ^ k1, p0 & mask
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & mask, (k1 + np.uint64(0xBB67AE85)) & mask
+    return ((c0 << np.uint64(21)) | (c1 >> np.uint64(11))).astype(np.float64) * 2.0**-53
+
+
+def _owned(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """An index of the logits that rows own: row q has ids[starts[q] : starts[q + 1]]."""
+    lengths = (starts[1:] - starts[:-1]).long()
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)
+    return rows, ids.long()

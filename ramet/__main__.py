@@ -14,14 +14,18 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
-                   startup (until ready)
+                   startup (until ready), penalties (what they cost a server), sampling (time of each feature),
+                   tuning (what an option moves)
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
 Every command takes --help."""
 
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
-BENCHES = ("serving", "pipeline", "offline", "startup")
+BENCHES = {  # word -> module
+    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "startup": "startup",
+    "penalties": "penalties", "sampling": "kernels.sampling", "tuning": "tuning",
+}  # fmt: skip
 
 
 def serve(argv: list[str]) -> int:
@@ -48,7 +52,7 @@ def bench(argv: list[str]) -> int:
         return _usage_error(f"bench {argv[0]} is not one of {', '.join(BENCHES)}")
     from importlib import import_module
 
-    code: int = import_module(f"ramet.bench.{argv[0]}").main(argv[1:])
+    code: int = import_module(f"ramet.bench.{BENCHES[argv[0]]}").main(argv[1:])
     return code
 
 

@@ -4,3 +4,4 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]  # token ids, positions, slots, pages, rows
+Floats = npt.NDArray[np.float32]

@@ -70,12 +70,19 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
     max_running_requests: Annotated[
         Annotated[int, Meta(ge=1, le=4096)] | None, _about("sequences in the running batch; unset: 256")
     ] = None
+    max_penalised_requests: Annotated[
+        Annotated[int, Meta(ge=1, le=4096)] | None,
+        _about("sequences in the running batch that use penalties; unset: as many as run, 256 at most"),
+    ] = None
     max_queued_requests: Annotated[
         Annotated[int, Meta(ge=1)] | None, _about("requests waiting before 503; unset: no limit")
     ] = None
     schedule_conservativeness: Annotated[
         float, _about("above 1 reserves more memory for outputs and retracts less often", gt=0, le=10)
     ] = 1.0
+    repetition_penalty_scope: Annotated[
+        Literal["generated", "all"], _about("tokens that repetition_penalty scales; all: the prompt's as well")
+    ] = "generated"
     random_seed: Annotated[
         Annotated[int, Meta(ge=0)] | None, _about("seed of sampling and of dummy weights; unset: from the clock")
     ] = None
@@ -92,6 +99,18 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Literal["model", "scripted"],
         _about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
+    logprobs_mode: Annotated[
+        Literal["sampled", "raw"],
+        _about(
+            "of output tokens: as they were drawn (penalties, bias, mask, temperature), or of the model's own logits"
+        ),
+    ] = "sampled"
+    enable_custom_logit_processor: Annotated[
+        bool, _about("let requests name logit processors: built-in, of installed packages, or of the module below")
+    ] = False
+    logit_processor_module: Annotated[
+        str, _about("Python module that registers more of them when it is imported; empty: none")
+    ] = ""
     num_threads: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         _about("threads of a CPU step; unset: one per core, one in all for a model under 16 MiB"),
@@ -147,6 +166,10 @@ class Args(Struct, frozen=True, kw_only=True):
     @property
     def max_running(self) -> int:
         return self.schedule.max_running_requests or 256
+
+    @property
+    def max_penalised(self) -> int:
+        return min(self.max_running, self.schedule.max_penalised_requests or 256)
 
 
 def make_args(**options: Any) -> Args:

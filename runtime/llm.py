@@ -28,6 +28,8 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import Sequence as Output
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_runner
+from ramet.runtime.server.body import convert
+from ramet.runtime.server.extras import Asking, Extras, read_extras
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.encode_process import Encoder
@@ -55,6 +57,7 @@ class LLM:
         self._detokenizer = Detokenizer(self.tokenizer)
         self._defaults = sampling_defaults(self.args.model_folder, self.args.model.sampling_defaults)
         self._uids = itertools.count(1)
+        self._processors_on = self.args.execute.enable_custom_logit_processor
         self._open: dict[int, Output] = {}  # every sequence that has not ended, whoever asked for it
         self.scheduler = Scheduler(
             self.args,
@@ -82,16 +85,23 @@ class LLM:
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+        **extras: Any,
     ) -> list[dict[str, Any]]:
-        """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt."""
-        outputs = self._submit(_as_list(prompts), sampling_params)
+        """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt.
+
+        `extras` are fields of /generate: return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob,
+        return_text_in_logprobs, priority, extra_key, cache_salt, custom_logit_processor.
+        """
+        outputs = self._submit(_as_list(prompts), sampling_params, extras)
         while not all(output.done for output in outputs.values()):
             self._turn()
         return [output.reply() for output in outputs.values()]
 
-    def stream(self, prompt: Prompt, sampling_params: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-        """Replies with cumulative text as it grows. Leaving the loop early aborts the request."""
-        outputs = self._submit([prompt], sampling_params)
+    def stream(
+        self, prompt: Prompt, sampling_params: dict[str, Any] | None = None, **extras: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
+        outputs = self._submit([prompt], sampling_params, extras)
         seen = dict.fromkeys(outputs, 0)
         try:
             while not all(output.done and output.size == seen[uid] for uid, output in outputs.items()):
@@ -115,20 +125,24 @@ class LLM:
         """Forget every cached prefix."""
         self.scheduler.cache.flush()
 
-    def _submit(self, prompts: Sequence[Prompt], sampling_params: Any) -> dict[int, Output]:
+    def _submit(self, prompts: Sequence[Prompt], sampling_params: Any, extras: dict[str, Any]) -> dict[int, Output]:
         given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params or {}] * len(prompts)
         if len(given) != len(prompts):
             raise ClientError("sampling_params", f"has {len(given)} entries for {len(prompts)} prompts")
+        unknown = set(extras) - set(Asking.__struct_fields__)
+        if unknown:
+            raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(Asking.__struct_fields__)}")
+        asked = read_extras(convert(extras, Asking), len(prompts), True, self._processors_on)
         admits, outputs = [], {}
-        for prompt, raw in zip(prompts, given, strict=True):
-            admits.append(self._admit(prompt, raw))
+        for prompt, raw, extra in zip(prompts, given, asked, strict=True):
+            admits.append(self._admit(prompt, raw, extra))
             outputs.update({uid: Output(f"{uid}", time.monotonic()) for uid in admits[-1].uids})
         self._open.update(outputs)
         for admit in admits:  # only when every prompt was found good
             self._inbox.send(admit)
         return outputs
 
-    def _admit(self, prompt: Prompt, raw: dict[str, Any]) -> Admit:
+    def _admit(self, prompt: Prompt, raw: dict[str, Any], extra: Extras) -> Admit:
         try:
             params = parse(raw, self._defaults)
         except ParamError as error:
@@ -136,7 +150,8 @@ class LLM:
         uids = [next(self._uids) for _ in range(params.n)]
         text = prompt if isinstance(prompt, str) else None
         ids = None if isinstance(prompt, str) else _pack(prompt)
-        answer = self._encoder.admit(Generate(uids, params, text, ids, arrival_s=time.monotonic()))
+        request = Generate(uids, params, text, ids, arrival_s=time.monotonic(), **extra._asdict())
+        answer = self._encoder.admit(request)
         if isinstance(answer, Rejected):
             raise ClientError(answer.place, answer.fact, answer.hint, answer.status)
         return answer
@@ -154,6 +169,10 @@ class LLM:
             self._open[opened.uid].open(opened)
         for uid, token, text in zip(step.uids, memoryview(step.tokens).cast("i"), step.texts, strict=True):
             self._open[uid].add(token, text)
+        for scores in step.scores:
+            self._open[scores.uid].score(scores)
+        for states in step.hidden:
+            self._open[states.uid].show(states)
         for closed, tail in zip(step.closed, step.tails, strict=True):
             self._open.pop(closed.uid).close(closed.finish, tail)
 

@@ -6,7 +6,8 @@
 import time
 from typing import Any
 
-from ramet.ipc.messages import Finish, Opened
+from ramet.ipc.messages import Finish, HiddenStates, Opened, Scores
+from ramet.runtime.scores import HiddenLists, ScoreLists
 
 WEIGHT_VERSION = "default"
 
@@ -52,6 +53,8 @@ class Sequence:
         self._opened: Opened | None = None
         self._texts: list[str] = []
         self._tokens: list[int] = []
+        self._scores: ScoreLists | None = None
+        self._hidden: HiddenLists | None = None
 
     @property
     def done(self) -> bool:
@@ -64,6 +67,16 @@ class Sequence:
 
     def open(self, opened: Opened) -> None:
         self._opened = opened
+        self._scores = ScoreLists(opened) if opened.logprobs is not None else None
+        self._hidden = HiddenLists(opened) if opened.hidden else None
+
+    def score(self, scores: Scores) -> None:
+        assert self._scores is not None, f"log-probabilities came for {scores.uid}, which did not ask for them"
+        self._scores.add(scores)
+
+    def show(self, states: HiddenStates) -> None:
+        assert self._hidden is not None, f"hidden states came for {states.uid}, which did not ask for them"
+        self._hidden.add(states)
 
     def add(self, token: int, text: str) -> None:
         self._tokens.append(token)
@@ -83,4 +96,8 @@ class Sequence:
             cached_tokens=self._opened.cached_tokens if self._opened else 0,
             latency_s=time.monotonic() - self._arrival_s,
         )
+        if self._scores is not None:
+            meta |= self._scores.meta()
+        if self._hidden is not None and self.done:
+            meta["hidden_states"] = self._hidden.meta()
         return {"text": "".join(self._texts), "output_ids": list(self._tokens), "meta_info": meta}

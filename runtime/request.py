@@ -4,10 +4,13 @@ A request has no prefill or decode phase: it has `prompt_len` tokens that were g
 whoever runs it computes until they have all been seen. What it holds in the KV pool is its Seat (scheduler/running.py).
 """
 
+from typing import Any
+
 import numpy as np
 
+from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import SamplingParams
-from ramet.runtime.arrays import Ints
+from ramet.runtime.arrays import Floats, Ints
 
 _MASK = (1 << 64) - 1
 
@@ -18,12 +21,20 @@ class Request:
     __slots__ = (
         "arrival_s",
         "cached_tokens",
+        "embeds",
+        "hidden",
+        "logprobs",
         "match_length",
         "match_version",
         "namespace",
+        "next_hidden",
+        "next_scored",
         "num_retractions",
         "opened",
         "params",
+        "priority",
+        "processor",
+        "processor_memory",
         "prompt_len",
         "seed",
         "tokens",
@@ -40,12 +51,25 @@ class Request:
         seed: int,
         namespace: tuple[str, ...] = (),
         arrival_s: float = 0.0,
+        logprobs: LogprobAsk | None = None,
+        priority: int = 0,
+        processor: str = "",
+        hidden: str = "",
+        embeds: Floats | None = None,
     ) -> None:
         self.uid, self.params, self.namespace, self.arrival_s = uid, params, namespace, arrival_s
         self.prompt_len = self.total = len(prompt)
         self.tokens: Ints = np.empty(len(prompt) + params.max_new_tokens, dtype=np.int32)
         self.tokens[: self.total] = prompt
         self.seed = seed
+        self.logprobs, self.priority, self.processor = logprobs, priority, processor
+        self.processor_memory: dict[str, Any] = {}
+        self.hidden = hidden  # which hidden states are told: "all", "last" or none
+        self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
+        self.next_hidden = 0  # index of the next token whose hidden state is to be told, if all are
+        # index of the next prompt token whose log-probability is to be told; None: none is left, or none is asked for
+        start = logprobs.start if logprobs is not None else None
+        self.next_scored = None if start is None or start + 1 >= self.prompt_len else start + 1
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0
         self.opened = False  # its Opened message has been sent
@@ -54,6 +78,17 @@ class Request:
     @property
     def known(self) -> Ints:
         return self.tokens[: self.total]
+
+    @property
+    def reusable(self) -> Ints:
+        """The known tokens of which all but the last may come from the cache: what is told must be computed."""
+        end = self.total if self.next_scored is None else self.next_scored
+        return self.tokens[: min(end, self.next_hidden + 1) if self.hidden == "all" else end]
+
+    @property
+    def prompt(self) -> Ints:
+        """Its token ids; none if it came as embeddings."""
+        return self.tokens[: self.prompt_len if self.embeds is None else 0]
 
     @property
     def output(self) -> Ints:

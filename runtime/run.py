@@ -5,6 +5,7 @@ the fields of SamplingParams, checked where a client's are checked. Knows no sch
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +13,14 @@ from typing import Any
 
 from msgspec import inspect
 
-from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.ipc.params import CHECKS, ParamError, SamplingParams, parse
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.flags import Parser, parse_with, serve_parser
 from ramet.runtime.options import Option, options_of
 
 ONE_ANSWER = frozenset({"n"})  # a terminal shows one answer
+OBJECTS = frozenset({"logit_bias", "custom_params"})  # written as JSON
 SAMPLING = [option for option in options_of(SamplingParams) if option.name not in ONE_ANSWER]
 
 
@@ -91,11 +93,15 @@ def _parser() -> Parser:
     about = "How the answer is drawn; the fields of sampling_params. generation_config.json goes before the [defaults]."
     group = parser.add_argument_group("sampling", about)
     for option in SAMPLING:
-        kind, shown = option.type, f"[{option.default}]"
+        kind = option.type
+        shown = f"{option.about}; {CHECKS[option.name].valid} [{option.default}]".replace("%", "%%")
         if isinstance(kind, inspect.BoolType):
             group.add_argument(option.flag, help=shown, default=None, action=argparse.BooleanOptionalAction)
+        elif option.name in OBJECTS:
+            group.add_argument(option.flag, help=f"{option.about}; a JSON object", default=None, metavar="JSON")
         elif isinstance(kind, inspect.VarTupleType):
-            group.add_argument(option.flag, help="may be given several times", default=None, action="append")
+            several = f"{option.about}; may be given several times"
+            group.add_argument(option.flag, help=several, default=None, action="append")
         else:
             group.add_argument(option.flag, help=shown, default=None, metavar="NUMBER")
     return parser
@@ -103,6 +109,8 @@ def _parser() -> Parser:
 
 def _typed(option: Option, value: Any) -> Any:
     """Text from the command line as the type that ipc/params.py checks; what cannot be read stays text."""
+    if option.name in OBJECTS:
+        return _json(option, value)
     kind = option.type.item_type if isinstance(option.type, inspect.VarTupleType) else option.type
     read = {inspect.IntType: int, inspect.FloatType: float}.get(type(kind))
     if read is None:
@@ -111,3 +119,10 @@ def _typed(option: Option, value: Any) -> Any:
         return [read(item) for item in value] if isinstance(value, list) else read(value)
     except ValueError:
         return value
+
+
+def _json(option: Option, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ConfigError(f"{option.flag} is {text!r}, must be a JSON object") from None

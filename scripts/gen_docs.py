@@ -1,20 +1,22 @@
 """Write the tables of docs/ from the code and from bench/results/, so that they cannot drift. `--check` only compares.
 
-Decides what a generated page looks like; knows no figure and no option by name.
+Some pages are made whole; in others what stands between `<!-- made: NAME -->` and `<!-- end -->` is. Decides what a
+page and a table look like; knows no figure and no option by name.
 """
 
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from msgspec.structs import fields
-
-from ramet.ipc.params import NEUTRAL, SamplingParams
+from ramet.ipc.params import CHECKS, NEUTRAL, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
+from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server import native, openai_completions
 from ramet.runtime.server.app import NAMED, ROUTES
 from ramet.runtime.server.native import GenerateBody
@@ -50,17 +52,25 @@ def http_api() -> str:
     for path, (methods, handler) in ROUTES.items():
         lines.append(f"| `{path}` | {', '.join(methods)} | {handler.__doc__.splitlines()[0]} |")
     lines += [f"| `{path}{{id}}` | GET | {handler.__doc__.splitlines()[0]} |" for path, handler in NAMED.items()]
-    completions = {*openai_completions.UNBUILT, *NEUTRAL}
-    bodies = (("/generate", GenerateBody, native.UNBUILT), ("/v1/completions", CompletionBody, completions))
-    for path, struct, unbuilt in bodies:
-        lines += [
-            f"\n## Fields of `POST {path}`\n",
-            "A field that is not built yet is refused unless it asks for nothing.\n",
-        ]
-        lines += ["| field | type | |", "|---|---|---|"]
-        marks = ("not built yet" if f.name in unbuilt else "" for f in fields(struct))
-        lines += [f"| `{f.name}` | {spelled(f.type)} | {mark} |" for f, mark in zip(fields(struct), marks, strict=True)]
+    lines.append("\n[native-api.md](native-api.md) describes `/generate`.\n")
+    lines += ["## Fields of `POST /v1/completions`\n", "| field | type | |", "|---|---|---|"]
+    lines += body_rows(CompletionBody, {*openai_completions.UNBUILT, *NEUTRAL})
     return "\n".join(lines) + "\n"
+
+
+def body_rows(struct: Any, unbuilt: Collection[str]) -> list[str]:
+    """A row for each field. What is not built yet is refused unless it asks for nothing."""
+    abouts = {name: about(kind) for name, kind in get_type_hints(struct, include_extras=True).items()}
+    kinds = get_type_hints(struct)
+    return [
+        f"| `{name}` | {spelled(kinds[name])} | {'*not built yet*' if name in unbuilt else abouts[name]} |"
+        for name in sorted(kinds, key=lambda name: (name in unbuilt, name not in struct.__annotations__))
+    ]
+
+
+def about(kind: Any) -> str:
+    """The description in an Annotated type, if it has one."""
+    return next((meta.description for meta in getattr(kind, "__metadata__", ())), "")
 
 
 def spelled(kind: Any) -> str:
@@ -77,21 +87,59 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
-def sampling() -> str:
-    defaults = SamplingParams()
-    lines = ["# Sampling parameters of `/generate`\n", "| name | default |", "|---|---|"]
-    lines += [f"| `{name}` | `{json.dumps(getattr(defaults, name))}` |" for name in SamplingParams.__struct_fields__]
+def sampling_table() -> str:
+    lines = ["| name | default | valid | |", "|---|---|---|---|"]
+    for option in options_of(SamplingParams):
+        default = json.dumps(option.default if option.default != () else [])
+        lines.append(f"| `{option.name}` | `{default}` | {CHECKS[option.name].valid} | {option.about} |")
+    return "\n".join(lines)
+
+
+def sampling_defaults_note() -> str:
     taken = ", ".join(f"`{name}`" for name in TAKEN)
-    lines.append(
-        f"\nThe model's generation_config.json goes before the table for {taken}, unless `--sampling-defaults openai`."
+    bundled, table = sampling_defaults(BUNDLED_MODEL, "model"), SamplingParams()
+    changed = [f"`{name}` {getattr(bundled, name)}" for name in TAKEN if getattr(bundled, name) != getattr(table, name)]
+    return (
+        f"The model's generation_config.json goes before the table for {taken}, unless the server runs with\n"
+        f"`--sampling-defaults openai`. The bundled model's has {', '.join(changed)}.\n\n"
+        f"Known but not built yet, and refused unless neutral: {', '.join(f'`{name}`' for name in NEUTRAL)}."
     )
-    bundled = sampling_defaults(BUNDLED_MODEL, "model")
-    changed = (name for name in TAKEN if getattr(bundled, name) != getattr(defaults, name))
-    lines.append("The bundled model's has " + ", ".join(f"`{n}` {getattr(bundled, n)}" for n in changed) + ".")
-    refused = ", ".join(f"`{name}`" for name in NEUTRAL)
-    lines.append(f"\nKnown but not built yet, and refused unless neutral: {refused}.")
-    lines.append("Values out of range are refused with a 400 that names the parameter, the value and the range.")
-    return "\n".join(lines) + "\n"
+
+
+def processors_table() -> str:
+    lines = ["| name | |", "|---|---|"]
+    built_in = (kind for kind in LogitProcessor.registry.values() if kind.__module__ == LogitProcessor.__module__)
+    lines += [f"| `{kind.to_str()}` | {' '.join((kind.__doc__ or '').split())} |" for kind in built_in]
+    return "\n".join(lines)
+
+
+def generate_table() -> str:
+    return "\n".join(["| field | type | |", "|---|---|---|", *body_rows(GenerateBody, native.UNBUILT)])
+
+
+def tuning_table() -> str:
+    """The newest run of `ramet bench tuning`."""
+    record = newest(ROOT / "bench" / "results" / "tuning.jsonl")[-1]
+    names = {
+        "tokens_per_s": "tokens/s", "ttft_ms": "first token, ms", "itl_ms": "next token, ms",
+        "p99_itl_ms": "99 % of next tokens, ms", "memory_mib": "memory, MiB",
+    }  # fmt: skip
+    lines = ["| | " + " | ".join(names.values()) + " |", "|---|" + "---|" * len(names)]
+    for variant, figures in record["variants"].items():
+        cells = (f"{figures[name]:,.1f} ({figures['ratio'][name]:.2f})" for name in names)
+        lines.append(f"| `{variant}` | " + " | ".join(cells) + " |")
+    machine = f"{record['machine']['cores']} cores, {record['machine']['cpu']}"
+    return "\n".join([*lines, "", f"`{record['command']}`, {record['time']}, {machine}, {record['rounds']} rounds."])
+
+
+def options_table(group: str) -> str:
+    """One group of the server's options."""
+    lines = ["| option | default | |", "|---|---|---|"]
+    for option in options_of(Args):
+        if option.group == group:
+            default = "" if option.default is None else f"`{option.default}`"
+            lines.append(f"| `{option.flag}` | {default} | {option.about} |")
+    return "\n".join(lines)
 
 
 def performance() -> str:
@@ -147,17 +195,34 @@ PAGES: dict[str, Callable[[], str]] = {
     "options.md": options,
     "http-api.md": http_api,
     "metrics.md": metrics,
-    "sampling-parameters.md": sampling,
     "performance.md": performance,
 }
+TABLES: dict[str, Callable[[], str]] = {
+    "sampling parameters": sampling_table,
+    "sampling defaults": sampling_defaults_note,
+    "logit processors": processors_table,
+    "fields of /generate": generate_table,
+    "tuning figures": tuning_table,
+    **{f"options: {group}": partial(options_table, group) for group in ("cache", "schedule", "execute")},
+}
+BETWEEN = re.compile(r"(<!-- made: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def made() -> Iterator[tuple[Path, str]]:
+    """Each page and what it should hold."""
+    for name, make in PAGES.items():
+        yield ROOT / "docs" / name, MADE + make()
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text()
+        if path.name not in PAGES and BETWEEN.search(text):
+            yield path, BETWEEN.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", text)
 
 
 def main(argv: list[str]) -> int:
     stale = []
-    for name, make in PAGES.items():
-        path, text = ROOT / "docs" / name, MADE + make()
+    for path, text in made():
         if not path.exists() or path.read_text() != text:
-            stale.append(name)
+            stale.append(path.name)
             if "--check" not in argv:
                 path.write_text(text)
     print("up to date" if not stale else f"{'stale' if '--check' in argv else 'written'}: {', '.join(stale)}")

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SOURCES = ("attention.cpp", "small_ops.cpp")
+SOURCES = ("attention.cpp", "small_ops.cpp", "penalties.cpp", "draw.cpp", "scores.cpp")
 FLAGS = (
     "-std=c++17",
     "-O2",

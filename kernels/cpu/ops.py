@@ -51,7 +51,15 @@ class CpuOps:
         self._attention.argtypes = (POINTER(Plan), number, pointer, size, pointer, pointer, pointer)
         self._store_kv = library.ramet_store_kv
         self._store_kv.argtypes = (number, pointer, pointer, size, size, pointer, pointer, pointer, size, size, number)
-        for function in (self._rms_norm, self._silu_mul, self._rotate, self._attention, self._store_kv):
+        self._penalise = library.ramet_penalise
+        self._penalise.argtypes = (pointer, size, *(pointer,) * 5, size, pointer, pointer, size, number)
+        self._count_tokens = library.ramet_count_tokens
+        self._count_tokens.argtypes = (pointer, size, pointer, pointer, pointer, size)
+        self._draw = library.ramet_draw
+        self._draw.argtypes = (pointer, size, size, *(pointer,) * 8, number)
+        self._logsumexp_topk = library.ramet_logsumexp_topk
+        self._logsumexp_topk.argtypes = (pointer, size, pointer, pointer, size, size, pointer, pointer, number)
+        for function in vars(self).values():
             function.restype = None
 
     @property
@@ -100,6 +108,61 @@ class CpuOps:
             kv_heads * head_dim,
             self.threads,
         )
+
+    def penalise(
+        self,
+        logits: Tensor,
+        rows: Tensor,
+        slots: Tensor,
+        frequency: Tensor,
+        presence: Tensor,
+        repetition: Tensor,
+        counts: Tensor,
+        seen: Tensor,
+    ) -> None:
+        """As kernels/reference.py. WRITES logits [Q, V] float32 in `rows`; all tensors are contiguous."""
+        columns = (rows, slots, frequency, presence, repetition)
+        assert all(column.element_size() == 4 for column in columns), [column.dtype for column in columns]
+        addresses = (column.data_ptr() for column in columns)
+        state = (counts.data_ptr(), seen.data_ptr(), seen.shape[1])
+        self._penalise(logits.data_ptr(), logits.shape[1], *addresses, len(rows), *state, self.threads)
+
+    def count_tokens(self, counts: Tensor, rows: Tensor, slots: Tensor, tokens: Tensor) -> None:
+        """As kernels/reference.py. WRITES counts; all tensors are contiguous."""
+        assert [t.element_size() for t in (counts, rows, slots, tokens)] == [1, 4, 4, 8]
+        addresses = (tensor.data_ptr() for tensor in (rows, slots, tokens))
+        self._count_tokens(counts.data_ptr(), counts.shape[1], *addresses, len(rows))
+
+    def draw(
+        self,
+        logits: Tensor,
+        temperature: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        min_p: Tensor,
+        seeds: Tensor,
+        positions: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """As kernels/reference.py; logits [Q, V] float32, all tensors are contiguous."""
+        columns = (temperature, top_k, top_p, min_p, seeds, positions)
+        sizes = [column.element_size() for column in columns]
+        assert sizes == [4, 8, 4, 4, 8, 8] and logits.dtype == torch.float32 and logits.is_contiguous(), sizes
+        num, vocabulary = logits.shape
+        tokens, finite = torch.empty(num, dtype=torch.int64), torch.empty(num, dtype=torch.bool)
+        addresses = (tensor.data_ptr() for tensor in (*columns, tokens, finite))
+        self._draw(logits.data_ptr(), vocabulary, num, *addresses, self.threads)
+        return tokens, finite
+
+    def logsumexp_topk(self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor]:
+        """As kernels/reference.py; logits [Q, V] float32, all tensors are contiguous."""
+        kinds = logits.dtype, rows.dtype, temperature.dtype
+        assert kinds == (torch.float32, torch.int64, torch.float32) and logits.is_contiguous(), kinds
+        vocabulary, num = logits.shape[1], len(rows)
+        totals, best = torch.empty(num), torch.empty((num, num_top), dtype=torch.int64)
+        addresses = (tensor.data_ptr() for tensor in (totals, best))
+        columns = rows.data_ptr(), temperature.data_ptr()
+        self._logsumexp_topk(logits.data_ptr(), vocabulary, *columns, num, num_top, *addresses, self.threads)
+        return totals, best
 
     def attend(self, plan: Plan, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
         """WRITES out [T, H, D] for the tokens of the plan; q may have strided rows."""

@@ -3,6 +3,9 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
@@ -110,6 +113,30 @@ static inline void store_pair(T *p, v16f a, v16f b) {
 static inline void store_pair(bf16 *p, v16f a, v16f b) {
     const v16u both = __builtin_convertvector(to_bf16_bits(a), v16u) | __builtin_convertvector(to_bf16_bits(b), v16u) << 16;
     std::memcpy(p, &both, sizeof both);
+}
+
+static inline bool any(v16i x) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)x, (__m512i)x) != 0;
+#else
+    uint64_t words[8], all = 0;
+    std::memcpy(words, &x, sizeof x);
+    for (const uint64_t word : words) all |= word;
+    return all != 0;
+#endif
+}
+
+// the lanes of x that are chosen, next to each other at p, where 16 values may be written; returns their number
+static inline int64_t pack(float *p, v16f x, v16i chosen) {
+#ifdef __AVX512F__
+    const __mmask16 lanes = _mm512_test_epi32_mask((__m512i)chosen, (__m512i)chosen);
+    _mm512_storeu_ps(p, _mm512_maskz_compress_ps(lanes, (__m512)x));
+    return __builtin_popcount(lanes);
+#else
+    int64_t num = 0;
+    for (int lane = 0; lane < LANES; lane++) p[num] = x[lane], num -= chosen[lane];
+    return num;
+#endif
 }
 
 static inline v16f larger(v16f a, v16f b) { return a > b ? a : b; }

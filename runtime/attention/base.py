@@ -25,6 +25,7 @@ class ForwardInputs:
     num_new: Ints  # [R] host, >= 1
     seq_lens: Ints  # [R] host, new tokens included
     num_decode: int  # rows [0, num_decode) have one new token
+    embeds: tuple[tuple[int, Tensor], ...] = ()  # (first of the T, [n, N]): embeddings in the place of ids
 
     @property
     def num_tokens(self) -> int:

@@ -55,7 +55,7 @@ class PageAllocator:
 
 
 class RowAllocator:
-    """Free rows of the slot table, one for each running request. Row 0 is padding."""
+    """Free rows of a table of running requests. Row 0 is padding."""
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
@@ -64,6 +64,10 @@ class RowAllocator:
     @property
     def num_free(self) -> int:
         return len(self._free)
+
+    @property
+    def num_taken(self) -> int:
+        return self.num_rows - len(self._free)
 
     def allocate(self) -> int:
         return self._free.pop()

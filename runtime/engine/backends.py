@@ -5,6 +5,7 @@ On cpu without a C++ compiler torch serves in the place of our kernels, slower, 
 
 import logging
 from functools import cache
+from typing import Protocol
 
 import torch
 
@@ -17,8 +18,13 @@ from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
+from ramet.runtime.sampling.epilogue import Epilogue, SamplingKernel
 
 log = logging.getLogger("ramet")
+
+
+class Kernels(Ops, SamplingKernel, Protocol):
+    """Everything that a step computes outside of attention and matrix products."""
 
 
 @cache
@@ -31,9 +37,17 @@ def compiled_ops() -> CpuOps | None:
         return None
 
 
-def choose_ops(device: torch.device) -> Ops:
+def choose_ops(device: torch.device) -> Kernels:
     compiled = compiled_ops() if device.type == "cpu" else None
     return compiled if compiled is not None else reference
+
+
+def choose_epilogue(device: torch.device) -> type[Epilogue]:
+    if device.type != "cuda":
+        return Epilogue
+    from ramet.runtime.sampling.fused import FusedEpilogue  # loads triton
+
+    return FusedEpilogue
 
 
 def choose_attention(name: str, pool: KVPool, heads: int) -> AttentionBackend:

@@ -5,10 +5,10 @@ Rows with one new token come first (decode), rows with more follow (extend): sec
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from ramet.runtime.arrays import Ints
-from ramet.runtime.sampling.columns import SamplingColumns
+from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.sampling.columns import Recount, SamplingColumns, Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,32 @@ class Fill:
     row: int
     start: int
     slots: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Log-probabilities of prompt tokens: the token at index first + i of the T predicts targets[i]."""
+
+    first: int
+    targets: Ints  # [N]
+    num_top: int
+    ids: Ints  # [m] tokens whose log-probability is told at each place
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenRows:
+    """Tokens [first, first + num) of the T whose hidden states are told."""
+
+    first: int
+    num: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embeds:
+    """Tokens [first, first + len(values)) of the T are these embeddings, whatever their ids."""
+
+    first: int
+    values: Floats  # [n, N]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +58,10 @@ class Batch:
     draws: Ints  # [Q] indices into R of the rows that draw a token after this step
     sampling: SamplingColumns
     fills: tuple[Fill, ...] = ()
+    recounts: tuple[Recount, ...] = ()  # come before the penalties of this step
+    scorings: tuple[Scoring, ...] = ()
+    hidden: tuple[HiddenRows, ...] = ()
+    embeds: tuple[Embeds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +70,10 @@ class StepResult:
 
     tokens: Ints  # [Q]
     broken: tuple[int, ...] = ()
+    failures: tuple[tuple[int, str], ...] = ()  # (index into draws, why it must end)
+    drawn_scores: tuple[Scored, ...] = ()  # one for each of batch.sampling.logprobs
+    prompt_scores: tuple[Scored, ...] = ()  # one for each of batch.scorings
+    hidden: tuple[Floats, ...] = ()  # [num, N], one for each of batch.hidden
     phases: dict[str, float] = field(default_factory=dict)  # seconds: "forward", "sample"
 
 
@@ -58,8 +92,15 @@ class Runner(Protocol):
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
 
+    def refusal(self, processor: str, params: dict[str, Any]) -> str:
+        """Why a request cannot have this logit processor with these parameters; empty: it can."""
+
     @property
     def vocab_size(self) -> int: ...
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers of a hidden state; 0: there are none."""
 
     @property
     def context_length(self) -> int:
@@ -88,4 +129,19 @@ class Done:
         return self.value
 
 
-__all__ = ["Batch", "Done", "Fill", "Ints", "LoadedRunner", "Pending", "Runner", "SamplingColumns", "StepResult"]
+__all__ = [
+    "Batch",
+    "Done",
+    "Embeds",
+    "Fill",
+    "HiddenRows",
+    "Ints",
+    "LoadedRunner",
+    "Pending",
+    "Recount",
+    "Runner",
+    "SamplingColumns",
+    "Scored",
+    "Scoring",
+    "StepResult",
+]

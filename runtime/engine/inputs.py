@@ -45,4 +45,5 @@ def place(batch: Batch, table: SlotTable, device: torch.device) -> ForwardInputs
         num_new=batch.num_new,
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
+        embeds=tuple((each.first, torch.from_numpy(each.values.copy()).to(device)) for each in batch.embeds),
     )

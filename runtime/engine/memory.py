@@ -2,7 +2,7 @@
 
 Pure: numbers in, plan out; ConfigError when the numbers cannot be met. Knows no tensor. All sizes are bytes.
 
-    weights and KV pool share `share` of what is available; slot table and activations come out of the rest (reserve).
+    weights and KV pool share `share` of what is available; slot table, activations and counts come out of the rest.
     The pool is never larger than every running request at full length needs.
 """
 
@@ -24,6 +24,7 @@ class Needs:
     context_length: int
     page_size: int
     activations: int
+    penalties: int = 0  # what running requests have drawn
     max_total_tokens: int | None = None  # as asked; None: what memory allows
 
 
@@ -44,12 +45,13 @@ class MemoryPlan:
         needs = self.needs
         pool = (self.max_total_tokens + needs.page_size) * needs.bytes_per_token
         table = (needs.max_running + 1) * self.context_length * SLOT_BYTES
-        reserve = self.available - needs.weights - pool - table - needs.activations
+        reserve = self.available - needs.weights - pool - table - needs.activations - needs.penalties
         return [
             ("weights", needs.weights, "--dtype"),
             (f"KV pool, {self.max_total_tokens} tokens", pool, "--max-total-tokens, --mem-fraction-static"),
             ("slot table", table, "--max-running-requests, --context-length"),
             ("activations", needs.activations, "--chunked-prefill-size"),
+            ("penalty counts", needs.penalties, "--max-penalised-requests"),
             ("reserve", reserve, "--mem-fraction-static"),
         ]
 
@@ -64,7 +66,8 @@ def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
     most = _most_tokens(needs, available, share)
     tokens = most if needs.max_total_tokens is None else needs.max_total_tokens
     if needs.max_total_tokens is not None:
-        whole = needs.weights + needs.activations + (tokens + needs.page_size) * needs.bytes_per_token
+        pool = (tokens + needs.page_size) * needs.bytes_per_token
+        whole = needs.weights + needs.activations + needs.penalties + pool
         if whole > available:
             raise ConfigError(
                 f"--max-total-tokens {tokens} needs {_shown(tokens * needs.bytes_per_token)} for keys and values, "

@@ -1,12 +1,15 @@
 """Runs batches on a model: loads it, plans its memory, and turns each Batch into a StepResult. Device neutral.
 
-Decides the order of start-up and of a step. Knows no request, no tree and no policy. Q drawing rows, V vocabulary.
+Decides the order of start-up and of a step. Knows no request, no tree and no policy. T new tokens, N hidden size,
+Q drawing rows, V vocabulary.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +18,7 @@ from torch import Tensor
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.cache.pool import KVPool, bytes_per_token
 from ramet.runtime.config import Args
-from ramet.runtime.engine.backends import choose_attention, choose_ops
+from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
 from ramet.runtime.engine.batch import Batch, Done, Pending, SamplingColumns, StepResult
 from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
@@ -26,13 +29,40 @@ from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import model_class
 from ramet.runtime.models.shape import ModelShape, read_shape
-from ramet.runtime.sampling.sampler import sample
+from ramet.runtime.sampling.epilogue import Drawn
+from ramet.runtime.sampling.logprobs import score_long
+from ramet.runtime.sampling.penalties import state_bytes
+from ramet.runtime.sampling.processors import load, make_all
 from ramet.runtime.weights.files import load_weights
 from ramet.runtime.weights.random import fill_random
 
 log = logging.getLogger("ramet")
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
+NOTHING = Drawn(torch.empty(0, dtype=torch.int64), (), (), {})
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A step whose tokens are computed, before its logits are."""
+
+    model: Decoder
+    x: Tensor  # [T, N]
+    residual: Tensor  # [T, N]
+    last_tokens: Tensor  # [Q] int64
+
+    def states(self, at: Tensor) -> Tensor:
+        """at [n] int64 indices into T. [n, N] after the final norm."""
+        return self.model.final_states(self.x, self.residual, at.to(self.x.device))
+
+    def logits(self, at: Tensor) -> Tensor:
+        """at [n] int64 indices into T. [n, V] float32"""
+        return self.model.logits(self.states(at))
+
+    @torch.inference_mode()
+    def drawn(self) -> Tensor | None:
+        """[Q, V] float32 for the rows that draw, None when none does."""
+        return self.logits(self.last_tokens) if len(self.last_tokens) else None
 
 
 class ModelRunner:
@@ -42,8 +72,11 @@ class ModelRunner:
         self.shape: ModelShape = read_shape(args.model_folder)
         self.device = choose_device(args.execute.device)
         self.dtype: torch.dtype = getattr(torch, _dtype_name(args, self.shape))
+        if args.execute.enable_custom_logit_processor:
+            load(args.execute.logit_processor_module)
+        self._processors = make_all()
         with _phase(report, "kernels"):
-            ops = choose_ops(self.device)
+            self._kernels = choose_ops(self.device)
         self.plan = _plan(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
         if self.context_length < self.plan.needs.context_length:
@@ -54,15 +87,27 @@ class ModelRunner:
         if self.device.type == "cpu":
             torch.set_num_threads(args.execute.num_threads or worthwhile_threads(self.plan.needs.weights))
         with _phase(report, "weights"):
-            self._model = _load(args, self.shape, self.dtype, self.device, ops)
+            self._model = _load(args, self.shape, self.dtype, self.device, self._kernels)
         with _phase(report, "kv pool"):
             self._place_memory(args)
+            self._epilogue = choose_epilogue(self.device)(
+                args.max_penalised + 1,
+                self.vocab_size,
+                self.device,
+                self._kernels,
+                self._processors,
+                raw_logprobs=args.execute.logprobs_mode == "raw",
+            )
         with _phase(report, "warm-up"):
             self._warm_up()
 
     @property
     def vocab_size(self) -> int:
         return self.shape.vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.shape.hidden
 
     @property
     def max_total_tokens(self) -> int:
@@ -87,26 +132,42 @@ class ModelRunner:
             "max_total_tokens": self.max_total_tokens,
         }
 
+    def refusal(self, processor: str, params: dict[str, Any]) -> str:
+        """Why a request cannot have this logit processor with these parameters; empty: it can."""
+        if processor not in self._processors:
+            return f"is {processor!r}, must be one of {', '.join(sorted(self._processors))}"
+        try:
+            self._processors[processor].check(params, self.vocab_size)
+        except Exception as error:  # noqa: BLE001 - a processor is code of others; who asked is told
+            return f"is {processor!r}, whose custom_params are wrong: {error}"
+        return ""
+
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Pending:
         started = time.perf_counter()
-        logits = self.logits(batch)
+        self._epilogue.recount(batch.recounts)
+        state = self.forward(batch)
+        prompt_scores = tuple(
+            score_long(self._kernels, state.logits, s.first, s.targets, s.num_top, s.ids) for s in batch.scorings
+        )
+        hidden = tuple(
+            state.states(torch.arange(rows.first, rows.first + rows.num)).float().cpu().numpy() for rows in batch.hidden
+        )
+        logits = state.drawn()
         forwarded = time.perf_counter()
-        if logits is None:
-            return Done(StepResult(np.empty(0, np.int32), (), {"forward": forwarded - started, "sample": 0.0}))
-        tokens, broken = sample(logits, batch.sampling)
-        drawn = tokens.cpu().numpy().astype(np.int32)
+        drawn = NOTHING if logits is None else self._epilogue.run(logits, batch.sampling)
+        tokens = drawn.tokens.cpu().numpy().astype(np.int32)
         phases = {"forward": forwarded - started, "sample": time.perf_counter() - forwarded}
-        return Done(StepResult(drawn, broken, phases))
+        failures = tuple(drawn.failures.items())
+        return Done(StepResult(tokens, drawn.broken, failures, drawn.scores, prompt_scores, hidden, phases))
 
     @torch.inference_mode()
-    def logits(self, batch: Batch) -> Tensor | None:
-        """Compute every new token of the batch. [Q, V] float32 for the rows that draw, None when none does."""
+    def forward(self, batch: Batch) -> "Forwarded":
+        """Compute every new token of the batch."""
         self._table.update(batch)
         inputs = place(batch, self._table, self.device)
         self._attention.plan(inputs)
-        x, residual = self._model.hidden_states(inputs, self._attention)
-        return self._model.logits(x, residual, inputs.last_tokens) if len(batch.draws) else None
+        return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention), inputs.last_tokens)
 
     def _place_memory(self, args: Args) -> None:
         shape = self.shape
@@ -156,6 +217,7 @@ def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.devic
             vocab_size=shape.vocab_size,
             dtype_bytes=dtype.itemsize,
         ),
+        penalties=state_bytes(args.max_penalised + 1, shape.vocab_size),
         max_total_tokens=args.cache.max_total_tokens,
     )
     share = args.cache.mem_fraction_static or (CPU_SHARE if device.type == "cpu" else CUDA_SHARE)

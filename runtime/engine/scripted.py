@@ -4,18 +4,21 @@ For tests of everything around the model, and for measuring what the rest costs.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Done, Pending, StepResult
+from ramet.runtime.engine.batch import Batch, Done, Pending, Scored, StepResult
 
 Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
 
 
 class ScriptedRunner:
     """Runner whose token depends on nothing but (seed, position)."""
+
+    hidden_size = 0
 
     def __init__(
         self,
@@ -35,10 +38,16 @@ class ScriptedRunner:
     def resolved(self) -> dict[str, object]:
         return {"device": "none", "attention_backend": "none"}
 
+    def refusal(self, processor: str, params: dict[str, Any]) -> str:
+        return f"is {processor!r}, but the scripted runner has no logits to process"
+
     def launch(self, batch: Batch) -> Pending:
         columns = batch.sampling
         tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
-        return Done(StepResult(tokens, (), {"forward": 0.0, "sample": 0.0}))
+        drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
+        told = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.scorings)
+        phases = {"forward": 0.0, "sample": 0.0}
+        return Done(StepResult(tokens, drawn_scores=drawn, prompt_scores=told, phases=phases))
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""
@@ -46,3 +55,13 @@ class ScriptedRunner:
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
         mixed ^= mixed >> np.uint64(32)
         return mixed % np.uint64(self.vocab_size)
+
+
+def _certain(places: int, num_top: int, num_chosen: int) -> Scored:
+    """Log-probabilities where there is no choice: 0, and token 0 for every other one."""
+    return Scored(
+        np.zeros(places, np.float32),
+        np.zeros((places, num_top), np.int32),
+        np.zeros((places, num_top), np.float32),
+        np.zeros((places, num_chosen), np.float32),
+    )

@@ -1,15 +1,13 @@
-"""From the last hidden states to logits, only for the tokens that are drawn from. T new tokens, Q drawing rows."""
+"""From the sums of the last layer to hidden states, for the tokens that are asked for alone.
 
-from collections.abc import Callable
+T new tokens, Q that are asked for, N hidden size.
+"""
 
 from torch import Tensor
 
 from ramet.runtime.layers.norm import RMSNorm
 
 
-def draw_logits(
-    x: Tensor, residual: Tensor, last_tokens: Tensor, norm: RMSNorm, head: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """x, residual [T, N]; last_tokens [Q] int64 indices into T. Returns [Q, V] float32, the caller's to write."""
-    final = norm.add(x.index_select(0, last_tokens), residual.index_select(0, last_tokens))
-    return head(final).float()
+def final_states(x: Tensor, residual: Tensor, at: Tensor, norm: RMSNorm) -> Tensor:
+    """x, residual [T, N]; at [Q] int64 indices into T. Returns [Q, N], what the head reads."""
+    return norm.add(x.index_select(0, at), residual.index_select(0, at))

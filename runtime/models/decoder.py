@@ -13,7 +13,7 @@ from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.attention import SelfAttention
 from ramet.runtime.layers.embedding import Embedding
 from ramet.runtime.layers.linear import Linear
-from ramet.runtime.layers.logits import draw_logits
+from ramet.runtime.layers.logits import final_states
 from ramet.runtime.layers.norm import RMSNorm
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import rope_tables
@@ -83,12 +83,18 @@ class Decoder(nn.Module):
     def hidden_states(self, inputs: ForwardInputs, attention: AttentionBackend) -> tuple[Tensor, Tensor]:
         """(x, residual), both [T, N]; their sum goes into the final norm."""
         residual = self.embed(inputs.token_ids)
+        for first, values in inputs.embeds:
+            residual[first : first + len(values)] = values
         x: Tensor | None = None
         for layer in self.layers:
             x = layer(x, residual, self._rope, attention, inputs)
         assert x is not None, "a model has at least one layer"
         return x, residual
 
-    def logits(self, x: Tensor, residual: Tensor, last_tokens: Tensor) -> Tensor:
-        """[Q, V] float32 for the tokens last_tokens [Q]."""
-        return draw_logits(x, residual, last_tokens, self.norm, self.head or self.embed.scores)
+    def final_states(self, x: Tensor, residual: Tensor, at: Tensor) -> Tensor:
+        """[Q, N] after the final norm, for the tokens at [Q] of the T."""
+        return final_states(x, residual, at, self.norm)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """From final states [Q, N] to [Q, V] float32, the caller's to write."""
+        return (self.head or self.embed.scores)(states).float()

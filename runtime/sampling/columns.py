@@ -1,24 +1,97 @@
 """How the rows of a step sample, as plain host columns. Knows no torch and no request."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ramet.runtime.arrays import Ints
+from ramet.runtime.arrays import Floats, Ints
+
+REQUEST = "__req__"  # where a logit processor finds the RequestView among its parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """The P rows whose logits depend on what they have drawn. Every column is [P]."""
+
+    rows: Ints  # indices into Q
+    slots: Ints  # of the penalty state
+    frequency: Floats  # times the count of a token
+    presence: Floats  # once for each token that was drawn
+    repetition: Floats  # > 0; scales the logits of tokens that were drawn (or are in the prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """Single logits: (rows[i], ids[i]). No spot comes twice."""
+
+    rows: Ints  # [B] indices into Q
+    ids: Ints  # [B]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """One request as its processor sees it. The ids are not to be written."""
+
+    prompt_ids: Ints
+    output_ids: Ints
+    memory: dict[str, Any]  # the processor's own; kept from step to step
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorRows:
+    """The rows that one logit processor is called for; params[i] are those of rows[i], with its RequestView."""
+
+    name: str
+    rows: Ints  # indices into Q
+    params: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobRow:
+    """One place whose log-probabilities are told: of its token, of the `num_top` best, of `ids`."""
+
+    row: int  # index into Q
+    num_top: int
+    ids: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Log-probabilities at N places of one sequence: of one token at each, of the k best, of m chosen ones."""
+
+    values: Floats  # [N]
+    top_ids: Ints  # [N, k], best first
+    top_values: Floats  # [N, k]
+    chosen: Floats  # [N, m]
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Set the counts of a penalty slot to those of `output`, and what it has seen to `prompt`."""
+
+    slot: int
+    output: Ints
+    prompt: Ints  # empty unless the prompt counts as seen
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingColumns:
     """One value for each of the Q drawing rows in every column."""
 
-    temperature: npt.NDArray[np.float32]  # [Q]; 0 is greedy
+    temperature: Floats  # [Q]; 0 is greedy
     top_k: npt.NDArray[np.int64]  # [Q]; 0 is off
-    top_p: npt.NDArray[np.float32]  # [Q]; 1 is off
-    min_p: npt.NDArray[np.float32]  # [Q]; 0 is off
+    top_p: Floats  # [Q]; 1 is off
+    min_p: Floats  # [Q]; 0 is off
     seeds: npt.NDArray[np.uint64]  # [Q]
     positions: npt.NDArray[np.int64]  # [Q] index of the token to draw in the row's own output
-    banned: tuple[tuple[int, Ints], ...] = ()  # (index into Q, token ids that must not be drawn)
+    penalties: Penalties | None = None
+    biased: Spots | None = None
+    biases: Floats | None = None  # [B] what is added at each of `biased`
+    processors: tuple[ProcessorRows, ...] = ()
+    banned: Spots | None = None  # must not be drawn
+    logprobs: tuple[LogprobRow, ...] = ()
 
     @classmethod
     def greedy(cls, num: int) -> "SamplingColumns":

@@ -71,6 +71,8 @@ class Admission:
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
             return Refused(f"finds all {len(self._running)} rows of --max-running-requests taken", full=True)
+        if request.params.penalised and not self._running.num_free_penalty_slots:
+            return Refused("finds all places of --max-penalised-requests taken", full=False)
         gain = self._in_flight.worth_waiting(request, self._policy.matched(request))
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
@@ -78,7 +80,7 @@ class Admission:
 
     def _seat(self, request: Request) -> Admitted | Refused:
         # the prefix is locked before memory is counted: otherwise making room could evict it
-        lease, prefix = self._cache.acquire(request.known, request.namespace)
+        lease, prefix = self._cache.acquire(request.reusable, request.namespace)
         needed = request.total - lease.length + self._cache.page_size + self._reserve(request)
         spare = self._cache.available_tokens - self._reserved
         seat = self._running.take(request, lease, prefix) if needed <= spare or not len(self._running) else None

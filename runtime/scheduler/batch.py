@@ -1,19 +1,17 @@
-"""From seats to the immutable Batch of one step. Decides the order of rows and what each must sample with.
+"""From seats to the immutable Batch of one step. Decides the order of rows; `sampling` says how they draw.
 
 Knows seats and their requests, not the tree and not the device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Fill
-from ramet.runtime.sampling.columns import SamplingColumns
+from ramet.runtime.engine.batch import Batch, Embeds, Fill, HiddenRows, Recount, Scoring
 from ramet.runtime.scheduler.running import Seat
-
-HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
+from ramet.runtime.scheduler.sampling import sampling_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,22 @@ class Work:
         """After this step every known token is computed and another one may follow."""
         return self.num_new == self.seat.uncomputed and self.seat.request.remaining > 0
 
+    @property
+    def scored(self) -> range:
+        """Prompt tokens whose log-probability this step tells: what comes right before them is computed in it."""
+        request = self.seat.request
+        if request.next_scored is None:
+            return range(0)
+        return range(request.next_scored, min(self.seat.computed + self.num_new + 1, request.prompt_len))
+
+    @property
+    def shown(self) -> range:
+        """Tokens whose hidden state this step tells."""
+        request, end = self.seat.request, self.seat.computed + self.num_new
+        if request.hidden == "all":
+            return range(request.next_hidden, end)
+        return range(end - 1, end) if request.hidden and end == request.total else range(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -39,7 +53,9 @@ class Step:
     num_prefill_tokens: int
 
 
-def build_step(works: Sequence[Work], fills: Sequence[Fill], eos_ids: frozenset[int]) -> Step:
+def build_step(
+    works: Sequence[Work], fills: Sequence[Fill], recounts: Sequence[Recount], eos_ids: frozenset[int]
+) -> Step:
     """Rows with one new token first, the longer ones after them, each group in the order given."""
     ordered = [w for w in works if w.num_new == 1] + [w for w in works if w.num_new > 1]
     num_decode = sum(w.num_new == 1 for w in works)
@@ -55,11 +71,46 @@ def build_step(works: Sequence[Work], fills: Sequence[Fill], eos_ids: frozenset[
         slots=_flatten([w.seat.slots for w in ordered], ordered),
         num_decode=num_decode,
         draws=np.array(draws, dtype=np.int32),
-        sampling=_sampling([ordered[i].seat for i in draws], eos_ids),
+        sampling=sampling_columns([ordered[i].seat for i in draws], eos_ids),
         fills=tuple(fills),
+        recounts=tuple(recounts),
+        scorings=tuple(_scorings(ordered, num_new)),
+        hidden=tuple(_hidden(ordered, num_new)),
+        embeds=tuple(_embeds(ordered, num_new)),
     )
     prefill = [w.num_new for w in ordered if not w.seat.decoding]
     return Step(tuple(ordered), batch, len(prefill), sum(prefill))
+
+
+def _scorings(works: list[Work], num_new: Ints) -> Iterator[Scoring]:
+    """What the step must tell of prompt tokens, in the order of its rows."""
+    starts = np.cumsum(num_new) - num_new  # index of each row's first token among the T
+    for start, work in zip(starts, works, strict=True):
+        request, scored = work.seat.request, work.scored
+        if scored:
+            assert request.logprobs is not None and scored.start > work.seat.computed, (scored, work.seat.computed)
+            first = int(start) + scored.start - 1 - work.seat.computed
+            targets = request.tokens[scored.start : scored.stop].copy()
+            ids = np.array(request.logprobs.ids, dtype=np.int32)
+            yield Scoring(first, targets, request.logprobs.num_top, ids)
+
+
+def _hidden(works: list[Work], num_new: Ints) -> Iterator[HiddenRows]:
+    """Whose hidden states the step must tell, in the order of its rows."""
+    starts = np.cumsum(num_new) - num_new
+    for start, work in zip(starts, works, strict=True):
+        if shown := work.shown:
+            assert shown.start >= work.seat.computed, (shown, work.seat.computed)
+            yield HiddenRows(int(start) + shown.start - work.seat.computed, len(shown))
+
+
+def _embeds(works: list[Work], num_new: Ints) -> Iterator[Embeds]:
+    """The parts of prompts that came as embeddings."""
+    starts = np.cumsum(num_new) - num_new
+    for start, work in zip(starts, works, strict=True):
+        embeds, computed = work.seat.request.embeds, work.seat.computed
+        if embeds is not None and computed < len(embeds):
+            yield Embeds(int(start), embeds[computed : computed + work.num_new])
 
 
 def _flatten(sources: list[Ints], works: list[Work]) -> Ints:
@@ -75,27 +126,3 @@ def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:
     first = np.cumsum(num_new) - num_new  # index of each row's first token among the T
     own = np.arange(int(num_new.sum()), dtype=np.int32)
     return (np.repeat(starts - first, num_new) + own).astype(np.int32)
-
-
-def _sampling(seats: list[Seat], eos_ids: frozenset[int]) -> SamplingColumns:
-    requests = [seat.request for seat in seats]
-    params = [request.params for request in requests]
-    banned = tuple(
-        (i, _stop_ids(seat, eos_ids))
-        for i, seat in enumerate(seats)
-        if seat.request.num_output < seat.request.params.min_new_tokens
-    )
-    return SamplingColumns(
-        temperature=np.array([0.0 if p.greedy else min(p.temperature, HOTTEST) for p in params], dtype=np.float32),
-        top_k=np.array([max(p.top_k, 0) for p in params], dtype=np.int64),
-        top_p=np.array([p.top_p for p in params], dtype=np.float32),
-        min_p=np.array([p.min_p for p in params], dtype=np.float32),
-        seeds=np.array([request.seed for request in requests], dtype=np.uint64),
-        positions=np.array([request.num_output for request in requests], dtype=np.int64),
-        banned=banned,
-    )
-
-
-def _stop_ids(seat: Seat, eos_ids: frozenset[int]) -> Ints:
-    params = seat.request.params
-    return np.array(sorted({*params.stop_token_ids, *(() if params.ignore_eos else eos_ids)}), dtype=np.int32)

@@ -7,16 +7,18 @@ from ramet.runtime.cache.slots import RowAllocator
 from ramet.runtime.scheduler.running import RunningSet
 
 
-def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator) -> None:
+def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, penalty_slots: RowAllocator) -> None:
     """free + tree (locked or not) + owned by running requests = total, and as many rows are taken as run."""
     parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
     assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
-    assert rows.num_rows - rows.num_free == len(running), f"{rows.num_free} rows free, {len(running)} requests run"
+    assert rows.num_taken == len(running), f"{rows.num_taken} rows taken, {len(running)} requests run"
+    penalised = sum(seat.request.params.penalised for seat in running)
+    assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
 
-def check_idle(cache: PrefixCache, running: RunningSet, rows: RowAllocator) -> None:
+def check_idle(cache: PrefixCache, running: RunningSet, rows: RowAllocator, penalty_slots: RowAllocator) -> None:
     """When nothing runs, nothing is leased."""
-    check_counts(cache, running, rows)
+    check_counts(cache, running, rows, penalty_slots)
     assert cache.tree.locked_tokens == 0, f"{cache.tree.locked_tokens} tokens are still leased"
 
 

@@ -5,6 +5,7 @@ applied as a value, so planning the next step while the device runs this one is 
 another scheduler. Knows no socket type, no tensor and no model.
 """
 
+import hashlib
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -16,7 +17,7 @@ from ramet.ipc.messages import Abort, Admit, Control, Finish, ToScheduler, unpac
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.slots import PageAllocator, RowAllocator
 from ramet.runtime.config import Args
-from ramet.runtime.engine.batch import Runner
+from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.request import Request, seed_of_sample
 from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
 from ramet.runtime.scheduler.batch import Step, Work, build_step
@@ -44,7 +45,7 @@ class Scheduler:
     def __init__(
         self,
         args: Args,
-        runner: Runner,
+        runner: LoadedRunner,
         *,
         max_total_tokens: int,
         max_running: int,
@@ -62,7 +63,9 @@ class Scheduler:
         page = args.cache.page_size
         self.cache = PrefixCache(PageAllocator(max_total_tokens // page, page), not args.cache.disable_radix_cache)
         self.rows = RowAllocator(max_running)
-        self.running = RunningSet(self.cache, self.rows)
+        self.penalty_slots = RowAllocator(args.max_penalised)
+        all_tokens = args.schedule.repetition_penalty_scope == "all"
+        self.running = RunningSet(self.cache, self.rows, self.penalty_slots, prompt_is_seen=all_tokens)
         self.waiting = WaitingQueue()
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         self._admission = Admission(self.cache, self.running, self._policy, args.schedule.schedule_conservativeness)
@@ -151,7 +154,8 @@ class Scheduler:
         if not works:
             return None
         fills = [fill for work in works if (fill := self.running.take_fill(work.seat)) is not None]
-        return build_step(works, fills, self._stopping.eos_ids)
+        recounts = [count for work in works if (count := self.running.take_recount(work.seat)) is not None]
+        return build_step(works, fills, recounts, self._stopping.eos_ids)
 
     def _admit(self, left: int) -> list[Work]:
         """Seat waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""
@@ -183,10 +187,10 @@ class Scheduler:
     def _settle(self) -> None:
         """Between two steps: nothing may be lost, and whoever waits for idleness gets it."""
         if self.idle:
-            check_idle(self.cache, self.running, self.rows)
+            check_idle(self.cache, self.running, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
-            check_counts(self.cache, self.running, self.rows)
+            check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         self._desk.settle(self.idle)
         self.reporter.tell(self.idle)
 
@@ -196,21 +200,40 @@ class Scheduler:
         prompt = np.array(unpack_ids(message.ids), dtype=np.int32)
         given = message.params.sampling_seed
         base = given if given is not None else int(self._seeds.integers(1 << 63))
+        namespace, embeds = message.namespace, None
+        if message.embeds is not None:  # shared only with the very same embeddings
+            embeds = np.frombuffer(message.embeds, dtype=np.float32).reshape(len(prompt), -1)
+            namespace = (*namespace, f"embeds {hashlib.sha256(message.embeds).hexdigest()}")
+        refusal = self._refusal(message)
         for sample, uid in enumerate(message.uids):
             request = Request(
                 uid,
                 prompt,
                 message.params,
                 seed=seed_of_sample(base, sample),
-                namespace=message.namespace,
+                namespace=namespace,
                 arrival_s=message.arrival_s,
+                logprobs=message.logprobs,
+                priority=message.priority,
+                processor=message.processor,
+                hidden=message.hidden,
+                embeds=embeds,
             )
-            if len(request.tokens) > self.cache.total_tokens:
+            if refusal:
+                self._results.close_waiting(request, Finish("abort", message=refusal, status=400))
+            elif len(request.tokens) > self.cache.total_tokens:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish("abort", message=fact, status=400))
             else:
                 self.waiting.add(request)
+
+    def _refusal(self, message: Admit) -> str:
+        """Why it cannot be served by this model; empty: it can."""
+        if not message.processor:
+            return ""
+        fact = self._runner.refusal(message.processor, message.params.custom_params or {})
+        return f"custom_logit_processor {fact}" if fact else ""
 
     def _abort(self, message: Abort) -> None:
         for uid in message.uids:

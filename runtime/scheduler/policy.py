@@ -1,9 +1,9 @@
 """The order of the waiting queue. Knows the tree, not the pools. Section 5.2 and Algorithm 1 of the SGLang paper.
 
 lpm (longest prefix match), dfs-weight (depth first through the tree, heaviest subtree first), fcfs (arrival), lof
-(longest output first), random. Ties go by arrival. Whatever the policy, a request that has waited longer than
-`max_wait_s` goes before it, so nobody starves; and it chooses among the WINDOW earliest arrivals, so that a long queue
-does not cost a look-up in the tree for everybody at every step.
+(longest output first), random. Ties go by arrival. A higher priority goes before any policy, and a request that has
+waited longer than `max_wait_s` before both, so nobody starves. The policy chooses among the WINDOW highest priorities
+and earliest arrivals, so that a long queue does not cost a look-up in the tree for everybody at every step.
 """
 
 import random
@@ -34,14 +34,15 @@ class Policy:
         self._rng = random.Random(seed)
 
     def order(self, waiting: WaitingQueue, now_s: float) -> list[Request]:
-        by_arrival = waiting.first(WINDOW)
-        late = [r for r in by_arrival if now_s - r.arrival_s > self._max_wait_s]
-        return late + self._order(by_arrival[len(late) :])
+        late = [r for r in waiting.first(WINDOW) if now_s - r.arrival_s > self._max_wait_s]
+        passed = {r.uid for r in late}
+        rest = self._order([r for r in waiting.highest(WINDOW) if r.uid not in passed])
+        return late + sorted(rest, key=lambda r: -r.priority)  # keeps the policy's order among equals
 
     def matched(self, request: Request) -> int:
         """Cached tokens of a waiting request, looked up again only when the tree has changed."""
         if request.match_version != self._cache.version:
-            request.match_length = self._cache.peek(request.known, request.namespace)
+            request.match_length = self._cache.peek(request.reusable, request.namespace)
             request.match_version = self._cache.version
         return request.match_length
 
@@ -62,7 +63,7 @@ class Policy:
     def _depth_first(self, requests: list[Request]) -> list[Request]:
         """A node weighs as many requests as wait below it. Deeper requests of a subtree go before shallower ones."""
         tree = self._cache.tree
-        paths = {r.uid: tree.path(r.known[:-1], r.namespace) for r in requests}
+        paths = {r.uid: tree.path(r.reusable[:-1], r.namespace) for r in requests}
         weight = Counter(node for path in paths.values() for node in path)
         rank: dict[Node, int] = {}
         for request in requests:
@@ -83,5 +84,5 @@ class InFlight:
 
     def worth_waiting(self, request: Request, matched: int) -> int:
         """Tokens that `request` would find cached if it waited, beyond those that are; 0 when it is not worth it."""
-        gain = self._tree.match_length(request.known[:-1], request.namespace) - matched
+        gain = self._tree.match_length(request.reusable[:-1], request.namespace) - matched
         return gain if gain >= MIN_SHARED else 0

@@ -54,7 +54,14 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
 
 def limits_of(runner: LoadedRunner) -> Limits:
     resolved = msgspec.json.encode(runner.resolved)
-    return Limits(runner.context_length, runner.max_total_tokens, runner.vocab_size, runner.max_running, resolved)
+    return Limits(
+        runner.context_length,
+        runner.max_total_tokens,
+        runner.vocab_size,
+        runner.max_running,
+        runner.hidden_size,
+        resolved,
+    )
 
 
 def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> LoadedRunner:

@@ -86,6 +86,7 @@ class Reporter:
             "finished_requests": self._results.finished_requests,
             "leased_tokens": self._cache.tree.locked_tokens,
             "owned_tokens": self._running.owned_tokens,
+            "penalty_slots": self._running.num_penalty_slots,
             "cached_tokens_in_tree": self._cache.tree_tokens,
             "free_tokens": self._cache.free_tokens,
             "total_tokens": self._cache.total_tokens,

@@ -7,15 +7,20 @@ every one that was accepted is closed exactly once. Knows seats and stopping, no
 import logging
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Closed, Finish, Opened, TokenStep, pack_ids
+from ramet.ipc.messages import Closed, Finish, HiddenStates, Opened, Scores, TokenStep, pack_ids
+from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.request import Request
+from ramet.runtime.sampling.columns import Scored
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.running import RunningSet, Seat
 from ramet.runtime.scheduler.stopping import Stopping
 
 log = logging.getLogger("ramet")
+UNKNOWN = np.array([np.nan], dtype=np.float32).tobytes()  # of the first prompt token that is asked about
 
 
 @dataclass(slots=True)
@@ -24,9 +29,11 @@ class _News:
     tokens: list[int] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
+    hidden: list[HiddenStates] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.uids or self.opened or self.closed)
+        return bool(self.uids or self.opened or self.closed or self.scores or self.hidden)
 
 
 class Results:
@@ -43,15 +50,30 @@ class Results:
         """Advance every row, draw by draw; whoever ends leaves its seat."""
         drawn = dict(zip(step.batch.draws.tolist(), result.tokens.tolist(), strict=True))
         broken = {int(step.batch.draws[i]) for i in result.broken}
+        failed = {int(step.batch.draws[i]): why for i, why in result.failures}
+        drawn_scores = _by_row(step, result)
+        prompt_scores, hidden = iter(result.prompt_scores), iter(result.hidden)
         for row, work in enumerate(step.works):
             seat, extended = work.seat, not work.seat.decoding
+            if scored := work.scored:
+                self._tell_prompt(seat.request, scored, next(prompt_scores))
+            states = next(hidden) if work.shown else None
             seat.computed += work.num_new
+            if row in failed:
+                self._end(seat, Finish("abort", message=failed[row], status=400))
+                continue
             if row in broken:
                 self._end(seat, Finish("abort", message="the model produced logits that are not finite", status=500))
                 continue
             if extended:
                 self._running.publish(seat)
             finish = self._advance(seat, drawn.get(row))
+            if row in drawn_scores:
+                token = np.array([drawn[row]], dtype=np.int32)
+                self._news.scores.append(_packed(seat.request.uid, False, token, drawn_scores[row]))
+            if states is not None and (seat.request.hidden == "all" or finish is not None):
+                self._news.hidden.append(HiddenStates(seat.request.uid, states.shape[1], states.tobytes()))
+                seat.request.next_hidden += len(states)
             if finish is not None:
                 self._end(seat, finish)
 
@@ -74,7 +96,8 @@ class Results:
         """One message for the whole step."""
         if self._news:
             news, self._news = self._news, _News()
-            self._detokenizer.send(TokenStep(news.uids, pack_ids(news.tokens), news.opened, news.closed))
+            tokens = pack_ids(news.tokens)
+            self._detokenizer.send(TokenStep(news.uids, tokens, news.opened, news.closed, news.scores, news.hidden))
 
     def _advance(self, seat: Seat, token: int | None) -> Finish | None:
         request = seat.request
@@ -90,6 +113,11 @@ class Results:
         except Exception as error:
             log.exception("request %d failed while looking for its stop text", request.uid)
             return Finish("abort", message=f"internal error: {type(error).__name__}", status=500)
+
+    def _tell_prompt(self, request: Request, scored: range, scores: Scored) -> None:
+        request.next_scored = scored.stop if scored.stop < request.prompt_len else None
+        ids = request.tokens[scored.start : scored.stop]
+        self._news.scores.append(_packed(request.uid, True, ids, scores))
 
     def _end(self, seat: Seat, finish: Finish) -> None:
         self._running.leave(seat, publish=finish.kind != "abort")
@@ -110,8 +138,14 @@ class Results:
                 no_stop_trim=p.no_stop_trim,
                 stop=p.stop,
                 stop_regex=p.stop_regex,
+                hidden=request.hidden,
+                logprobs=request.logprobs,
             )
         )
+        ask = request.logprobs
+        if ask is not None and ask.start is not None and ask.start < request.prompt_len:
+            first = request.tokens[ask.start : ask.start + 1]
+            self._news.scores.append(Scores(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish) -> None:
         self._stopping.forget(request)
@@ -126,3 +160,21 @@ class Results:
             num_retractions=request.num_retractions,
         )
         self._news.closed.append(Closed(request.uid, told))
+
+
+def _by_row(step: Step, result: StepResult) -> dict[int, Scored]:
+    """Row of the batch -> log-probabilities of the token that it drew."""
+    asked = step.batch.sampling.logprobs
+    return {int(step.batch.draws[each.row]): scores for each, scores in zip(asked, result.drawn_scores, strict=True)}
+
+
+def _packed(uid: int, of_prompt: bool, ids: Ints, scores: Scored) -> Scores:
+    return Scores(
+        uid,
+        of_prompt,
+        ids.tobytes(),
+        scores.values.tobytes(),
+        scores.top_ids.tobytes(),
+        scores.top_values.tobytes(),
+        scores.chosen.tobytes(),
+    )

@@ -12,8 +12,10 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import RowAllocator
-from ramet.runtime.engine.batch import Fill
+from ramet.runtime.engine.batch import Fill, Recount
 from ramet.runtime.request import Request
+
+NO_TOKENS = np.empty(0, dtype=np.int32)
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +34,8 @@ class Seat:
     computed: int
     allocated: int
     unfilled: int | None = field(default=None)
+    penalty_slot: int | None = None  # leased while it runs, if its request uses penalties
+    counted: bool = False  # the runner knows what it has drawn
 
     @property
     def uncomputed(self) -> int:
@@ -45,9 +49,14 @@ class Seat:
 class RunningSet:
     """Every seated request, in the order they were seated."""
 
-    def __init__(self, cache: PrefixCache, rows: RowAllocator) -> None:
+    def __init__(
+        self, cache: PrefixCache, rows: RowAllocator, penalty_slots: RowAllocator, prompt_is_seen: bool = False
+    ) -> None:
+        """`prompt_is_seen`: repetition penalties count the prompt's tokens as drawn."""
         self._cache = cache
         self._rows = rows
+        self._penalty_slots = penalty_slots
+        self._prompt_is_seen = prompt_is_seen
         self._seats: dict[int, Seat] = {}
         self.num_retractions = 0
 
@@ -63,6 +72,15 @@ class RunningSet:
     @property
     def num_free_rows(self) -> int:
         return self._rows.num_free
+
+    @property
+    def num_free_penalty_slots(self) -> int:
+        return self._penalty_slots.num_free
+
+    @property
+    def num_penalty_slots(self) -> int:
+        """Those that are taken."""
+        return self._penalty_slots.num_taken
 
     @property
     def owned_tokens(self) -> int:
@@ -86,6 +104,8 @@ class RunningSet:
         if not self._grow(seat, request.total):
             return None
         seat.row = self._rows.allocate()
+        if request.params.penalised:
+            seat.penalty_slot = self._penalty_slots.allocate()
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
         self._seats[request.uid] = seat
@@ -115,6 +135,8 @@ class RunningSet:
         self._cache.free(seat.slots[seat.lease.length : seat.allocated])
         self._cache.release(seat.lease)
         self._rows.free(seat.row)
+        if seat.penalty_slot is not None:
+            self._penalty_slots.free(seat.penalty_slot)
         del self._seats[seat.request.uid]
 
     def take_fill(self, seat: Seat) -> Fill | None:
@@ -123,6 +145,14 @@ class RunningSet:
         if start is None or start >= seat.lease.length:
             return None
         return Fill(seat.row, start, seat.slots[start : seat.lease.length].copy())
+
+    def take_recount(self, seat: Seat) -> Recount | None:
+        """What the runner must learn of the tokens drawn so far before the next draw of this seat."""
+        if seat.penalty_slot is None or seat.counted:
+            return None
+        seat.counted = True
+        prompt = seat.request.prompt if self._prompt_is_seen else NO_TOKENS
+        return Recount(seat.penalty_slot, seat.request.output.copy(), prompt)
 
     def _grow(self, seat: Seat, num_tokens: int) -> bool:
         """Slots for the first `num_tokens` tokens; False (and nothing taken) if even eviction does not give them."""
@@ -137,8 +167,8 @@ class RunningSet:
         return True
 
     def _victim(self) -> Seat:
-        """The seat with the fewest output tokens; the latest arrival among equals."""
-        return min(self._seats.values(), key=lambda s: (s.request.num_output, -s.request.arrival_s, -s.request.uid))
+        """The seat of the lowest priority, with the fewest output tokens, the latest arrival: in this order."""
+        return min(self._seats.values(), key=_standing)
 
     def _retract(self, seat: Seat) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
@@ -149,3 +179,8 @@ class RunningSet:
 
     def _in_pages(self, num_tokens: int) -> int:
         return -(-num_tokens // self._cache.page_size)
+
+
+def _standing(seat: Seat) -> tuple[int, int, float, int]:
+    request = seat.request
+    return request.priority, request.num_output, -request.arrival_s, -request.uid

@@ -7,11 +7,12 @@ from ramet.runtime.request import Request
 
 
 class WaitingQueue:
-    """By uid and by arrival. A retracted request comes back to the place of its first arrival."""
+    """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival."""
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
         self._by_arrival: list[tuple[float, int]] = []  # (arrival_s, uid), sorted
+        self._by_rank: list[tuple[int, float, int]] = []  # (-priority, arrival_s, uid), sorted
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -23,15 +24,25 @@ class WaitingQueue:
         """The `num` earliest arrivals, earliest first."""
         return [self._requests[uid] for _, uid in self._by_arrival[:num]]
 
+    def highest(self, num: int) -> list[Request]:
+        """The `num` highest priorities, highest first, and among equals the earliest arrival first."""
+        return [self._requests[uid] for _, _, uid in self._by_rank[:num]]
+
     def add(self, request: Request) -> None:
         self._requests[request.uid] = request
         insort(self._by_arrival, (request.arrival_s, request.uid))
+        insort(self._by_rank, _rank(request))
 
     def remove(self, uid: int) -> Request | None:
         request = self._requests.pop(uid, None)
         if request is not None:
             del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
+            del self._by_rank[bisect_left(self._by_rank, _rank(request))]
         return request
 
     def get(self, uid: int) -> Request | None:
         return self._requests.get(uid)
+
+
+def _rank(request: Request) -> tuple[int, float, int]:
+    return -request.priority, request.arrival_s, request.uid

@@ -39,6 +39,7 @@ from ramet.ipc.messages import (
 )
 from ramet.runtime.errors import RametError
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.scores import HiddenLists, ScoreLists
 from ramet.runtime.server import problems
 from ramet.runtime.server.calls import Calls
 from ramet.runtime.server.submission import Prompt, Sequence, Submission
@@ -196,6 +197,14 @@ class EngineClient:
                 sequence.fresh = True
                 submission.fresh.append(sequence)
                 woken.add(submission)
+        for scores in step.scores:
+            lists = sequences[scores.uid].scores
+            if lists is not None:  # not abandoned
+                lists.add(scores)
+        for states in step.hidden:
+            shown = sequences[states.uid].hidden
+            if shown is not None:
+                shown.add(states)
         for closed, tail in zip(step.closed, step.tails, strict=True):
             woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
         for submission in woken:
@@ -205,6 +214,10 @@ class EngineClient:
     def _open(self, sequence: Sequence, opened: Opened) -> None:
         sequence.opened = True
         sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
+        if opened.logprobs is not None and sequence.texts is not None:
+            sequence.scores = ScoreLists(opened)
+        if opened.hidden and sequence.texts is not None:
+            sequence.hidden = HiddenLists(opened)
         self._num_waiting -= 1
         self._tally.opened(opened)
 
@@ -248,7 +261,19 @@ class EngineClient:
             self._sequences[uid] = sequence
         submission.num_open += len(uids)
         self._num_waiting += len(uids)
-        generate = Generate(uids, prompt.params, prompt.text, prompt.ids, arrival_s=submission.arrival_s)
+        generate = Generate(
+            uids,
+            prompt.params,
+            prompt.text,
+            prompt.ids,
+            arrival_s=submission.arrival_s,
+            logprobs=prompt.logprobs,
+            priority=prompt.priority,
+            namespace=prompt.namespace,
+            processor=prompt.processor,
+            hidden=prompt.hidden,
+            embeds=prompt.embeds,
+        )
         self._to_tokenizers[worker].send(generate)
 
     def _end(self, sequence: Sequence, kind: str, now: float) -> None:

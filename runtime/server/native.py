@@ -4,51 +4,50 @@ Decides how the native request is read and how its replies look. Section 1 of th
 """
 
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
-from msgspec import Struct
 from msgspec.structs import asdict
 
-from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.ipc.messages import Limits
+from ramet.ipc.params import ParamError, SamplingParams, about, parse
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import meta_info
 from ramet.runtime.server import problems, prompts, sse
 from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.extras import Asking, read_extras
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
-Flags = bool | list[bool] | None
 Texts = str | list[str | None] | None
 
 
-class GenerateBody(Struct, frozen=True, kw_only=True):
+class GenerateBody(Asking, frozen=True, kw_only=True):
     """Every field this endpoint knows. A list gives one value per prompt."""
 
-    text: str | list[str] | None = None
-    input_ids: list[Any] | None = None
-    sampling_params: dict[str, Any] | list[dict[str, Any] | None] | None = None
-    rid: str | list[str] | None = None
-    stream: bool | None = None
-    input_embeds: list[Any] | None = None
+    text: Annotated[str | list[str] | None, about("a prompt, or a list of them")] = None
+    input_ids: Annotated[list[Any] | None, about("a prompt as token ids, or a list of such")] = None
+    input_embeds: Annotated[
+        list[Any] | None, about("a prompt as rows of hidden_size numbers, or a list of such; nothing of it is cached")
+    ] = None
+    sampling_params: Annotated[
+        dict[str, Any] | list[dict[str, Any] | None] | None,
+        about("see docs/sampling.md; one for all prompts or for each"),
+    ] = None
+    rid: Annotated[
+        str | list[str] | None, about("name of the request, for /abort_request; a new one if it is absent")
+    ] = None
+    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
     image_data: str | dict[str, Any] | list[Any] | None = None
     audio_data: str | dict[str, Any] | list[Any] | None = None
     video_data: str | dict[str, Any] | list[Any] | None = None
-    return_logprob: Flags = None
-    logprob_start_len: int | list[int] | None = None
-    top_logprobs_num: int | list[int] | None = None
-    token_ids_logprob: list[Any] | None = None
-    return_text_in_logprobs: bool | None = None
     lora_path: Texts = None
-    custom_logit_processor: Texts = None
-    return_hidden_states: bool | str | list[bool | str] | None = None
     return_routed_experts: bool | None = None
     routed_experts_start_len: int | None = None
     session_params: dict[str, Any] | list[dict[str, Any] | None] | None = None
-    priority: int | list[int | None] | None = None
-    extra_key: Texts = None
-    cache_salt: Texts = None
     grammar_backend: str | None = None
     token_healing: bool | None = None
     prefix_lease_s: float | None = None
@@ -56,11 +55,10 @@ class GenerateBody(Struct, frozen=True, kw_only=True):
 
 # Fields whose feature is not built: the values that ask for nothing. null and an empty list always do.
 UNBUILT: dict[str, tuple[Any, ...]] = {
-    "input_embeds": (), "image_data": ("",), "audio_data": ("",), "video_data": ("",),
-    "return_logprob": (False,), "logprob_start_len": (-1,), "top_logprobs_num": (0,), "token_ids_logprob": (),
-    "return_text_in_logprobs": (False,), "lora_path": ("",), "custom_logit_processor": ("",),
-    "return_hidden_states": (False,), "return_routed_experts": (False,), "routed_experts_start_len": (0,),
-    "session_params": ({},), "priority": (0,), "extra_key": ("",), "cache_salt": ("",), "grammar_backend": (),
+    "image_data": ("",), "audio_data": ("",), "video_data": ("",),
+    "lora_path": ("",),
+    "return_routed_experts": (False,), "routed_experts_start_len": (0,),
+    "session_params": ({},), "grammar_backend": (),
     "token_healing": (False,), "prefix_lease_s": (0.0,),
 }  # fmt: skip
 
@@ -69,7 +67,12 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
     body = convert(await read_object(request), GenerateBody)
     prompts.refuse_unbuilt(asdict(body), UNBUILT)
-    items, batch = read_prompts(body, service.defaults, service.client.limits.vocab_size)
+    items, batch = read_prompts(
+        body,
+        service.defaults,
+        service.client.limits,
+        service.args.execute.enable_custom_logit_processor,
+    )
     as_list = batch or items[0].params.n > 1
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         if body.stream:
@@ -83,42 +86,50 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     return problems.reply(bodies if as_list else bodies[0])
 
 
-def read_prompts(body: GenerateBody, defaults: SamplingParams, vocab_size: int) -> tuple[list[Prompt], bool]:
+def read_prompts(
+    body: GenerateBody, defaults: SamplingParams, limits: Limits, processors_on: bool
+) -> tuple[list[Prompt], bool]:
     """The prompts in order, and whether the client sent a list of them."""
-    texts, ids, batch = _contents(body, vocab_size)
-    count = len(texts) or len(ids)
-    place = "input_ids" if ids else "text"
+    place, contents, batch = _contents(body, limits)
+    count = len(contents)
     params = _params(body, count, batch, defaults)
     prompts.check_count(place, count, sum(p.n for p in params))
     rids = _rids(body, count, batch)
     each = isinstance(body.sampling_params, list)
+    extras = read_extras(body, count, batch, processors_on)
     items = [
         Prompt(
             rids[i],
             params[i],
-            text=texts[i] if texts else None,
-            ids=ids[i] if ids else None,
             place=f"{place}[{i}]" if batch else place,
             params_place=f"sampling_params[{i}]" if each else "sampling_params",
+            **contents[i],
+            **extras[i]._asdict(),
         )
         for i in range(count)
     ]
     return items, batch
 
 
-def _contents(body: GenerateBody, vocab_size: int) -> tuple[list[str], list[bytes], bool]:
-    """(texts, packed ids, whether it is a list of prompts); one of the two lists is empty."""
-    text, ids = body.text, body.input_ids
-    if (text is None) == (ids is None):
-        raise ClientError("text", "and input_ids: exactly one of them must be set")
-    if isinstance(text, str):
-        return [prompts.check_text("text", text)], [], False
-    if text is not None:
-        return [prompts.check_text(f"text[{i}]", each) for i, each in enumerate(text)], [], True
-    assert ids is not None
-    if prompts.is_batch_of_ids(ids):
-        return [], [prompts.pack_checked(f"input_ids[{i}]", each, vocab_size) for i, each in enumerate(ids)], True
-    return [], [prompts.pack_checked("input_ids", ids, vocab_size)], False
+def _contents(body: GenerateBody, limits: Limits) -> tuple[str, list[dict[str, Any]], bool]:
+    """(the field that holds the prompts, each prompt as a field of Prompt, whether it is a list of prompts)."""
+    given = [name for name in ("text", "input_ids", "input_embeds") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
+    check: Callable[[str, Any], str | bytes] = prompts.check_text
+    match given[0]:
+        case "text":
+            name, batch = "text", isinstance(body.text, list)
+        case "input_ids":
+            name, batch = "ids", prompts.is_batch_of_ids(body.input_ids or [])
+            check = partial(prompts.pack_checked, vocab_size=limits.vocab_size)
+        case _:
+            name, batch = "embeds", prompts.is_batch_of_embeds(body.input_embeds or [])
+            check = partial(prompts.pack_embeds, hidden_size=limits.hidden_size)
+    place, value = given[0], getattr(body, given[0])
+    if not batch:
+        return place, [{name: check(place, value)}], False
+    return place, [{name: check(f"{place}[{i}]", each)} for i, each in enumerate(value)], True
 
 
 def _params(body: GenerateBody, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
@@ -126,7 +137,7 @@ def _params(body: GenerateBody, count: int, batch: bool, defaults: SamplingParam
     try:
         if not isinstance(given, list):
             return [parse(given or {}, defaults)] * count
-        _check_length("sampling_params", len(given), count, batch)
+        prompts.check_length("sampling_params", len(given), count, batch)
         return [parse(each or {}, defaults, f"sampling_params[{i}]") for i, each in enumerate(given)]
     except ParamError as error:
         raise ClientError.of(error) from None
@@ -137,15 +148,8 @@ def _rids(body: GenerateBody, count: int, batch: bool) -> list[str]:
         return [prompts.new_id() for _ in range(count)]
     if isinstance(body.rid, str):
         return [prompts.check_rid("rid", body.rid)] * count
-    _check_length("rid", len(body.rid), count, batch)
+    prompts.check_length("rid", len(body.rid), count, batch)
     return [prompts.check_rid(f"rid[{i}]", rid) for i, rid in enumerate(body.rid)]
-
-
-def _check_length(place: str, length: int, count: int, batch: bool) -> None:
-    if not batch:
-        raise ClientError(place, "is a list, must be one value for one prompt")
-    if length != count:
-        raise ClientError(place, f"has {length} entries, must have one for each of the {count} prompts")
 
 
 class Reply:
@@ -163,11 +167,12 @@ class Reply:
         return text, ids
 
     def body(self, text: str, ids: list[int]) -> dict[str, Any]:
-        return {"text": text, "output_ids": ids, "meta_info": self._meta_info()}
+        return {"text": text, "output_ids": ids, "meta_info": self._meta_info(len(self.ids) - len(ids))}
 
-    def _meta_info(self) -> dict[str, Any]:
+    def _meta_info(self, first: int) -> dict[str, Any]:
+        """Its output log-probabilities are those from the token `first` on."""
         sequence = self.sequence
-        return meta_info(
+        info = meta_info(
             sequence.prompt.rid,
             sequence.finish,
             prompt_tokens=sequence.num_prompt,
@@ -175,6 +180,11 @@ class Reply:
             cached_tokens=sequence.num_cached,
             latency_s=time.monotonic() - sequence.submission.arrival_s,
         )
+        if sequence.scores is not None:
+            info |= sequence.scores.meta(first)
+        if sequence.hidden is not None and sequence.finish is not None:
+            info["hidden_states"] = sequence.hidden.meta()
+        return info
 
 
 def _events(replies: list[Reply], fresh: list[Sequence], indexed: bool, deltas: bool) -> bytes:

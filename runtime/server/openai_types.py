@@ -57,8 +57,8 @@ class CompletionBody(Struct, frozen=True, kw_only=True):
     custom_logit_processor: str | None = None
     grammar_backend: str | None = None
     lora_path: str | list[str | None] | None = None
-    cache_salt: str | list[str | None] | None = None
-    extra_key: str | list[str | None] | None = None
+    cache_salt: str | None = None
+    extra_key: str | None = None
     priority: int | None = None
     return_hidden_states: bool | str | None = None
 

@@ -5,6 +5,7 @@ sequences one request may ask for. Length against the context is checked where t
 """
 
 import os
+from array import array
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from typing import Any
@@ -15,6 +16,7 @@ from ramet.runtime.errors import ClientError
 
 MAX_SEQUENCES = 16_384  # prompts times samples of one request
 MAX_RID_CHARS = 256
+MOST_EMBED = 1e6  # of a number of an embedding
 
 
 def check_text(place: str, text: Any) -> str:
@@ -37,6 +39,30 @@ def pack_checked(place: str, ids: Any, vocab_size: int) -> bytes:
     return pack_ids(ids)
 
 
+def pack_embeds(place: str, rows: Any, hidden_size: int) -> bytes:
+    """A list of embeddings, one for each token, as packed float32."""
+    if not hidden_size:
+        raise ClientError(place, "is set, but what runs here has no embeddings")
+    if not isinstance(rows, list) or not rows:
+        raise ClientError(place, f"is {shown(rows)}, must be a list of embeddings, one for each token")
+    packed = array("f")
+    for i, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != hidden_size:
+            fact = f"{len(row)} numbers" if isinstance(row, list) else shown(row)
+            raise ClientError(f"{place}[{i}]", f"is {fact}, must be a list of {hidden_size} numbers")
+        if not set(map(type, row)) <= {int, float}:
+            raise ClientError(f"{place}[{i}]", "holds something that is no number")
+        if not max(map(abs, row)) <= MOST_EMBED:
+            raise ClientError(f"{place}[{i}]", f"holds a number outside [-{MOST_EMBED:g}, {MOST_EMBED:g}]")
+        packed.extend(row)
+    return packed.tobytes()
+
+
+def is_batch_of_embeds(value: list[Any]) -> bool:
+    """A list of prompts, as opposed to one list of embeddings."""
+    return bool(value) and isinstance(value[0], list) and bool(value[0]) and isinstance(value[0][0], list)
+
+
 def is_batch_of_ids(value: list[Any]) -> bool:
     """A list of lists, as opposed to one list of ids."""
     return bool(value) and isinstance(value[0], list)
@@ -48,6 +74,14 @@ def check_count(place: str, prompts: int, samples: int) -> None:
         raise ClientError(place, "is [], must hold at least one prompt")
     if samples > MAX_SEQUENCES:
         raise ClientError(place, f"asks for {samples} sequences (prompts times n), must be at most {MAX_SEQUENCES}")
+
+
+def check_length(place: str, length: int, count: int, batch: bool) -> None:
+    """Of a list that gives one value per prompt."""
+    if not batch:
+        raise ClientError(place, "is a list, must be one value for one prompt")
+    if length != count:
+        raise ClientError(place, f"has {length} entries, must have one for each of the {count} prompts")
 
 
 def check_rid(place: str, rid: str) -> str:

@@ -7,13 +7,14 @@ A sequence that its client gave up stays known until its last message came, but 
 import asyncio
 from typing import NamedTuple
 
-from ramet.ipc.messages import Finish
+from ramet.ipc.messages import Finish, LogprobAsk
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import RametError
+from ramet.runtime.scores import HiddenLists, ScoreLists
 
 
 class Prompt(NamedTuple):
-    """One prompt, to be sampled params.n times. Exactly one of text and ids (packed int32) is set."""
+    """One prompt, to be sampled params.n times. Exactly one of text, ids (packed int32) and embeds is set."""
 
     rid: str
     params: SamplingParams
@@ -21,14 +22,20 @@ class Prompt(NamedTuple):
     ids: bytes | None = None
     place: str = "prompt"  # the prompt's field, as the client wrote it
     params_place: str = ""  # the same of its sampling parameters; "": they are fields of the body itself
+    logprobs: LogprobAsk | None = None
+    priority: int = 0
+    namespace: tuple[str, ...] = ()
+    processor: str = ""
+    hidden: str = ""
+    embeds: bytes | None = None  # packed float32 [tokens, hidden size]
 
 
 class Sequence:
     """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
 
     __slots__ = (
-        "finish", "fresh", "index", "last_s", "num_cached", "num_prompt", "num_taken", "opened", "prompt", "submission",
-        "tail", "texts", "tokens", "uid", "worker",
+        "finish", "fresh", "hidden", "index", "last_s", "num_cached", "num_prompt", "num_taken", "opened", "prompt",
+        "scores", "submission", "tail", "texts", "tokens", "uid", "worker",
     )  # fmt: skip
 
     def __init__(self, uid: int, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
@@ -40,6 +47,8 @@ class Sequence:
         self.fresh = False  # listed in submission.fresh
         self.finish: Finish | None = None
         self.tail = ""  # text that only the end made certain
+        self.scores: ScoreLists | None = None  # of one that asked for log-probabilities, once it is opened
+        self.hidden: HiddenLists | None = None  # of one that asked for hidden states, once it is opened
         self.last_s = 0.0  # when the newest token came; 0.0: none yet
 
     def take(self) -> tuple[list[str], list[int]]:
@@ -55,6 +64,7 @@ class Sequence:
         self.num_taken += len(self.tokens)
         self.texts = None
         self.tokens = []
+        self.scores = self.hidden = None
 
     @property
     def num_generated(self) -> int:

@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 
+from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.pattern import MAX_STATES, PatternError, build_automaton
+
+MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt, which come within a few steps
+MAX_SCORES = 1 << 22  # those of a prompt and its output, which comes token by token
+MAX_HIDDEN = 1 << 22  # numbers of one sequence's hidden states
 
 
 def check_ids(place: str, ids: Sequence[int], vocab_size: int) -> None:
@@ -13,6 +18,52 @@ def check_ids(place: str, ids: Sequence[int], vocab_size: int) -> None:
         return
     index = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
     raise ClientError(f"{place}[{index}]", f"is {ids[index]}, must be a token id in [0, {vocab_size})")
+
+
+def check_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> None:
+    """Raises ClientError for the first token id outside [0, vocab_size)."""
+    for token, _ in biases:
+        if token >= vocab_size:
+            raise ClientError(
+                "sampling_params.logit_bias", f"has the key {token}, must be a token id in [0, {vocab_size})"
+            )
+
+
+def check_logprobs(ask: LogprobAsk | None, prompt_tokens: int, new_tokens: int, vocab_size: int, has_ids: bool) -> None:
+    """Raises ClientError where what is asked does not fit the prompt, the vocabulary, or a reply of a sane size.
+
+    new_tokens: how many the output may have.
+    """
+    if ask is None:
+        return
+    if ask.start is not None and not has_ids:
+        raise ClientError("logprob_start_len", f"is {ask.start}, must be -1: a prompt of embeddings has no token ids")
+    if ask.num_top > vocab_size:
+        raise ClientError("top_logprobs_num", f"is {ask.num_top}, must be in [0, {vocab_size}], the vocabulary")
+    check_ids("token_ids_logprob", ask.ids, vocab_size)
+    start = prompt_tokens if ask.start is None else ask.start
+    if start > prompt_tokens:
+        raise ClientError("logprob_start_len", f"is {start}, must be at most the prompt's {prompt_tokens} tokens")
+    each, places = 1 + ask.num_top + len(ask.ids), prompt_tokens - start
+    if each * places > MAX_PROMPT_SCORES:
+        fact = f"asks for {each} log-probabilities at each of {places} prompt tokens"
+        hint = "start later, or ask for fewer at each token"
+        raise ClientError("logprob_start_len", f"{fact}, must be at most {MAX_PROMPT_SCORES}", hint)
+    if each * (places + new_tokens) > MAX_SCORES:
+        fact = f"makes {each} log-probabilities for each of up to {places + new_tokens} tokens"
+        hint = "lower max_new_tokens, or ask for fewer at each token"
+        raise ClientError("return_logprob", f"{fact}, must be at most {MAX_SCORES}", hint)
+
+
+def check_hidden(which: str, num_tokens: int, hidden_size: int) -> None:
+    """Raises ClientError where there are no hidden states, or where those of `num_tokens` are too large a reply."""
+    if not which:
+        return
+    if not hidden_size:
+        raise ClientError("return_hidden_states", "is set, but what runs here has no hidden states")
+    if which == "all" and num_tokens * hidden_size > MAX_HIDDEN:
+        fact = f"asks for {num_tokens} tokens of {hidden_size} numbers, must be at most {MAX_HIDDEN} numbers"
+        raise ClientError("return_hidden_states", fact, hint='lower max_new_tokens, or ask for "last"')
 
 
 def check_stop_patterns(patterns: Sequence[str]) -> None:

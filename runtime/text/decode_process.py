@@ -7,15 +7,20 @@ stop token arrives in the same step as the Closed that names it.
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
+
+from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Closed, Finish, Opened, TextStep, ToDetokenizer, TokenStep, unpack_ids
+from ramet.ipc.messages import Closed, Finish, Opened, Scores, TextStep, ToDetokenizer, TokenStep, unpack_ids
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
+
+CACHED_TEXTS = 1 << 16  # of single tokens
 
 
 class Detokenizer:
@@ -25,6 +30,8 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._outputs: dict[int, _Plain | _Stoppable] = {}
         self._push: dict[int, Callable[[int], str]] = {}  # uid -> the push of its output: one look-up a token
+        self._wants_texts: set[int] = set()  # uids whose log-probabilities come with texts
+        self._token_text = lru_cache(CACHED_TEXTS)(self._decode_one)
 
     @property
     def num_open(self) -> int:
@@ -39,8 +46,10 @@ class Detokenizer:
             texts = ["" if i in hidden else push[uid](tokens[i]) for i, uid in enumerate(uids)]
         else:
             texts = [push[uid](token) for uid, token in zip(uids, tokens, strict=True)]
+        with_texts = [self._with_texts(each) for each in step.opened]
+        scores = [self._texts_of(each) if each.uid in self._wants_texts else each for each in step.scores]
         tails = [self._close(closed) for closed in step.closed]
-        return TextStep(uids, step.tokens, texts, step.opened, step.closed, tails)
+        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, scores, step.hidden)
 
     def _open(self, opened: Opened) -> None:
         decoder = TextDecoder(self._tokenizer, opened.skip_special_tokens, opened.spaces_between_special_tokens)
@@ -48,6 +57,20 @@ class Detokenizer:
         output = _Stoppable(decoder, opened) if stoppable else _Plain(decoder, opened)
         self._outputs[opened.uid] = output
         self._push[opened.uid] = output.push
+
+    def _with_texts(self, opened: Opened) -> Opened:
+        """With the texts of the tokens whose log-probability is told at every place, where texts are asked for."""
+        if opened.logprobs is None or not opened.logprobs.texts:
+            return opened
+        self._wants_texts.add(opened.uid)
+        return replace(opened, chosen_texts=tuple(map(self._token_text, opened.logprobs.ids)))
+
+    def _texts_of(self, scores: Scores) -> Scores:
+        ids = unpack_ids(scores.ids) + unpack_ids(scores.top_ids)
+        return replace(scores, texts=tuple(map(self._token_text, ids)))
+
+    def _decode_one(self, token_id: int) -> str:
+        return self._tokenizer.decode([token_id], skip_special_tokens=False)
 
     def _hidden_rows(self, step: TokenStep) -> set[int]:
         """Rows of stop tokens: the last row of each sequence that one of them ended, unless it wants it shown."""
@@ -66,6 +89,7 @@ class Detokenizer:
         if output is None:
             return ""
         del self._push[closed.uid]
+        self._wants_texts.discard(closed.uid)
         return output.close(closed.finish)
 
 

@@ -1,6 +1,6 @@
 """Sampling defaults of a model: generation_config.json over the table of ipc/params.py.
 
-Decides which of its keys count: the temperature, top_p, top_k and min_p that are valid, and nothing else. `do_sample`
+Decides which of its keys count: those of TAKEN whose values are valid, and nothing else. `do_sample`
 is not asked: a file that names a temperature wants it. The length of an output is the request's alone. A key that would
 change sampling but is not served is named in a warning. Knows no request.
 """
@@ -12,12 +12,14 @@ from ramet.ipc.params import ParamError, SamplingParams, parse
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.files import read_json
 
-TAKEN = ("temperature", "top_p", "top_k", "min_p")
+TAKEN = (
+    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty",
+)  # fmt: skip
 # keys that would change sampling, with the value at which they do nothing
 NOT_SERVED: dict[str, Any] = {
-    "repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "encoder_repetition_penalty": 1.0,
-    "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "no_repeat_ngram_size": 0, "num_beams": 1,
-    "bad_words_ids": None, "suppress_tokens": None, "begin_suppress_tokens": None, "sequence_bias": None,
+    "encoder_repetition_penalty": 1.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
+    "no_repeat_ngram_size": 0, "num_beams": 1, "bad_words_ids": None, "suppress_tokens": None,
+    "begin_suppress_tokens": None, "sequence_bias": None,
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.text.checks import check_ids, check_stop_patterns
+from ramet.runtime.text.checks import check_bias, check_hidden, check_ids, check_logprobs, check_stop_patterns
 from ramet.runtime.text.tokenizer import Tokenizer, require_unicode
 
 MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
@@ -48,9 +48,23 @@ class Encoder:
         try:
             ids = self._prompt(request)
             params = self._fit(request.params, len(ids))
+            new, vocabulary = params.max_new_tokens, self._limits.vocab_size
+            check_logprobs(request.logprobs, len(ids), new, vocabulary, request.embeds is None)
+            check_hidden(request.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
             return Rejected(request.uids, error.place, error.fact, error.hint, error.status)
-        return Admit(request.uids, pack_ids(ids), params, request.namespace, request.arrival_s)
+        return Admit(
+            request.uids,
+            pack_ids(ids),
+            params,
+            request.namespace,
+            request.arrival_s,
+            request.logprobs,
+            request.priority,
+            request.processor,
+            request.hidden,
+            request.embeds,
+        )
 
     def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
         try:
@@ -72,12 +86,15 @@ class Encoder:
 
     def _prompt(self, request: Generate) -> list[int]:
         """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1."""
-        if request.text is not None:
+        if request.embeds is not None:
+            place = "input_embeds"
+            ids = [0] * (len(request.embeds) // (4 * self._limits.hidden_size))
+        elif request.text is not None:
             place, ids = "text", self._encode(request.text)
             if not ids:
                 raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
         else:
-            assert request.ids is not None, f"request {request.uids} has neither text nor ids"
+            assert request.ids is not None, f"request {request.uids} has neither text, ids nor embeddings"
             place, ids = "input_ids", unpack_ids(request.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
@@ -100,6 +117,7 @@ class Encoder:
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""
         check_ids("sampling_params.stop_token_ids", params.stop_token_ids, self._limits.vocab_size)
+        check_bias(params.logit_bias, self._limits.vocab_size)
         check_stop_patterns(params.stop_regex)
         return cut_to(params, self._limits.context_length - prompt_tokens)
 

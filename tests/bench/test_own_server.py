@@ -7,7 +7,7 @@ import pytest
 
 from ramet.bench import pipeline, startup
 from ramet.bench.errors import BadOption
-from ramet.bench.server import ROLES, cpu_seconds, started
+from ramet.bench.server import ROLES, cpu_seconds, peak_bytes, started
 
 SCRIPTED = ["--runner", "scripted", "--log-level", "info"]
 
@@ -43,7 +43,7 @@ def process(proc: Path, pid: int, parent: int, user: int, system: int, *command:
     (folder / "cmdline").write_text("".join(word + "\0" for word in command))
 
 
-def test_cpu_time_is_user_and_system_of_a_parents_children_by_role(tmp_path: Path) -> None:
+def test_cpu_time_and_memory_are_of_a_parents_children_by_role(tmp_path: Path) -> None:
     tick = os.sysconf("SC_CLK_TCK")
     process(tmp_path, 10, 1, 5 * tick, 0, "python", "-m", "ramet", "serve")
     process(tmp_path, 11, 10, 2 * tick, tick, "python", "/x", "scheduler", name="a (b) c")
@@ -52,3 +52,6 @@ def test_cpu_time_is_user_and_system_of_a_parents_children_by_role(tmp_path: Pat
     process(tmp_path, 14, 10, tick, 0, "python", "/x", "resource tracker")
     process(tmp_path, 15, 1, tick, 0, "python", "/x", "server", name="\xff")
     assert cpu_seconds(10, tmp_path) == {"scheduler": 3.0, "tokenizer": 3.0}
+    for pid, size in ((11, 500), (12, 20), (13, 30)):
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nVmPeak:\t 9999 kB\nVmHWM:\t{size} kB\n")
+    assert peak_bytes(10, tmp_path) == {"scheduler": 500 * 1024, "tokenizer": 50 * 1024}

@@ -104,7 +104,7 @@ def test_retracted_requests_give_the_same_tokens(case: Case, page_size: int):
 def test_aborted_neighbours_do_not_change_the_tokens(case: Case):
     llm = case.llm(chunked_prefill_size=32)
     params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}
-    outputs = llm._submit(case.prompts, params)
+    outputs = llm._submit(case.prompts, params, {})
     victims = list(outputs)[::2]
     for uid in victims:
         llm._turn()

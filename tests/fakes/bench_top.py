@@ -26,6 +26,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import make_args
 from ramet.runtime.scheduler.invariants import check_owners
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scores import HiddenLists, ScoreLists
 from ramet.runtime.text.tokenizer import Tokenizer
 
 
@@ -63,6 +64,8 @@ class BenchTop:
         self.deep_checks = deep_checks
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.opened: dict[int, Opened] = {}
+        self.scores: dict[int, ScoreLists] = {}  # of those that asked for log-probabilities
+        self.hidden: dict[int, HiddenLists] = {}  # of those that asked for hidden states
         self.finish: dict[int, Finish] = {}
         self.finish_order: list[int] = []
         self.replies: list[ControlReply] = []
@@ -70,10 +73,10 @@ class BenchTop:
 
     def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
-        namespace = more.pop("namespace", ())
+        asked = {name: more.pop(name) for name in ("namespace", "logprobs", "priority", "hidden") if name in more}
         params = SamplingParams(max_new_tokens=num_new, temperature=0.0, n=n, **more)
         uids = list(range(uid, uid + n))
-        self.inbox.send(Admit(uids, pack_ids(prompt), params, namespace, self.clock()))
+        self.inbox.send(Admit(uids, pack_ids(prompt), params, arrival_s=self.clock(), **asked))
 
     @property
     def reserve_ratio(self) -> float:
@@ -96,9 +99,19 @@ class BenchTop:
             for opened in step.opened:
                 assert opened.uid not in self.opened, f"{opened.uid} opened twice"
                 self.opened[opened.uid] = opened
+                if opened.logprobs is not None:
+                    self.scores[opened.uid] = ScoreLists(opened)
+                if opened.hidden:
+                    self.hidden[opened.uid] = HiddenLists(opened)
             for uid, token in zip(step.uids, unpack_ids(step.tokens), strict=True):
                 assert uid in self.opened and uid not in self.finish, f"a token for {uid} out of its life"
                 self.tokens[uid].append(token)
+            for scores in step.scores:
+                assert scores.uid in self.opened and scores.uid not in self.finish, f"scores for {scores.uid}"
+                self.scores[scores.uid].add(scores)
+            for states in step.hidden:
+                assert states.uid in self.opened and states.uid not in self.finish, f"states for {states.uid}"
+                self.hidden[states.uid].add(states)
             for closed in step.closed:
                 assert closed.uid in self.opened and closed.uid not in self.finish, f"{closed.uid} closed out of turn"
                 self.finish[closed.uid] = closed.finish

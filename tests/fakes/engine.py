@@ -35,7 +35,10 @@ from ramet.ipc.messages import (
 )
 
 VOCAB = 512
-LIMITS = Limits(context_length=1024, max_total_tokens=4096, vocab_size=VOCAB, max_running_requests=8)
+HIDDEN = 4
+LIMITS = Limits(
+    context_length=1024, max_total_tokens=4096, vocab_size=VOCAB, max_running_requests=8, hidden_size=HIDDEN
+)
 PIECES = ("Hi", "", " wörld", "🙂", "\n", ' "quoted" ', "日本", "\u0000")
 TAIL = "…"  # what only the end makes certain
 CACHED = 3
@@ -54,6 +57,8 @@ def text_of(uid: int, num: int) -> str:
 
 
 def prompt_length(message: Generate) -> int:
+    if message.embeds is not None:
+        return len(message.embeds) // (4 * HIDDEN)
     return len(unpack_ids(message.ids)) if message.ids is not None else len((message.text or "").encode())
 
 

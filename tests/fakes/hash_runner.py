@@ -2,15 +2,19 @@
 
 A real pool of one integer per slot and a real slot table: if the scheduler ever hands out a wrong slot, forgets a fill,
 lets a prefix be overwritten or shares what it should not, the tokens differ from `expected_output`, which sees only the
-prompt. Where a token is banned, the next one that is not banned stands in for it.
+prompt. Where a token is banned, the next one that is not banned stands in for it. A penalised row never draws a token
+twice (while there are others): it bans what its penalty slot has counted.
 """
 
 import zlib
+from collections import defaultdict
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
-from ramet.runtime.engine.batch import Batch, Done, StepResult
+from ramet.runtime.engine.batch import Batch, Done, HiddenRows, Scored, Scoring, StepResult
+from ramet.runtime.sampling.columns import LogprobRow
 
 VOCABULARY = 97
 NEVER_WRITTEN = -7
@@ -31,12 +35,45 @@ def expected_output(prompt: list[int], num_new: int, banned: Collection[int] = (
     return sequence[len(prompt) :]
 
 
+def expected_without_repeats(prompt: list[int], num_new: int, seen: Collection[int] = ()) -> list[int]:
+    """What a penalised row draws; `seen` is avoided as well."""
+    output: list[int] = []
+    for _ in range(num_new):
+        output.append(next_token(np.array(prompt + output, dtype=np.int32), {*seen, *output}))
+    return output
+
+
+def logprob(sequence: np.ndarray | list[int], token: int) -> float:
+    """What is told of `token` after `sequence`: a hash of both."""
+    return -float(zlib.crc32(np.array([*sequence, token], dtype=np.int32).tobytes()) % 1000)
+
+
+def hidden_state(sequence: np.ndarray | list[int]) -> list[float]:
+    """Of a sequence's last token: its length, and a hash of all that it reads."""
+    return [float(len(sequence)), float(zlib.crc32(np.array(sequence, dtype=np.int32).tobytes()) % 1000)]
+
+
+def scored(reads: list[np.ndarray], targets: list[int], num_top: int, ids: list[int]) -> Scored:
+    """The "best" tokens are 0, 1, 2, ..."""
+    tops = [list(range(num_top))] * len(reads)
+    return Scored(
+        np.array([logprob(read, token) for read, token in zip(reads, targets, strict=True)], dtype=np.float32),
+        np.array(tops, dtype=np.int32).reshape(len(reads), num_top),
+        np.array([[logprob(read, t) for t in range(num_top)] for read in reads], np.float32).reshape(
+            len(reads), num_top
+        ),
+        np.array([[logprob(read, t) for t in ids] for read in reads], np.float32).reshape(len(reads), len(ids)),
+    )
+
+
 class HashRunner:
     vocab_size = VOCABULARY
+    hidden_size = 2
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:
         self.max_total_tokens, self.max_running, self.context_length = max_total_tokens, max_running, context_length
         self.pool = np.full(max_total_tokens + page_size, NEVER_WRITTEN, dtype=np.int32)
+        self.counted: dict[int, set[int]] = {}  # penalty slot -> tokens
         self.table = np.zeros((max_running + 1, context_length + 1), dtype=np.int32)
         self.page_size = page_size
         self.steps = 0
@@ -44,6 +81,9 @@ class HashRunner:
         self.largest_step = 0
         self.draws: list[tuple[int, int]] = []  # (seed, position) of every token that was drawn, in order
         self.break_rows: set[int] = set()  # rows whose next draw is "not finite"
+
+    def refusal(self, processor: str, params: dict[str, Any]) -> str:
+        return "is not known to a hash"
 
     def launch(self, batch: Batch) -> Done:
         self.steps += 1
@@ -56,15 +96,59 @@ class HashRunner:
         self.table[rows, batch.positions] = batch.slots
         self.pool[batch.slots] = batch.token_ids
         self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
-        banned = {at: set(ids.tolist()) for at, ids in batch.sampling.banned}
-        drawn = [self._draw(batch, int(i), banned.get(at, set())) for at, i in enumerate(batch.draws)]
+        for recount in batch.recounts:
+            self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
+        banned = self._banned(batch)
+        drawn = [self._draw(batch, int(i), banned[at]) for at, i in enumerate(batch.draws)]
+        for at, slot in self._penalised(batch):
+            self.counted[slot].add(drawn[at])
         broken = tuple(i for i, at in enumerate(batch.draws) if int(batch.rows[at]) in self.break_rows)
-        return Done(StepResult(np.array(drawn, dtype=np.int32), broken))
+        tokens = np.array(drawn, dtype=np.int32)
+        drawn_scores = tuple(self._score_drawn(batch, row, drawn) for row in batch.sampling.logprobs)
+        prompt_scores = tuple(self._score_prompt(batch, scoring) for scoring in batch.scorings)
+        hidden = tuple(self._hidden(batch, rows) for rows in batch.hidden)
+        return Done(StepResult(tokens, broken, drawn_scores=drawn_scores, prompt_scores=prompt_scores, hidden=hidden))
+
+    def _banned(self, batch: Batch) -> dict[int, set[int]]:
+        """Index among the draws -> what it must not draw."""
+        banned: dict[int, set[int]] = defaultdict(set)
+        if batch.sampling.banned is not None:
+            for at, token in zip(batch.sampling.banned.rows, batch.sampling.banned.ids, strict=True):
+                banned[int(at)].add(int(token))
+        for at, slot in self._penalised(batch):
+            banned[at] |= self.counted[slot]
+        return banned
+
+    def _penalised(self, batch: Batch) -> list[tuple[int, int]]:
+        """(index among the draws, penalty slot)"""
+        penalties = batch.sampling.penalties
+        return [] if penalties is None else list(zip(penalties.rows.tolist(), penalties.slots.tolist(), strict=True))
 
     def _draw(self, batch: Batch, i: int, banned: set[int]) -> int:
         read = self.pool[self.table[batch.rows[i], : batch.seq_lens[i]]]
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
         return next_token(read, banned)
+
+    def _score_drawn(self, batch: Batch, asked: LogprobRow, drawn: list[int]) -> Scored:
+        row = int(batch.draws[asked.row])
+        read = self.pool[self.table[batch.rows[row], : batch.seq_lens[row]]]
+        return scored([read], [drawn[asked.row]], asked.num_top, asked.ids.tolist())
+
+    def _reads(self, batch: Batch, first: int, num: int) -> list[np.ndarray]:
+        """What each of the tokens [first, first + num) of the T can read, itself included."""
+        starts = np.cumsum(batch.num_new) - batch.num_new
+        row = int(np.searchsorted(starts, first, side="right")) - 1
+        before = int(batch.seq_lens[row] - batch.num_new[row]) + first - int(starts[row])
+        assert before + num <= batch.seq_lens[row], "a place of another row is asked for"
+        slots = self.table[batch.rows[row]]
+        return [self.pool[slots[: before + i + 1]] for i in range(num)]
+
+    def _hidden(self, batch: Batch, rows: HiddenRows) -> np.ndarray:
+        return np.array([hidden_state(read) for read in self._reads(batch, rows.first, rows.num)], dtype=np.float32)
+
+    def _score_prompt(self, batch: Batch, scoring: Scoring) -> Scored:
+        reads = self._reads(batch, scoring.first, len(scoring.targets))
+        return scored(reads, scoring.targets.tolist(), scoring.num_top, scoring.ids.tolist())
 
     def _check_shapes(self, batch: Batch) -> None:
         assert batch.slots.min() >= self.page_size, "the padding page was handed out"

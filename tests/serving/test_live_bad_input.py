@@ -57,12 +57,11 @@ SAMPLING: list[tuple[str, Any, tuple[str, ...]]] = [  # parameter, bad value, wh
     ("presence_penalty", -2.1, ("-2.1", "[-2, 2]")),
     ("repetition_penalty", 2.1, ("2.1", "[0, 2]")),
     ("repetition_penalty", -1, ("-1", "[0, 2]")),
-    ("frequency_penalty", 1.0, ("1.0", "not built")),
     ("min_new_tokens", -1, ("-1", "[0")),
     ("min_new_tokens", 129, ("129", "128")),
     ("logit_bias", {"5": 101}, ("101", "[-100, 100]")),
     ("logit_bias", {"x": 1}, ("x", "token id")),
-    ("logit_bias", {"5": 1}, ("5", "not built")),
+    ("logit_bias", {str(VOCABULARY): 1}, (str(VOCABULARY), f"[0, {VOCABULARY})")),
     ("sampling_seed", 1 << 63, (str(1 << 63), "int64")),
     ("sampling_seed", "s", ("s", "int")),
     ("n", 0, ("0", "[1, 128]")),
@@ -116,7 +115,7 @@ BODIES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("two constraints", {"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema",)),
     ("an image", {"text": "a", "image_data": "x.png"}, ("image_data", "not built")),
     ("an adapter", {"text": "a", "lora_path": "x"}, ("lora_path", "not built")),
-    ("log-probabilities", {"text": "a", "return_logprob": True}, ("return_logprob", "not built")),
+    ("too many best tokens", {"text": "a", "top_logprobs_num": 257}, ("top_logprobs_num", "257", "256")),
 ]  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def test_rows_add_up_to_what_is_available() -> None:
     plan = plan_memory(NEEDS, available=1000 * MIB, share=0.4)
     assert sum(size for _, size, _ in plan.rows) == 1000 * MIB
     assert all(flag.startswith("--") for _, _, flag in plan.rows)
-    for word in ("weights", "KV pool", "slot table", "activations", "reserve", "--max-total-tokens"):
+    for word in ("weights", "KV pool", "slot table", "activations", "penalty counts", "reserve", "--max-total-tokens"):
         assert word in plan.table()
 
 

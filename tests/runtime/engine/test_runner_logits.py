@@ -51,7 +51,7 @@ def chunked(runner: ModelRunner, prompt: np.ndarray, chunk: int) -> dict[int, to
     found = {}
     for at in range(0, len(prompt), chunk):
         end = min(at + chunk, len(prompt))
-        logits = runner.logits(make_batch([(1, at, end)], {1: prompt}, slots))
+        logits = runner.forward(make_batch([(1, at, end)], {1: prompt}, slots)).drawn()
         assert logits is not None
         found[end - 1] = logits[0].clone()
     return found
@@ -72,10 +72,10 @@ def test_a_cached_prefix_given_by_a_fill_equals_computing_it(tmp_path: Path) -> 
     folder = make_tiny(tmp_path)
     runner, want = start(folder), oracle(folder, PROMPT)
     slots = 16 + np.arange(300, dtype=np.int32)
-    runner.logits(make_batch([(1, 0, 100)], {1: PROMPT}, {1: slots}))
+    runner.forward(make_batch([(1, 0, 100)], {1: PROMPT}, {1: slots})).drawn()
     own = np.concatenate([slots[:100], slots[200:250]])
     fill = Fill(row=5, start=0, slots=own[:100].astype(np.int32))
-    logits = runner.logits(make_batch([(5, 100, 150)], {5: PROMPT}, {5: own}, fills=(fill,)))
+    logits = runner.forward(make_batch([(5, 100, 150)], {5: PROMPT}, {5: own}, fills=(fill,))).drawn()
     assert logits is not None
     torch.testing.assert_close(logits[0], want[149], rtol=0, atol=1e-4)
 
@@ -87,9 +87,9 @@ def test_a_mixed_batch_equals_its_rows_alone(tmp_path: Path) -> None:
     tokens = {row: np.roll(PROMPT, row) for row in (1, 2, 3, 4)}
     slots = {row: 16 + row * 150 + np.arange(150) for row in tokens}
     warm = [(1, 0, 9), (2, 0, 130), (4, 0, 50)]
-    assert runner.logits(make_batch(warm, tokens, slots, draws=[])) is None
+    assert runner.forward(make_batch(warm, tokens, slots, draws=[])).drawn() is None
     parts = [(1, 9, 10), (2, 130, 131), (3, 0, 6), (4, 50, 150)]
-    logits = runner.logits(make_batch(parts, tokens, slots, draws=[0, 1, 3]))
+    logits = runner.forward(make_batch(parts, tokens, slots, draws=[0, 1, 3])).drawn()
     assert logits is not None
     for got, (row, position) in zip(logits, [(1, 9), (2, 130), (4, 149)], strict=True):
         torch.testing.assert_close(got, oracle(folder, tokens[row])[position], rtol=0, atol=1e-4)
@@ -143,7 +143,7 @@ def test_dummy_weights_need_the_config_alone(tmp_path: Path) -> None:
         schedule=ScheduleArgs(random_seed=3),
     )
     batch = make_batch([(1, 0, 20)], {1: PROMPT}, {1: 16 + np.arange(20)})
-    first, second = (ModelRunner(args, lambda name, seconds: None).logits(batch) for _ in range(2))
+    first, second = (ModelRunner(args, lambda name, seconds: None).forward(batch).drawn() for _ in range(2))
     assert first is not None and second is not None
     assert torch.equal(first, second) and bool(first.isfinite().all()) and first.std() > 0.1
 

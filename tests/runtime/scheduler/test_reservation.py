@@ -107,7 +107,7 @@ class Bench:
 
     def __init__(self, total: int) -> None:
         self.cache = PrefixCache(PageAllocator(total, 1))
-        self.running = RunningSet(self.cache, RowAllocator(8))
+        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8))
 
     def seat(self, uid: int, num_output: int, arrival_s: float, num_prompt: int = 4) -> Seat:
         """Everything it knows but its newest token is computed."""

@@ -9,7 +9,7 @@ import pytest
 
 from ramet.ipc.messages import Abort, Generate
 from ramet.ipc.params import SamplingParams
-from tests.fakes.engine import VOCAB
+from tests.fakes.engine import HIDDEN, VOCAB
 from tests.fakes.server import Served, served
 
 HUGE = 10**40
@@ -31,13 +31,15 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("repetition_penalty", -1, "[0, 2]"), ("repetition_penalty", 2.1, "[0, 2]"),
     ("min_new_tokens", -1, "max_new_tokens"), ("min_new_tokens", 200, "128"), ("min_new_tokens", "a", "'a'"),
     ("logit_bias", [1], "[1]"), ("logit_bias", {"a": 1}, "'a'"), ("logit_bias", {"1": 101}, "[-100, 100]"),
+    ("logit_bias", {str(i): 1 for i in range(1025)}, "1024"), ("logit_bias", {"1": 0, "01": 0}, "twice"),
+    ("logit_bias", {"-1": 1}, "'-1'"), ("logit_bias", {str(2**31): 1}, str(2**31)),
     ("sampling_seed", 2**63, "int64"), ("sampling_seed", "x", "int64"), ("n", 0, "[1, 128]"), ("n", 129, "[1, 128]"),
     ("n", 5_000_000, "[1, 128]"), ("n", "2", "[1, 128]"), ("n", -1, "[1, 128]"),
     ("ignore_eos", "yes", "'yes'"), ("ignore_eos", 1, "1"), ("skip_special_tokens", 0, "0"),
     ("spaces_between_special_tokens", "a", "'a'"), ("no_stop_trim", [], "[]"), ("json_schema", 5, "5"),
     ("regex", "a+", "not built"), ("regex", 5, "string"), ("ebnf", "x", "not built"),
     ("structural_tag", "x", "not built"),
-    ("custom_params", 5, "object"), ("custom_params", {"a": 1}, "not built"), ("frequency_penalty", 1, "not built"),
+    ("custom_params", 5, "object"),
 ]  # fmt: skip
 
 GENERATE = "/generate"
@@ -124,7 +126,37 @@ BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
     ({"text": "a", "stream": 1}, ("stream", "1")),
     ({"text": ["a"] * 200, "sampling_params": {"n": 128}}, ("text", "25600", "16384")),
     ({"text": "a", "return_logprob": "yes"}, ("return_logprob", "'yes'")),
-    ({"text": "a", "top_logprobs_num": 10**9}, ("top_logprobs_num", "not built")),
+    ({"text": "a", "return_logprob": [True]}, ("return_logprob", "one prompt")),
+    ({"text": "a", "top_logprobs_num": 10**9}, ("top_logprobs_num", str(10**9), "[0, 256]")),
+    ({"text": "a", "top_logprobs_num": -1}, ("top_logprobs_num", "-1", "[0, 256]")),
+    ({"text": ["a", "b"], "top_logprobs_num": [1]}, ("top_logprobs_num", "1 entries", "2")),
+    ({"text": "a", "top_logprobs_num": "x"}, ("top_logprobs_num", "'x'", "integer")),
+    ({"text": "a", "logprob_start_len": -2}, ("logprob_start_len", "-2", ">= 0")),
+    ({"text": "a", "logprob_start_len": 2**40}, ("logprob_start_len", str(2**40))),
+    ({"text": "a", "token_ids_logprob": [1, -1]}, ("token_ids_logprob[1]", "-1", "token id")),
+    ({"text": "a", "token_ids_logprob": [True]}, ("token_ids_logprob[0]", "True")),
+    ({"text": "a", "token_ids_logprob": [[1]]}, ("token_ids_logprob", "one prompt")),
+    ({"text": ["a", "b"], "token_ids_logprob": [[1], ["x"]]}, ("token_ids_logprob[1][0]", "'x'")),
+    ({"text": "a", "token_ids_logprob": list(range(1025))}, ("token_ids_logprob", "1025", "1024")),
+    ({"text": "a", "token_ids_logprob": "x"}, ("token_ids_logprob", "'x'", "list")),
+    ({"text": "a", "return_text_in_logprobs": "x"}, ("return_text_in_logprobs", "'x'")),
+    ({"text": "a", "priority": 2**31}, ("priority", str(2**31), str(2**31 - 1))),
+    ({"text": "a", "priority": "high"}, ("priority", "'high'", "integer")),
+    ({"text": "a", "cache_salt": 5}, ("cache_salt", "5", "string")),
+    ({"text": "a", "cache_salt": "s" * 1025}, ("cache_salt", "1025", "1024")),
+    ({"text": "a", "extra_key": ["k", "l"]}, ("extra_key", "one prompt")),
+    ({"text": "a", "return_hidden_states": "first"}, ("return_hidden_states", "'first'", "last")),
+    ({"text": "a", "return_hidden_states": 5}, ("return_hidden_states", "5")),
+    ({"text": "a", "custom_logit_processor": "p"}, ("custom_logit_processor", "'p'", "--enable-custom")),
+    ({"text": "a", "custom_logit_processor": 5}, ("custom_logit_processor", "5", "string")),
+    ({"text": "a", "input_embeds": [[0.1] * HIDDEN]}, ("text and input_ids and input_embeds", "exactly one")),
+    ({"input_embeds": []}, ("input_embeds", "[]", "one for each token")),
+    ({"input_embeds": "x"}, ("input_embeds", "'x'", "list")),
+    ({"input_embeds": [[0.1] * (HIDDEN + 1)]}, ("input_embeds[0]", f"{HIDDEN + 1} numbers", str(HIDDEN))),
+    ({"input_embeds": [[0.1] * HIDDEN, 5]}, ("input_embeds[1]", "5")),
+    ({"input_embeds": [["x"] * HIDDEN]}, ("input_embeds[0]", "no number")),
+    ({"input_embeds": [[1e9] * HIDDEN]}, ("input_embeds[0]", "1e+06")),
+    ({"input_embeds": [[[0.1] * HIDDEN], [[True] * HIDDEN]]}, ("input_embeds[1][0]", "no number")),
     ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema, regex, ebnf",)),
 ]  # fmt: skip
 
@@ -142,14 +174,9 @@ def test_bad_bodies_on_generate(body: Any, pieces: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("field, value, type_error", [
-    ("input_embeds", [[0.1]], 5), ("image_data", "http://x/y.png", 5), ("audio_data", ["x"], 5),
-    ("video_data", {"a": 1}, 5), ("return_logprob", True, "x"), ("logprob_start_len", 0, "x"),
-    ("top_logprobs_num", 1, "x"),
-    ("token_ids_logprob", [1], "x"), ("return_text_in_logprobs", True, "x"), ("lora_path", "a", 5),
-    ("custom_logit_processor", "p", 5), ("return_hidden_states", "last", 5), ("return_routed_experts", True, "x"),
-    ("routed_experts_start_len", 3, "x"), ("session_params", {"id": "s"}, 5), ("priority", 1, "x"),
-    ("extra_key", "k", 5), ("cache_salt", "s", 5), ("grammar_backend", "outlines", 5), ("token_healing", True, "x"),
-    ("prefix_lease_s", 3, "x"),
+    ("image_data", "http://x/y.png", 5), ("audio_data", ["x"], 5), ("video_data", {"a": 1}, 5), ("lora_path", "a", 5),
+    ("return_routed_experts", True, "x"), ("routed_experts_start_len", 3, "x"), ("session_params", {"id": "s"}, 5),
+    ("grammar_backend", "outlines", 5), ("token_healing", True, "x"), ("prefix_lease_s", 3, "x"),
 ])  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(field: str, value: object, type_error: object) -> None:
     async def check(server: Served) -> None:
@@ -196,7 +223,11 @@ BAD_COMPLETIONS: list[tuple[Any, str]] = [
     ({"prompt": "a", "suffix": 5}, "suffix"), ({"prompt": "a", "rid": ""}, "rid"),
     ({"prompt": "a", "seed": 2**63}, "seed"), ({"prompt": "a", "max_tokens": -1}, "max_tokens"),
     ({"prompt": "a", "max_tokens": 4, "min_tokens": 5}, "min_tokens"),
-    ({"prompt": "a", "logprobs": 7}, "logprobs"),
+    ({"prompt": "a", "logprobs": 257}, "logprobs"), ({"prompt": "a", "logprobs": -1}, "logprobs"),
+    ({"prompt": "a", "logprobs": "x"}, "logprobs"), ({"prompt": "a", "priority": "x"}, "priority"),
+    ({"prompt": "a", "custom_logit_processor": "x"}, "custom_logit_processor"),
+    ({"prompt": "a", "return_hidden_states": "x"}, "return_hidden_states"),
+    ({"prompt": "a", "cache_salt": ["x"]}, "cache_salt"), ({"prompt": "a", "extra_key": "x" * 2000}, "extra_key"),
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ def defaults(folder: Path, config: dict) -> SamplingParams:
 def test_valid_keys_complete_the_table(tmp_path: Path) -> None:
     config = {"do_sample": False, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "max_new_tokens": 7}
     assert defaults(tmp_path, config) == SamplingParams(temperature=0.6, top_p=0.9, top_k=20, min_p=0.05)
+    assert defaults(tmp_path, {"repetition_penalty": 1.1}) == SamplingParams(repetition_penalty=1.1)
 
 
 def test_mode_openai_is_the_table(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_top_k_zero_is_off_and_null_is_absent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [{"top_p": 1.5}, {"temperature": "hot"}, {"repetition_penalty": 1.1}, {"num_beams": 4}, {"typical_p": 0.5}],
+    [{"top_p": 1.5}, {"temperature": "hot"}, {"repetition_penalty": 2.1}, {"num_beams": 4}, {"typical_p": 0.5}],
 )
 def test_a_key_that_is_ignored_is_named_in_a_warning(tmp_path: Path, config: dict, caplog) -> None:
     logging.getLogger("ramet").propagate = True

@@ -1,0 +1,49 @@
+"""What the logits epilogue reads and answers, for kernels/reference.py and kernels/logits_epilogue.py alike.
+
+Q rows, V vocabulary, S penalty slots, M grammar masks, W = ceil(V / 32) words.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueRows:
+    """What each of the Q rows asks, as tensors of the logits' device."""
+
+    temperature: Tensor  # [Q] float32; 0 takes the best token
+    top_k: Tensor  # [Q] int64; 0 is off
+    top_p: Tensor  # [Q] float32; 1 is off
+    min_p: Tensor  # [Q] float32; 0 is off
+    seeds: Tensor  # [Q] int64, the bits of a uint64
+    positions: Tensor  # [Q] int64
+    slots: Tensor  # [Q] int32 penalty slot; 0: no penalties
+    frequency: Tensor  # [Q] float32
+    presence: Tensor  # [Q] float32
+    repetition: Tensor  # [Q] float32
+    bias_starts: Tensor  # [Q + 1] int32: row q owns bias_ids[bias_starts[q] : bias_starts[q + 1]]
+    bias_ids: Tensor  # int32
+    biases: Tensor  # float32
+    ban_starts: Tensor  # [Q + 1] int32
+    ban_ids: Tensor  # int32
+    masks: Tensor  # [Q] int32 row of `allowed`; -1: everything is allowed
+    penalises: bool  # some row has a penalty slot or a bias
+    ranks: bool  # some row has a top_k or a top_p
+    floors: bool  # some row has a min_p
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueState:
+    """Lives on the device from step to step."""
+
+    counts: Tensor  # [S, V] uint8; slot 0 belongs to nobody
+    seen: Tensor  # [S, W] int32
+    allowed: Tensor  # [M, W] int32, a bit for each token that a grammar allows
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRows:
+    tokens: Tensor  # [Q] int64
+    logprobs: Tensor  # [Q] float32, after temperature (1 for a greedy row), before top_k, top_p and min_p
+    finite: Tensor  # [Q] bool; False: the token means nothing

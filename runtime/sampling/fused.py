@@ -1,0 +1,77 @@
+"""The epilogue of a step on a GPU: the order of epilogue.py, in the fused kernels of kernels/logits_epilogue.py.
+
+Decides what is read once and what must be written in between: penalties and biases before a logit processor or where
+log-probabilities are told, nothing otherwise. Knows no request. Q drawing rows, V vocabulary.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.kernels import logits_epilogue as kernels
+from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
+from ramet.runtime.arrays import Ints
+from ramet.runtime.sampling.columns import SamplingColumns, Spots
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, spots_at
+from ramet.runtime.sampling.logprobs import score_drawn
+from ramet.runtime.sampling.processing import process
+
+
+class FusedEpilogue(Epilogue):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        counts, seen = self._penalties.counts, self._penalties.seen
+        self._state = EpilogueState(counts, seen, allowed=torch.zeros_like(seen[:1]))  # read by no row yet
+
+    def run(self, logits: Tensor, columns: SamplingColumns) -> Drawn:
+        """One token per row. logits [Q, V] float32 are WRITTEN where somebody must see them adjusted."""
+        rows = rows_of(columns, logits.device)
+        told = logits.clone() if columns.logprobs and self._raw else logits
+        adjusted = bool(columns.processors) or (bool(columns.logprobs) and not self._raw)
+        if adjusted and rows.penalises:
+            kernels.adjust_logits(logits, rows, self._state)
+        failures = process(logits, columns.processors, self._processors)
+        drawn = kernels.logits_epilogue(logits, rows, self._state, adjusted)
+        if adjusted and columns.banned is not None:  # who is told of probabilities is told of the mask
+            logits[spots_at(columns.banned, logits)] = -torch.inf
+        broken = tuple(torch.nonzero(~drawn.finite).flatten().tolist())
+        scores = score_drawn(self._kernel, told, drawn.tokens, columns, self._raw)
+        return Drawn(drawn.tokens, broken, scores, failures)
+
+
+def rows_of(columns: SamplingColumns, device: torch.device) -> EpilogueRows:
+    """The same as tensors of the device, each feature in all of the rows."""
+    num = len(columns.temperature)
+    slots = np.zeros(num, np.int32)
+    frequency, presence, repetition = np.zeros(num, np.float32), np.zeros(num, np.float32), np.ones(num, np.float32)
+    if (own := columns.penalties) is not None:
+        slots[own.rows] = own.slots
+        frequency[own.rows], presence[own.rows], repetition[own.rows] = own.frequency, own.presence, own.repetition
+    bias_order, bias_starts, bias_ids = _by_row(columns.biased, num)
+    _, ban_starts, ban_ids = _by_row(columns.banned, num)
+    biases = np.zeros(0, np.float32) if columns.biases is None else columns.biases[bias_order]
+    host = dict(
+        temperature=columns.temperature, top_k=columns.top_k, top_p=columns.top_p, min_p=columns.min_p,
+        seeds=columns.seeds.view(np.int64), positions=columns.positions,
+        slots=slots, frequency=frequency, presence=presence, repetition=repetition,
+        bias_starts=bias_starts, bias_ids=bias_ids, biases=biases, ban_starts=ban_starts, ban_ids=ban_ids,
+        masks=np.full(num, -1, np.int32),
+    )  # fmt: skip
+    return EpilogueRows(
+        **{name: torch.from_numpy(column).to(device) for name, column in host.items()},
+        penalises=own is not None or columns.biased is not None,
+        ranks=bool(((columns.top_k > 0) | (columns.top_p < 1)).any()),
+        floors=bool((columns.min_p > 0).any()),
+    )
+
+
+def _by_row(spots: Spots | None, num: int) -> tuple[Ints, Ints, Ints]:
+    """The order that sorts spots by row, where each row's begin [num + 1], and their ids in that order."""
+    if spots is None:
+        nothing = np.zeros(0, np.int32)
+        return nothing, np.zeros(num + 1, np.int32), nothing
+    order = np.argsort(spots.rows, kind="stable").astype(np.int32)
+    starts = np.searchsorted(spots.rows[order], np.arange(num + 1)).astype(np.int32)
+    return order, starts, spots.ids[order]

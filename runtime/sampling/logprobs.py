@@ -1,0 +1,91 @@
+"""Log-probabilities at places of a sequence: of one token, of the best ones, of chosen ones.
+
+Decides how they are computed, and that no more than PLACES rows of logits exist at one time. Knows no request and no
+sampling parameter: the logits are what the client shall see. N places, V vocabulary, k best, m chosen tokens.
+A token that cannot be drawn has the smallest float32, for JSON has no infinity.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns, Scored
+
+PLACES = 256
+SMALLEST = float(np.finfo(np.float32).min)
+
+
+class ScoreKernel(Protocol):
+    """`ramet.kernels.reference` documents it."""
+
+    def logsumexp_topk(
+        self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class Scores:
+    """Log-probabilities at N rows of logits [Q, V] float32. rows [N] int64, temperature [N] float32."""
+
+    def __init__(self, kernel: ScoreKernel, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> None:
+        self._logits, self._rows, self._temperature = logits, rows[:, None], temperature[:, None]
+        totals, self._best = kernel.logsumexp_topk(logits, rows, temperature, min(num_top, logits.shape[1]))
+        self._totals = totals[:, None]
+
+    def scored(self, tokens: Tensor, ids: Ints) -> Scored:
+        """Of tokens [N] int64, of the best ones, of ids [N, m]."""
+        chosen = torch.from_numpy(ids).to(tokens.device).long()
+        best = self._best.to(torch.int32).cpu().numpy()
+        return Scored(self._of(tokens[:, None])[:, 0], best, self._of(self._best), self._of(chosen))
+
+    def _of(self, ids: Tensor) -> Floats:
+        """ids [N, k] -> [N, k]"""
+        values = self._logits[self._rows, ids] / self._temperature - self._totals
+        return values.clamp_min(SMALLEST).cpu().numpy()
+
+
+def score_long(
+    kernel: ScoreKernel, logits_of: Callable[[Tensor], Tensor], first: int, targets: Ints, num_top: int, ids: Ints
+) -> Scored:
+    """The token at index first + i of a step predicts targets[i]; logits_of(indices [n] int64) is [n, V]."""
+    parts = []
+    for start in range(0, len(targets), PLACES):
+        tokens = torch.from_numpy(targets[start : start + PLACES]).long()
+        logits = logits_of(torch.arange(first + start, first + start + len(tokens)))
+        device = logits.device
+        rows, ones = torch.arange(len(tokens), device=device), torch.ones(len(tokens), device=device)
+        every = np.broadcast_to(ids, (len(tokens), len(ids))).copy()
+        parts.append(Scores(kernel, logits, rows, ones, num_top).scored(tokens.to(device), every))
+    columns = zip(*((p.values, p.top_ids, p.top_values, p.chosen) for p in parts), strict=True)
+    return Scored(*(np.concatenate(column) for column in columns))
+
+
+def score_drawn(
+    kernel: ScoreKernel, logits: Tensor, tokens: Tensor, columns: SamplingColumns, raw: bool
+) -> tuple[Scored, ...]:
+    """One for each row of columns.logprobs. logits [Q, V] and tokens [Q] are the step's; `raw` ignores temperature.
+
+    Greedy rows are seen at temperature 1.
+    """
+    asked = columns.logprobs
+    if not asked:
+        return ()
+    rows = np.array([row.row for row in asked])
+    own = columns.temperature[rows]
+    temperature = np.where(raw | (own <= 0), np.float32(1), own)
+    at, temperatures = (torch.from_numpy(column).to(logits.device) for column in (rows, temperature))
+    ids = np.zeros((len(asked), max(len(row.ids) for row in asked)), np.int32)
+    for i, row in enumerate(asked):
+        ids[i, : len(row.ids)] = row.ids
+    scores = Scores(kernel, logits, at, temperatures, max(row.num_top for row in asked))
+    every = scores.scored(tokens[at], ids)
+    return tuple(_part(every, i, row) for i, row in enumerate(asked))
+
+
+def _part(every: Scored, i: int, row: LogprobRow) -> Scored:
+    """What one row asked for."""
+    own, tops, ids = slice(i, i + 1), slice(row.num_top), slice(len(row.ids))
+    return Scored(every.values[own], every.top_ids[own, tops], every.top_values[own, tops], every.chosen[own, ids])

@@ -1,0 +1,75 @@
+"""Frequency, presence and repetition penalties: what each request that uses them has drawn so far, on the device.
+
+Decides where counts live and when they change. State is per slot; the scheduler leases a slot to a running request that
+uses a penalty, it is set from the request's own tokens when that is seated (so retraction loses nothing), and the step
+that draws advances it. Knows no request. S slots, V vocabulary, W = ceil(V / 32) words, P penalised rows.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.runtime.sampling.columns import Penalties, Recount
+
+MOST = 255  # counts stop here
+
+
+class PenaltyKernel(Protocol):
+    """`ramet.kernels.reference` documents it."""
+
+    def penalise(
+        self,
+        logits: Tensor,
+        rows: Tensor,
+        slots: Tensor,
+        frequency: Tensor,
+        presence: Tensor,
+        repetition: Tensor,
+        counts: Tensor,
+        seen: Tensor,
+    ) -> None: ...
+
+    def count_tokens(self, counts: Tensor, rows: Tensor, slots: Tensor, tokens: Tensor) -> None: ...
+
+
+def state_bytes(num_slots: int, vocab_size: int) -> int:
+    return num_slots * (vocab_size + 4 * _num_words(vocab_size))
+
+
+class PenaltyState:
+    """counts [S, V] uint8 of what was drawn; seen [S, W] int32: a bit for each token that counts as seen besides."""
+
+    def __init__(self, num_slots: int, vocab_size: int, device: torch.device, kernel: PenaltyKernel) -> None:
+        self.counts = torch.zeros((num_slots, vocab_size), dtype=torch.uint8, device=device)
+        self.seen = torch.zeros((num_slots, _num_words(vocab_size)), dtype=torch.int32, device=device)
+        self._kernel = kernel
+
+    def recount(self, recount: Recount) -> None:
+        """Forget what the slot held and count this output."""
+        vocabulary, device = self.counts.shape[1], self.counts.device
+        counts = np.minimum(np.bincount(recount.output, minlength=vocabulary), MOST).astype(np.uint8)
+        self.counts[recount.slot] = torch.from_numpy(counts).to(device)
+        bits = np.zeros(32 * self.seen.shape[1], np.uint8)
+        bits[recount.prompt] = 1
+        packed = np.packbits(bits, bitorder="little").view("<i4")
+        self.seen[recount.slot] = torch.from_numpy(packed).to(device)
+
+    def apply(self, logits: Tensor, penalties: Penalties) -> None:
+        """WRITES logits [Q, V] float32 in the penalised rows."""
+        columns = (penalties.rows, penalties.slots, penalties.frequency, penalties.presence, penalties.repetition)
+        rows, slots, frequency, presence, repetition = (
+            torch.from_numpy(column).to(logits.device) for column in columns
+        )
+        self._kernel.penalise(logits, rows, slots, frequency, presence, repetition, self.counts, self.seen)
+
+    def count(self, penalties: Penalties, tokens: Tensor) -> None:
+        """tokens [Q] int64 were drawn."""
+        device = self.counts.device
+        rows, slots = (torch.from_numpy(column).to(device) for column in (penalties.rows, penalties.slots))
+        self._kernel.count_tokens(self.counts, rows, slots, tokens)
+
+
+def _num_words(vocab_size: int) -> int:
+    return -(-vocab_size // 32)

@@ -1,0 +1,91 @@
+"""Log-probabilities and hidden states as clients see them, collected while a sequence grows.
+
+A log-probability is a triple [logprob, id, text or null].
+
+Decides the lists of meta_info and what stands where nothing is known (null). Knows no transport. Used by the HTTP
+server and by the in-process LLM, so that both answer alike.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ramet.ipc.messages import HiddenStates, Opened, Scores, unpack_ids
+
+Triple = tuple[float | None, int, str | None]
+
+
+class Place(NamedTuple):
+    """One token with what was asked about its place; `top` and `chosen` are None where nothing comes before it."""
+
+    token: Triple
+    top: list[Triple] | None
+    chosen: list[Triple] | None
+
+
+class ScoreLists:
+    """What came of one sequence's log-probabilities. `output` and `prompt` are in the order of the tokens."""
+
+    def __init__(self, opened: Opened) -> None:
+        assert opened.logprobs is not None, f"{opened.uid} did not ask for log-probabilities"
+        self._ask = opened.logprobs
+        self._chosen_texts: tuple[str | None, ...] = opened.chosen_texts or (None,) * len(self._ask.ids)
+        self.prompt: list[Place] = []
+        self.output: list[Place] = []
+
+    def add(self, scores: Scores) -> None:
+        (self.prompt if scores.of_prompt else self.output).extend(self._places(scores))
+
+    def meta(self, first_output: int = 0) -> dict[str, Any]:
+        """The keys of meta_info; of the output only what comes from `first_output` on."""
+        found: dict[str, Any] = {}
+        parts = (("input", self.prompt), ("output", self.output[first_output:]))
+        for name, places in parts:
+            found[f"{name}_token_logprobs"] = [place.token for place in places]
+            if self._ask.num_top:
+                found[f"{name}_top_logprobs"] = [place.top for place in places]
+            if self._ask.ids:
+                found[f"{name}_token_ids_logprobs"] = [place.chosen for place in places]
+        return found
+
+    def _places(self, scores: Scores) -> Iterator[Place]:
+        ids, values = unpack_ids(scores.ids), _floats(scores.values)
+        top_ids, top_values, chosen = unpack_ids(scores.top_ids), _floats(scores.top_values), _floats(scores.chosen)
+        num_top, num_chosen = len(top_ids) // len(ids), len(self._ask.ids)
+        texts: Sequence[str | None] = scores.texts[: len(ids)] or (None,) * len(ids)
+        top_texts: Sequence[str | None] = scores.texts[len(ids) :] or (None,) * len(top_ids)
+        for i, (value, token) in enumerate(zip(values, ids, strict=True)):
+            if math.isnan(value):
+                yield Place((None, token, texts[i]), None, None)
+                continue
+            best = slice(i * num_top, (i + 1) * num_top)
+            top = zip(top_values[best], top_ids[best], top_texts[best], strict=True)
+            own = chosen[i * num_chosen : (i + 1) * num_chosen]
+            yield Place(
+                (value, token, texts[i]), list(top), list(zip(own, self._ask.ids, self._chosen_texts, strict=True))
+            )
+
+
+def _floats(packed: bytes) -> list[float]:
+    values = array("f")
+    values.frombytes(packed)
+    return values.tolist()
+
+
+class HiddenLists:
+    """The hidden states of one sequence, as meta_info shows them when it has ended."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._which, self._num_prompt = opened.hidden, opened.prompt_tokens
+        self._rows: list[list[float]] = []
+
+    def add(self, states: HiddenStates) -> None:
+        values, width = _floats(states.values), states.width
+        self._rows += [values[i : i + width] for i in range(0, len(values), width)]
+
+    def meta(self) -> list[Any]:
+        """All: the prompt's rows as one matrix, then a vector for each token read after it. Last: one vector."""
+        if self._which == "last":
+            return self._rows[-1] if self._rows else []
+        return [self._rows[: self._num_prompt], *self._rows[self._num_prompt :]]

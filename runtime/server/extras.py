@@ -1,0 +1,161 @@
+"""What a request asks beside its sampling: log-probabilities, priority, and whose cache it shares.
+
+Decides how these fields are read and what is valid without a vocabulary. A list gives one value per prompt. Knows no
+reply. Shared by /generate and the OpenAI endpoints.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Struct
+
+from ramet.ipc.messages import LogprobAsk
+from ramet.ipc.params import about, shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import prompts
+
+MOST_TOP = 256  # best tokens at each place
+MOST_IDS = 1024  # chosen tokens at each place
+MOST_KEY_CHARS = 1024
+INT32 = 1 << 31
+Namespace = tuple[str, ...]
+
+
+class Extras(NamedTuple):
+    logprobs: LogprobAsk | None = None
+    priority: int = 0
+    namespace: Namespace = ()
+    processor: str = ""
+    hidden: str = ""
+
+
+class Asking(Struct, frozen=True, kw_only=True):
+    """The fields of a body that are read here; a list gives one value per prompt."""
+
+    return_logprob: Annotated[bool | list[bool | None] | None, about("log-probabilities of the output's tokens")] = None
+    logprob_start_len: Annotated[
+        int | list[int | None] | None, about("those of the prompt too, from this token on; -1: none")
+    ] = None
+    top_logprobs_num: Annotated[
+        int | list[int | None] | None, about("at each place those of this many best tokens")
+    ] = None
+    token_ids_logprob: Annotated[
+        list[Any] | None, about("at each place those of these tokens; one list for all prompts, or one for each")
+    ] = None
+    return_text_in_logprobs: Annotated[bool | None, about("each with its token's text")] = None
+    priority: Annotated[
+        int | list[int | None] | None, about("the larger goes before the smaller, whatever the queue's policy says")
+    ] = None
+    extra_key: Annotated[
+        str | list[str | None] | None, about("prompts share cached prefixes with those of their key")
+    ] = None
+    cache_salt: Annotated[str | list[str | None] | None, about("the same, for a secret that keeps users apart")] = None
+    custom_logit_processor: Annotated[
+        str | list[str | None] | None, about("name of a logit processor; needs `--enable-custom-logit-processor`")
+    ] = None
+    return_hidden_states: Annotated[
+        bool | str | list[bool | str | None] | None, about('of all new tokens; "last": of the last one')
+    ] = None
+
+
+def read_extras(body: Asking, count: int, batch: bool, processors_on: bool) -> list[Extras]:
+    """One for each prompt. Raises ClientError. `processors_on`: --enable-custom-logit-processor."""
+
+    def each(place: str, value: Any, neutral: Any) -> list[Any]:
+        if not isinstance(value, list):
+            return [neutral if value is None else value] * count
+        prompts.check_length(place, len(value), count, batch)
+        return [neutral if item is None else item for item in value]
+
+    wanted = each("return_logprob", body.return_logprob, False)
+    starts = each("logprob_start_len", body.logprob_start_len, -1)
+    tops = each("top_logprobs_num", body.top_logprobs_num, 0)
+    ids = _ids_of_each(body.token_ids_logprob, count, batch)
+    priorities = each("priority", body.priority, 0)
+    salts = each("cache_salt", body.cache_salt, "")
+    keys = each("extra_key", body.extra_key, "")
+    processors = each("custom_logit_processor", body.custom_logit_processor, "")
+    hidden = each("return_hidden_states", body.return_hidden_states, False)
+    texts = bool(body.return_text_in_logprobs)
+    asks = [_ask(starts[i], tops[i], ids[i], texts) for i in range(count)]  # checked whether they are wanted or not
+    return [
+        Extras(
+            asks[i] if wanted[i] else None,
+            in_int32("priority", priorities[i]),
+            namespace_of(salts[i], keys[i]),
+            checked_processor(processors[i], processors_on),
+            which_hidden(hidden[i]),
+        )
+        for i in range(count)
+    ]
+
+
+def checked_processor(name: str, is_on: bool) -> str:
+    """Whether there is such a processor the scheduler knows."""
+    if name and not is_on:
+        fact = f"is {shown(name)}, but this server takes no logit processors"
+        raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
+    return name
+
+
+def which_hidden(value: bool | str | None) -> str:
+    """The word for it: all, last, or empty for none."""
+    match value:
+        case None | False:
+            return ""
+        case True:
+            return "all"
+        case "last":
+            return "last"
+        case _:
+            raise ClientError("return_hidden_states", f'is {shown(value)}, must be true, false or "last"')
+
+
+def namespace_of(cache_salt: str, extra_key: str) -> Namespace:
+    """Requests share cached prefixes only inside one namespace; () is everybody's. (adapter, salt, extra key)"""
+    for place, value in (("cache_salt", cache_salt), ("extra_key", extra_key)):
+        if len(value) > MOST_KEY_CHARS:
+            raise ClientError(place, f"has {len(value)} characters, must have at most {MOST_KEY_CHARS}")
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            raise ClientError(place, "has half a surrogate pair, must be valid Unicode")
+    return ("", cache_salt, extra_key) if cache_salt or extra_key else ()
+
+
+def in_int32(place: str, value: int) -> int:
+    return _in_range(place, value, -INT32, INT32 - 1)
+
+
+def _ask(start: int, num_top: int, ids: tuple[int, ...], texts: bool) -> LogprobAsk:
+    if start < -1:
+        raise ClientError("logprob_start_len", f"is {start}, must be -1 (none of the prompt) or >= 0")
+    _in_range("logprob_start_len", start, -1, INT32 - 1)
+    _in_range("top_logprobs_num", num_top, 0, MOST_TOP)
+    return LogprobAsk(None if start == -1 else start, num_top, ids, texts)
+
+
+def _in_range(place: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ClientError(place, f"is {shown(value)}, must be in [{low}, {high}]")
+    return value
+
+
+def _ids_of_each(value: list[Any] | None, count: int, batch: bool) -> list[tuple[int, ...]]:
+    """One flat list of ids for all prompts, or a list of them for each."""
+    if not value:
+        return [()] * count
+    if any(isinstance(item, list) or item is None for item in value):
+        prompts.check_length("token_ids_logprob", len(value), count, batch)
+        return [_ids(f"token_ids_logprob[{i}]", item) for i, item in enumerate(value)]
+    return [_ids("token_ids_logprob", value)] * count
+
+
+def _ids(place: str, value: Any) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ClientError(place, f"is {shown(value)}, must be a list of token ids")
+    if len(value) > MOST_IDS:
+        raise ClientError(place, f"has {len(value)} entries, must have at most {MOST_IDS}")
+    for i, token in enumerate(value):
+        if type(token) is not int or not 0 <= token < INT32:
+            raise ClientError(f"{place}[{i}]", f"is {shown(token)}, must be a token id in the vocabulary")
+    return tuple(value)

@@ -1,0 +1,50 @@
+"""Log-probabilities in the shape of OpenAI's text completions. Decides names only; the figures come from scores.py."""
+
+from collections.abc import Sequence as Many
+from typing import Any
+
+from ramet.ipc.messages import LogprobAsk
+from ramet.runtime.errors import ClientError
+from ramet.runtime.scores import Place
+from ramet.runtime.server.extras import MOST_TOP
+
+
+def read_logprobs(logprobs: int | bool | None, echo: bool) -> LogprobAsk | None:
+    """`logprobs` is how many of the best tokens are told at each place; with `echo` the prompt's places as well."""
+    if logprobs is None or logprobs is False:
+        return None
+    if not 0 <= logprobs <= MOST_TOP:
+        raise ClientError("logprobs", f"is {logprobs}, must be in [0, {MOST_TOP}]")
+    return LogprobAsk(0 if echo else None, int(logprobs), texts=True)
+
+
+class CompletionLogprobs:
+    """One choice's places so far: `text_offset` counts characters from the start of its text."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def take(self, places: Many[Place]) -> dict[str, Any]:
+        """The next places, as one object of parallel lists."""
+        tokens = [text or "" for _, _, text in (place.token for place in places)]
+        offsets = []
+        for token in tokens:
+            offsets.append(self._offset)
+            self._offset += len(token)
+        return {
+            "tokens": tokens,
+            "token_logprobs": [place.token[0] for place in places],
+            "top_logprobs": [_by_text(place) for place in places],
+            "text_offset": offsets,
+        }
+
+
+def _by_text(place: Place) -> dict[str, float] | None:
+    """The best tokens and the place's own; of tokens with one text the likelier counts."""
+    if place.top is None:
+        return None
+    found: dict[str, float] = {}
+    for value, _, text in sorted((*place.top, place.token), key=lambda triple: -(triple[0] or 0.0)):
+        assert value is not None
+        found.setdefault(text or "", value)
+    return found

@@ -1,0 +1,86 @@
+"""The fused epilogue of a GPU, in the interpreter, draws and tells what the plain one does, step after step."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ramet.kernels import reference
+from ramet.runtime.sampling.columns import (
+    LogprobRow,
+    Penalties,
+    ProcessorRows,
+    Recount,
+    RequestView,
+    SamplingColumns,
+    Spots,
+)
+from ramet.runtime.sampling.epilogue import Epilogue
+from ramet.runtime.sampling.fused import FusedEpilogue, rows_of
+from ramet.runtime.sampling.processors import make_all
+
+CPU = torch.device("cpu")
+ROWS, VOCABULARY = 12, 500
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int32)
+
+
+def make_columns(step: int, **given: Any) -> SamplingColumns:
+    every = np.arange(ROWS)
+    rows = every[every % 3 == 1].astype(np.int32)
+    fields: dict[str, Any] = dict(
+        temperature=np.where(every % 4 == 0, 0.0, 0.5 + every / 8).astype(np.float32),
+        top_k=np.where(every % 5 == 1, 20, 0),
+        top_p=np.where(every % 5 == 3, 0.8, 1.0).astype(np.float32),
+        min_p=np.where(every % 5 == 4, 0.05, 0.0).astype(np.float32),
+        seeds=every.astype(np.uint64) << np.uint64(60),
+        positions=np.full(ROWS, step),
+        penalties=Penalties(rows, rows + 1, *(np.full(len(rows), v, np.float32) for v in (0.7, -0.4, 1.3))),
+        biased=Spots(ints(7, 2, 7), ints(3, 499, 0)),
+        biases=np.array([4.0, -3.0, 2.0], np.float32),
+        banned=Spots(ints(11, 0, 0, 5), ints(1, 4, 2, 450)),
+    )
+    return SamplingColumns(**fields | given)
+
+
+def run_both(processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool) -> None:
+    plain, fused = (
+        kind(ROWS + 2, VOCABULARY, CPU, reference, make_all(), raw_logprobs=raw) for kind in (Epilogue, FusedEpilogue)
+    )
+    random = torch.Generator().manual_seed(5)
+    for each in (plain, fused):
+        each.recount([Recount(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
+    for step in range(5):
+        columns = make_columns(step, processors=processors, logprobs=logprobs)
+        logits = torch.randn(ROWS, VOCABULARY, generator=random) * 3
+        one, other = plain.run(logits.clone(), columns), fused.run(logits.clone(), columns)
+        assert one.tokens.tolist() == other.tokens.tolist() and one.broken == other.broken == ()
+        assert one.failures == other.failures
+        for a, b in zip(one.scores, other.scores, strict=True):
+            assert a.top_ids.tolist() == b.top_ids.tolist()
+            for name in ("values", "top_values", "chosen"):
+                np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-5, atol=1e-5)
+
+
+def test_steps_draw_the_same():
+    run_both((), (), raw=False)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_log_probabilities_are_the_same(raw: bool):
+    run_both((), (LogprobRow(0, 3, ints(4, 5)), LogprobRow(7, 2, ints()), LogprobRow(11, 0, ints(1))), raw)
+
+
+def test_a_processor_runs_between_penalties_and_mask():
+    view = RequestView(ints(1), ints(), {})
+    params = [{"__req__": view, "token_ids": [1, 2, 3, 4, 450]}]
+    run_both((ProcessorRows("allow_tokens", ints(0), params),), (), raw=False)
+
+
+def test_nothing_is_asked_of_rows_that_use_nothing():
+    rows = rows_of(SamplingColumns.greedy(3), CPU)
+    assert not (rows.penalises or rows.ranks or rows.floors)
+    assert rows.bias_starts.tolist() == rows.ban_starts.tolist() == [0, 0, 0, 0]

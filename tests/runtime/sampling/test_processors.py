@@ -1,0 +1,152 @@
+"""Logit processors: the built-in ones against a naive reading, those of users by file, name and entry point."""
+
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.sampling import processors
+from ramet.runtime.sampling.columns import REQUEST, ProcessorRows, RequestView
+from ramet.runtime.sampling.processing import process
+from ramet.runtime.sampling.processors import LogitProcessor, load, make_all
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "sampling.md"
+VOCABULARY = 20
+
+
+@pytest.fixture(autouse=True)
+def only_the_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {name: kind for name, kind in LogitProcessor.registry.items() if kind.__module__ == processors.__name__}
+    monkeypatch.setattr(LogitProcessor, "registry", own)
+
+
+def left(name: str, params: dict[str, Any], output: list[int], memory: dict[str, Any] | None = None) -> list[int]:
+    """Tokens that can still be drawn after this output."""
+    view = RequestView(np.zeros(0, np.int32), np.array(output, np.int32), {} if memory is None else memory)
+    logits = torch.arange(float(VOCABULARY)).repeat(3, 1)
+    rows = ProcessorRows(name, np.array([1], np.int32), [{**params, REQUEST: view}])
+    assert process(logits, (rows,), make_all()) == {}
+    assert logits[0].tolist() == logits[2].tolist() == list(range(VOCABULARY))
+    return torch.nonzero(logits[1] > -torch.inf).flatten().tolist()
+
+
+EVERY = list(range(VOCABULARY))
+
+
+def test_forced_tokens_come_first_and_in_order():
+    params = {"token_ids": [7, 7, 3]}
+    assert [left("force_tokens", params, [7, 7, 3][:n]) for n in range(4)] == [[7], [7], [3], EVERY]
+
+
+def test_allowed_and_banned_tokens_hold_at_every_place():
+    for output in ([], [4], [4, 5, 4]):
+        assert left("allow_tokens", {"token_ids": [4, 5]}, output) == [4, 5]
+        assert left("ban_tokens", {"token_ids": [0, 19]}, output) == EVERY[1:-1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_no_ngram_comes_twice_whether_it_is_read_at_once_or_step_by_step(size: int):
+    output = np.random.default_rng(size).integers(0, 4, 60).tolist()
+    memory: dict[str, Any] = {}
+    for length in range(len(output)):
+        own = output[:length]
+        seen = {tuple(own[i : i + size]) for i in range(len(own) - size + 1)}
+        naive = [t for t in EVERY if (*own[max(0, length - size + 1) :], t) not in seen or length < size - 1]
+        params = {"ngram_size": size}
+        assert left("no_repeat_ngram", params, own) == left("no_repeat_ngram", params, own, memory) == naive
+
+
+def test_an_automaton_walks_and_is_free_where_a_state_has_no_transitions():
+    params = {"transitions": [{"5": 1, "6": 0}, {"7": 2}, {}]}
+    steps = [([], [5, 6]), ([6], [5, 6]), ([6, 5], [7]), ([6, 5, 7], EVERY), ([6, 5, 7, 1], EVERY)]
+    memory: dict[str, Any] = {}
+    for output, allowed in steps:
+        name = "sequence_automaton"
+        assert left(name, params, output) == left(name, params, output, memory) == allowed
+
+
+def test_a_temperature_holds_from_its_place_on():
+    for length, divisor in ((0, 1.0), (1, 1.0), (2, 0.5), (9, 0.5), (10, 4.0)):
+        view = RequestView(np.zeros(0, np.int32), np.zeros(length, np.int32), {})
+        params = [{"temperatures": [[2, 0.5], [10, 4.0]], REQUEST: view}]
+        logits = torch.arange(8.0)[None].clone()
+        process(logits, (ProcessorRows("temperature_by_position", np.array([0], np.int32), params),), make_all())
+        assert logits[0].tolist() == (torch.arange(8.0) / divisor).tolist()
+
+
+@pytest.mark.parametrize(("name", "params"), [
+    ("force_tokens", {}), ("force_tokens", {"token_ids": [True]}), ("ban_tokens", {"token_ids": EVERY}),
+    ("allow_tokens", {"token_ids": []}), ("allow_tokens", {"token_ids": [VOCABULARY]}),
+    ("no_repeat_ngram", {"ngram_size": 65}), ("temperature_by_position", {"temperatures": [[2, 1.0], [1, 1.0]]}),
+    ("sequence_automaton", {"transitions": [{"05": 0}]}), ("sequence_automaton", {"transitions": [{"5": 1}]}),
+    ("sequence_automaton", {"transitions": []}),
+])  # fmt: skip
+def test_parameters_that_cannot_be_are_refused(name: str, params: dict[str, Any]):
+    with pytest.raises(ValueError, match=r"must|has the key|leads to"):
+        make_all()[name].check(params, VOCABULARY)
+
+
+def test_the_example_of_the_documentation_works_from_a_file(tmp_path: Path):
+    found = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "mine.py").write_text(found[1])
+    load(str(tmp_path / "mine.py"))
+    mine = make_all()["prefer_token"]
+    assert mine.to_str() == "prefer_token"
+    with pytest.raises(ValueError, match="token must be"):
+        mine.check({"token": VOCABULARY}, VOCABULARY)
+    assert mine(torch.zeros(2, 4), [{"token": 1}, {"token": 3}]).tolist() == [[0, 5, 0, 0], [0, 0, 0, 5]]
+
+
+def test_a_module_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    code = "from ramet.runtime.sampling.processors import LogitProcessor\n\n"
+    (tmp_path / "some_processors.py").write_text(code + "class Named(LogitProcessor):\n    name = 'x-1'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    load("some_processors")
+    assert "x-1" in make_all()
+
+
+@pytest.mark.parametrize("module", ["no_such_module_at_all", "/no/such/file.py"])
+def test_a_module_that_is_not_there_is_told(module: str):
+    with pytest.raises(ConfigError, match=r"--logit-processor-module is .*cannot be imported"):
+        load(module)
+
+
+def test_two_of_one_name_and_an_entry_point_of_another_kind_are_refused(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ConfigError, match="two logit processors are named ban_tokens"):
+        type("BanTokens", (LogitProcessor,), {})
+    point = metadata.EntryPoint("odd", "os:getcwd", processors.GROUP)
+    monkeypatch.setattr(processors, "entry_points", lambda group: [point])
+    with pytest.raises(ConfigError, match=r"entry point odd .* must be a LogitProcessor"):
+        load("")
+
+
+def test_a_failure_ends_its_own_row_alone():
+    class FailsAtOne(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            assert not any(params["bad"] for params in custom_param_list), "told"
+            return logits + 1
+
+    class Empties(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            return logits.fill_(-torch.inf)
+
+    class Shrinks(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            return logits[:, :2]
+
+    rows = (
+        ProcessorRows("fails_at_one", np.array([0, 1, 2], np.int32), [{"bad": False}, {"bad": True}, {"bad": False}]),
+        ProcessorRows("empties", np.array([3], np.int32), [{}]),
+        ProcessorRows("shrinks", np.array([4], np.int32), [{}]),
+    )
+    logits = torch.zeros(6, 4)
+    failures = process(logits, rows, make_all())
+    assert logits[0].tolist() == logits[2].tolist() == [1.0] * 4 and logits[5].tolist() == [0.0] * 4
+    assert failures.keys() == {1, 3, 4}
+    assert "AssertionError: told" in failures[1] and "left no token" in failures[3] and "must return" in failures[4]
