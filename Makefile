@@ -12,7 +12,7 @@ help:
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the slow tests"
 	@echo "make check      lint and types"
-	@echo "make bench      start-up, pipeline capacity and in-process speed; results go to bench/results/"
+	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
 	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
 	@echo "make docs       generate the option tables in docs/"
@@ -43,6 +43,9 @@ bench: install
 	$(RUN) -m ramet bench pipeline
 	$(RUN) -m ramet bench offline
 	$(RUN) -m ramet bench offline --phases
+	$(RUN) -m ramet bench sampling
+	$(RUN) -m ramet bench penalties
+	$(RUN) -m ramet bench tuning
 
 evaluate: install
 	$(RUN) -m scripts.demo_model evaluate runtime/models/bundled $(ARGS)

@@ -31,7 +31,8 @@ class GenerateBody(Asking, frozen=True, kw_only=True):
     text: Annotated[str | list[str] | None, about("a prompt, or a list of them")] = None
     input_ids: Annotated[list[Any] | None, about("a prompt as token ids, or a list of such")] = None
     input_embeds: Annotated[
-        list[Any] | None, about("a prompt as rows of hidden_size numbers, or a list of such; nothing of it is cached")
+        list[Any] | None,
+        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
     ] = None
     sampling_params: Annotated[
         dict[str, Any] | list[dict[str, Any] | None] | None,
