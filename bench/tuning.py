@@ -25,7 +25,7 @@ VARIANTS: dict[str, list[str]] = {
     **{
         each: each.split()
         for each in (
-            "--dtype bfloat16", "--num-threads 1", "--chunked-prefill-size 64", "--chunked-prefill-size -1",
+            "--dtype float32", "--num-threads 1", "--chunked-prefill-size 64", "--chunked-prefill-size -1",
             "--max-running-requests 4", "--disable-radix-cache", "--schedule-policy fcfs", "--page-size 16",
             "--max-total-tokens 1536", "--tokenizer-worker-num 2",
         )

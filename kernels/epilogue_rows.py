@@ -1,6 +1,6 @@
 """What the logits epilogue reads and answers, for kernels/reference.py and kernels/logits_epilogue.py alike.
 
-Q rows, V vocabulary, S penalty slots, M grammar masks, W = ceil(V / 32) words.
+Q rows, V vocabulary, S penalty slots, M grammar masks, W = ceil(V / 32) words, R sequences that run.
 """
 
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ class EpilogueRows:
     ban_starts: Tensor  # [Q + 1] int32
     ban_ids: Tensor  # int32
     masks: Tensor  # [Q] int32 row of `allowed`; -1: everything is allowed
+    seats: Tensor  # [Q] int32 place in `lengths` and `next_ids`; -1: whoever runs the next step knows them otherwise
     penalises: bool  # some row has a penalty slot or a bias
     ranks: bool  # some row has a top_k or a top_p
     floors: bool  # some row has a min_p
@@ -40,6 +41,8 @@ class EpilogueState:
     counts: Tensor  # [S, V] uint8; slot 0 belongs to nobody
     seen: Tensor  # [S, W] int32
     allowed: Tensor  # [M, W] int32, a bit for each token that a grammar allows
+    lengths: Tensor  # [R] int32 tokens of each sequence; the draw adds one
+    next_ids: Tensor  # [R] int32 what each sequence reads next: what the draw gave
 
 
 @dataclass(frozen=True, slots=True)

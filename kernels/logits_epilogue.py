@@ -4,8 +4,9 @@ Two stages. `_adjust`, one program per row and block of the vocabulary: reads th
 maximum, its place and its sum of exponentials; nothing of the size of the logits is written, unless a logit processor
 or a cut by rank comes in between (`_cut`, one program per row: nothing is sorted, the least value that stays is
 bisected). `_draw`, one program per row: combines the blocks, takes the best token or inverts the cumulative mass at the
-row's own random number, reads one block again, and updates the row's counts on the device. Decides nothing about
-requests. kernels/reference.py holds the oracle, with the same signature.
+row's own random number, reads one block again, and updates on the device what the next step reads: the row's counts,
+its length, its next token. Decides nothing about requests. kernels/reference.py holds the oracle, with the same
+signature.
 
 Q rows, V vocabulary, B = ceil(V / BLOCK) blocks, S penalty slots, M grammar masks, W = ceil(V / 32) words.
 """
@@ -93,6 +94,7 @@ def _draw(  # type: ignore[no-untyped-def]
     temperature, slots, frequency, presence, repetition,
     bias_starts, bias_ids, biases, ban_starts, ban_ids, masks, counts, seen, allowed,
     maxima, places, sums, floors, min_p, log_totals, seeds, positions, tokens, logprobs, finite,
+    seats, lengths, next_ids,
     PENALISE: tl.constexpr, MASK: tl.constexpr, FLOOR: tl.constexpr, TOLD: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -135,6 +137,10 @@ def _draw(  # type: ignore[no-untyped-def]
     tl.store(tokens + row, token.to(tl.int64))
     tl.store(logprobs + row, logprob)
     tl.store(finite + row, (log_total > float("-inf")) & (log_total < float("inf")))
+    seat = tl.load(seats + row)
+    if seat >= 0:
+        tl.store(lengths + seat, tl.load(lengths + seat) + 1)
+        tl.store(next_ids + seat, token)
     if COUNT:
         slot = tl.load(slots + row).to(tl.int64)
         if slot > 0:
@@ -213,7 +219,7 @@ def adjust_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> N
 
 
 def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:
-    """As kernels/reference.py. logits [Q, V] float32, bfloat16 or float16; WRITES state.counts."""
+    """As kernels/reference.py. logits [Q, V] float32, bfloat16 or float16; WRITES counts, lengths and next_ids."""
     num, vocab = logits.shape
     blocks = _Blocks(logits)
     common = _common(logits, rows, state, blocks)
@@ -239,6 +245,7 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     )
     _draw[(num,)](
         *common, floors, rows.min_p, log_totals, rows.seeds, rows.positions, drawn.tokens, drawn.logprobs, drawn.finite,
+        rows.seats, state.lengths, state.next_ids,
         FLOOR=rows.floors, TOLD=rows.ranks or rows.floors, COUNT=rows.penalises, BLOCKS=blocks.padded, **flags,
     )  # fmt: skip
     return drawn

@@ -134,7 +134,9 @@ def mask_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> Non
 
 
 def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:
-    """One token for each row of logits [Q, V] (any float dtype, not written), as `draw` has it. WRITES state.counts.
+    """One token for each row of logits [Q, V] (any float dtype, not written), as `draw` has it.
+
+    WRITES state.counts, state.lengths and state.next_ids.
 
     `adjusted`: what `adjust_logits` does is in the logits already.
     """
@@ -147,8 +149,12 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     if rows.penalises:
         at = torch.nonzero(rows.slots).flatten()
         count_tokens(state.counts, at, rows.slots[at], tokens)
+    at = torch.nonzero(rows.seats >= 0).flatten()
+    seats = rows.seats[at].long()
+    state.lengths[seats] += 1
+    state.next_ids[seats] = tokens[at].int()
     values /= torch.where(rows.temperature > 0, rows.temperature, 1.0)[:, None]
-    logprobs = values.gather(-1, tokens[:, None]).squeeze(-1) - torch.logsumexp(values, dim=-1)
+    logprobs = torch.log_softmax(values, dim=-1).gather(-1, tokens[:, None]).squeeze(-1)
     return DrawnRows(tokens, logprobs, finite)
 
 
@@ -169,15 +175,18 @@ def draw(
     return torch.where(temperature > 0, drawn, tokens), torch.isfinite(best)
 
 
-def logsumexp_topk(logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor]:
+def normalise(logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor]:
     """What log-probabilities at `temperature` need of some rows of logits [Q, V] float32.
 
-    rows [R] int64, temperature > 0 [R] float32; num_top <= V. Returns the log of the sum of exp(logits / temperature)
-    [R] float32, and the tokens of the largest logits, largest first, of equals the lower id [R, num_top] int64.
+    rows [R] int64, temperature > 0 [R] float32; num_top <= V. Returns best [R] and log_sums [R] float32, so that the
+    log-probability of x is (x - best) / temperature - log_sum, and the tokens of the largest logits, largest first, of
+    equals the lower id [R, num_top] int64.
     """
     own = logits[rows]
-    best = own.sort(dim=-1, descending=True, stable=True).indices[:, :num_top] if num_top else rows[:, None][:, :0]
-    return torch.logsumexp(own / temperature[:, None], dim=-1), best
+    best = own.max(dim=-1, keepdim=True).values
+    log_sums = torch.logsumexp((own - best) / temperature[:, None], dim=-1)
+    tokens = own.sort(dim=-1, descending=True, stable=True).indices[:, :num_top] if num_top else rows[:, None][:, :0]
+    return best.squeeze(-1), log_sums, tokens
 
 
 def kept_weights(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ class CpuOps:
         self._count_tokens.argtypes = (pointer, size, pointer, pointer, pointer, size)
         self._draw = library.ramet_draw
         self._draw.argtypes = (pointer, size, size, *(pointer,) * 8, number)
-        self._logsumexp_topk = library.ramet_logsumexp_topk
-        self._logsumexp_topk.argtypes = (pointer, size, pointer, pointer, size, size, pointer, pointer, number)
+        self._normalise = library.ramet_normalise
+        self._normalise.argtypes = (pointer, size, pointer, pointer, size, size, pointer, pointer, pointer, number)
         for function in vars(self).values():
             function.restype = None
 
@@ -153,16 +153,17 @@ class CpuOps:
         self._draw(logits.data_ptr(), vocabulary, num, *addresses, self.threads)
         return tokens, finite
 
-    def logsumexp_topk(self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor]:
+    def normalise(
+        self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """As kernels/reference.py; logits [Q, V] float32, all tensors are contiguous."""
         kinds = logits.dtype, rows.dtype, temperature.dtype
         assert kinds == (torch.float32, torch.int64, torch.float32) and logits.is_contiguous(), kinds
         vocabulary, num = logits.shape[1], len(rows)
-        totals, best = torch.empty(num), torch.empty((num, num_top), dtype=torch.int64)
-        addresses = (tensor.data_ptr() for tensor in (totals, best))
-        columns = rows.data_ptr(), temperature.data_ptr()
-        self._logsumexp_topk(logits.data_ptr(), vocabulary, *columns, num, num_top, *addresses, self.threads)
-        return totals, best
+        out = torch.empty(num), torch.empty(num), torch.empty((num, num_top), dtype=torch.int64)
+        columns, addresses = (rows.data_ptr(), temperature.data_ptr()), (tensor.data_ptr() for tensor in out)
+        self._normalise(logits.data_ptr(), vocabulary, *columns, num, num_top, *addresses, self.threads)
+        return out
 
     def attend(self, plan: Plan, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
         """WRITES out [T, H, D] for the tokens of the plan; q may have strided rows."""

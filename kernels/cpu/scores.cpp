@@ -1,4 +1,5 @@
-// What log-probabilities need of a row of logits: the logarithm of its exponentials' sum, and its best tokens.
+// What log-probabilities need of a row of logits: its best value, the logarithm of the sum of the exponentials beside
+// it, and its best tokens.
 //
 // Each row is read twice, nothing is written but the answers. The best are kept in a buffer of twice their number, which
 // is cut to its better half whenever it is full: linear in the vocabulary, whatever its order.
@@ -57,19 +58,19 @@ void best_tokens(const float *logits, int64_t num, int64_t wanted, int64_t *toke
 
 }  // namespace
 
-// logits [Q, V]; rows and temperature [R]; totals [R] and tokens [R, num_top] are written, num_top <= V
-extern "C" void ramet_logsumexp_topk(const float *logits, int64_t vocabulary, const int64_t *rows, const float *temperature, int64_t num,
-                                     int64_t num_top, float *totals, int64_t *tokens, int threads) {
+// logits [Q, V]; rows and temperature [R]; best and log_sums [R] and tokens [R, num_top] are written, num_top <= V
+extern "C" void ramet_normalise(const float *logits, int64_t vocabulary, const int64_t *rows, const float *temperature, int64_t num,
+                                int64_t num_top, float *best, float *log_sums, int64_t *tokens, int threads) {
 #pragma omp parallel for num_threads(threads) if (num > 1 && num * vocabulary > WORTH_THREADS) schedule(dynamic)
     for (int64_t r = 0; r < num; r++) {
         const float *row = logits + rows[r] * vocabulary;
-        const Best best = best_of(row, vocabulary);
-        if (!std::isfinite(best.value)) {  // such a row's request ends; its answer only has to be one
-            totals[r] = NAN;
+        best[r] = best_of(row, vocabulary).value;
+        if (!std::isfinite(best[r])) {  // such a row's request ends; its answer only has to be one
+            log_sums[r] = NAN;
             for (int64_t k = 0; k < num_top; k++) tokens[r * num_top + k] = k;
             continue;
         }
-        totals[r] = (float)(best.value / temperature[r] + std::log(sum_of_exponentials(row, vocabulary, best.value, temperature[r])));
+        log_sums[r] = (float)std::log(sum_of_exponentials(row, vocabulary, best[r], temperature[r]));
         if (num_top) best_tokens(row, vocabulary, num_top, tokens + r * num_top);
     }
 }

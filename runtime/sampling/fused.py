@@ -23,7 +23,10 @@ class FusedEpilogue(Epilogue):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         counts, seen = self._penalties.counts, self._penalties.seen
-        self._state = EpilogueState(counts, seen, allowed=torch.zeros_like(seen[:1]))  # read by no row yet
+        none = torch.zeros(
+            0, dtype=torch.int32, device=seen.device
+        )  # no row has a grammar yet, and the host places rows
+        self._state = EpilogueState(counts, seen, allowed=none[:, None], lengths=none, next_ids=none)
 
     def run(self, logits: Tensor, columns: SamplingColumns) -> Drawn:
         """One token per row. logits [Q, V] float32 are WRITTEN where somebody must see them adjusted."""
@@ -57,7 +60,7 @@ def rows_of(columns: SamplingColumns, device: torch.device) -> EpilogueRows:
         seeds=columns.seeds.view(np.int64), positions=columns.positions,
         slots=slots, frequency=frequency, presence=presence, repetition=repetition,
         bias_starts=bias_starts, bias_ids=bias_ids, biases=biases, ban_starts=ban_starts, ban_ids=ban_ids,
-        masks=np.full(num, -1, np.int32),
+        masks=np.full(num, -1, np.int32), seats=np.full(num, -1, np.int32),
     )  # fmt: skip
     return EpilogueRows(
         **{name: torch.from_numpy(column).to(device) for name, column in host.items()},

@@ -22,9 +22,9 @@ SMALLEST = float(np.finfo(np.float32).min)
 class ScoreKernel(Protocol):
     """`ramet.kernels.reference` documents it."""
 
-    def logsumexp_topk(
+    def normalise(
         self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int
-    ) -> tuple[Tensor, Tensor]: ...
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 class Scores:
@@ -32,18 +32,18 @@ class Scores:
 
     def __init__(self, kernel: ScoreKernel, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> None:
         self._logits, self._rows, self._temperature = logits, rows[:, None], temperature[:, None]
-        totals, self._best = kernel.logsumexp_topk(logits, rows, temperature, min(num_top, logits.shape[1]))
-        self._totals = totals[:, None]
+        best, log_sums, self._top = kernel.normalise(logits, rows, temperature, min(num_top, logits.shape[1]))
+        self._best, self._log_sums = best[:, None], log_sums[:, None]
 
     def scored(self, tokens: Tensor, ids: Ints) -> Scored:
         """Of tokens [N] int64, of the best ones, of ids [N, m]."""
         chosen = torch.from_numpy(ids).to(tokens.device).long()
-        best = self._best.to(torch.int32).cpu().numpy()
-        return Scored(self._of(tokens[:, None])[:, 0], best, self._of(self._best), self._of(chosen))
+        top = self._top.to(torch.int32).cpu().numpy()
+        return Scored(self._of(tokens[:, None])[:, 0], top, self._of(self._top), self._of(chosen))
 
     def _of(self, ids: Tensor) -> Floats:
         """ids [N, k] -> [N, k]"""
-        values = self._logits[self._rows, ids] / self._temperature - self._totals
+        values = (self._logits[self._rows, ids] - self._best) / self._temperature - self._log_sums
         return values.clamp_min(SMALLEST).cpu().numpy()
 
 

@@ -46,6 +46,7 @@ def make_rows(num: int, vocab: int, seed: int, **given: Any) -> EpilogueRows:
         ban_starts=starts_of(bans),
         ban_ids=torch.tensor([t for each in bans for t in each], dtype=torch.int32),
         masks=torch.where(every % 4 == 3, every % 2, -1).int(),
+        seats=torch.where(every % 5 == 1, -1, num - every).int(),
         penalises=True,
         ranks=True,
         floors=True,
@@ -59,7 +60,7 @@ def plain_rows(num: int, vocab: int, **given: Any) -> EpilogueRows:
     starts, zeros = torch.zeros(num + 1, dtype=torch.int32), torch.zeros(num, dtype=torch.int32)
     neutral = dict(
         temperature=torch.ones(num), top_k=zeros.long(), top_p=torch.ones(num), min_p=torch.zeros(num),
-        seeds=torch.arange(num), positions=zeros.long(), slots=zeros, masks=zeros - 1,
+        seeds=torch.arange(num), positions=zeros.long(), slots=zeros, masks=zeros - 1, seats=zeros - 1,
         bias_starts=starts, bias_ids=nothing, biases=nothing.float(), ban_starts=starts, ban_ids=nothing,
         penalises=False, ranks=False, floors=False,
     )  # fmt: skip
@@ -75,11 +76,12 @@ def make_state(num: int, vocab: int, seed: int) -> EpilogueState:
     allowed = (
         torch.randint(-(2**31), 2**31 - 1, (2, words), generator=random, dtype=torch.int32) | 1 << (vocab - 1) % 32
     )
-    return EpilogueState(counts, seen, allowed)
+    lengths = torch.randint(1, 1000, (num + 1,), generator=random, dtype=torch.int32)
+    return EpilogueState(counts, seen, allowed, lengths, torch.full((num + 1,), -7, dtype=torch.int32))
 
 
 def copied(state: EpilogueState) -> EpilogueState:
-    return EpilogueState(state.counts.clone(), state.seen, state.allowed)
+    return EpilogueState(state.counts.clone(), state.seen, state.allowed, state.lengths.clone(), state.next_ids.clone())
 
 
 def same_draw(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ours: Tensor, theirs: Tensor) -> Tensor:
@@ -120,6 +122,10 @@ def test_the_kernel_equals_the_oracle(num: int, vocab: int, dtype: torch.dtype):
     at = torch.nonzero(rows.slots).flatten()
     reference.count_tokens(expected, at, rows.slots[at], fused.tokens)
     assert torch.equal(fused_state.counts, expected)
+    assert torch.equal(fused_state.lengths, plain_state.lengths) and (plain_state.lengths - state.lengths).max() <= 1
+    seated = torch.nonzero(rows.seats >= 0).flatten()
+    expected_ids = state.next_ids.index_copy(0, rows.seats[seated].long(), fused.tokens[seated].int())
+    assert torch.equal(fused_state.next_ids, expected_ids)
 
 
 def test_what_is_written_for_a_processor_equals_the_oracle():
@@ -158,7 +164,7 @@ def test_a_row_does_not_depend_on_its_neighbours():
         bans = slice(int(rows.ban_starts[i]), int(rows.ban_starts[i + 1]))
         one = {name: getattr(rows, name)[i : i + 1] for name in (
             "temperature", "top_k", "top_p", "min_p", "seeds", "positions", "slots", "frequency", "presence",
-            "repetition", "masks",
+            "repetition", "masks", "seats",
         )}  # fmt: skip
         alone = make_rows(
             1, vocab, 0, **one,
