@@ -155,6 +155,7 @@ class Scores(msgspec.Struct, frozen=True, array_like=True):
     top_values: bytes = b""  # [N, k]
     chosen: bytes = b""  # [N, m] of LogprobAsk.ids
     texts: tuple[str, ...] = ()  # of ids, then of top_ids; the detokenizer adds them where they are asked for
+    lengths: bytes = b""  # [N] int32, with the texts: characters that each of ids adds to the sequence's text
 
 
 class HiddenStates(msgspec.Struct, frozen=True, array_like=True):

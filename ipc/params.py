@@ -60,8 +60,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
         float,
         about("divides the logit of a token that was drawn, multiplies it where it is negative; 0 counts as 1e-6"),
     ] = 1.0
-    logit_bias: Annotated[tuple[tuple[int, float], ...], about("added to the logits of these tokens")] = ()
-    min_new_tokens: Annotated[int, about("tokens before which nothing that would stop the output can be drawn")] = 0
+    logit_bias: Annotated[tuple[tuple[int, float], ...], about("token id -> what is added to its logit")] = ()
+    min_new_tokens: Annotated[
+        int, about("tokens before which no end-of-sequence token and none of stop_token_ids is drawn")
+    ] = 0
     sampling_seed: Annotated[
         int | None, about("the same seed draws the same tokens, whatever else runs; null: another one each time")
     ] = None
@@ -134,8 +136,8 @@ def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
 def _number(where: str, value: Any, valid: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParamError(where, f"is {shown(value)}, must be a number, {valid}")
-    if isinstance(value, int) and abs(value) > 1 << 63:
-        raise ParamError(where, f"is {shown(value)}, must be {valid}")
+    if isinstance(value, int) and value.bit_length() > 1000:
+        raise ParamError(where, f"is {shown(value)}, must be finite, {valid}")
     if not math.isfinite(value):
         raise ParamError(where, f"is {value}, must be finite, {valid}")
     return float(value)
@@ -214,7 +216,7 @@ def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
     biases: dict[int, float] = {}
     for key, bias in value.items():
         if not _DIGITS.fullmatch(str(key)) or int(key) >= 1 << 31:
-            raise ParamError(where, f"has the key {shown(key)}, must be a token id in the vocabulary")
+            raise ParamError(where, f"has the key {shown(key)}, must be a token id of the vocabulary, >= 0")
         if int(key) in biases:
             raise ParamError(where, f"has the token id {int(key)} twice, must have it once")
         biases[int(key)] = _bias.read(f"{where}[{key}]", bias)
@@ -246,14 +248,14 @@ CHECKS: dict[str, Check] = {
     "stop_regex": _strings(MAX_STOPS, MAX_REGEX_BYTES),
     "temperature": _real(0, math.inf),
     "top_p": _real(0, 1, low_open=True),
-    "top_k": _integer(1, MAX_NEW_TOKENS, "-1 (off) or >= 1", also=(-1,)),
+    "top_k": _integer(1, MAX_NEW_TOKENS, f"-1 (off) or in [1, {MAX_NEW_TOKENS}]", also=(-1,)),
     "min_p": _real(0, 1),
     "frequency_penalty": _real(-2, 2),
     "presence_penalty": _real(-2, 2),
     "repetition_penalty": _real(0, 2),
     "logit_bias": Check(f"at most {MAX_BIASES} token ids, each with a number in [-100, 100]", _logit_bias),
     "min_new_tokens": _integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
-    "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "an int64"),
+    "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "in [-2^63, 2^63)"),
     "n": _integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
     "ignore_eos": Check("true or false", _flag),
     "skip_special_tokens": Check("true or false", _flag),

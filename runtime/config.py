@@ -196,6 +196,8 @@ def decode_args(data: bytes) -> Args:
 
 def resolve(args: Args) -> Args:
     """Check that the files are there and draw the seed, so that every process has the same. Raises ConfigError."""
+    if args.execute.logit_processor_module and not args.execute.enable_custom_logit_processor:
+        raise ConfigError("--logit-processor-module needs --enable-custom-logit-processor")
     if not args.model_folder.is_dir():
         raise ConfigError(f"--model-path {args.model_folder} is no folder here (models are not downloaded by name)")
     if not (args.model_folder / "config.json").is_file():

@@ -7,6 +7,8 @@ RametError
 
 from ramet.ipc.params import ParamError
 
+MOST_TOLD = 500  # characters of an exception that is not ours
+
 
 class RametError(Exception):
     """Anything ramet raises on purpose."""
@@ -26,3 +28,12 @@ class ClientError(RametError):
 
 class ConfigError(RametError):
     """An option, a file or a model that cannot be used, with what would work."""
+
+
+def told(error: BaseException) -> str:
+    """What somebody else's exception says, short and fit to be sent: its own words may be anything, or fail."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 - its __str__ is code of others as well
+        words = "it cannot say what is wrong"
+    return words[:MOST_TOLD].encode("utf-8", "replace").decode()

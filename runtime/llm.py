@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.messages import (
     Abort,
@@ -30,12 +32,13 @@ from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_runner
 from ramet.runtime.server.body import convert
 from ramet.runtime.server.extras import Asking, Extras, read_extras
+from ramet.runtime.server.prompts import pack_embeds
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.encode_process import Encoder
 from ramet.runtime.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | np.ndarray[Any, Any]
 
 
 class LLM:
@@ -89,12 +92,17 @@ class LLM:
     ) -> list[dict[str, Any]]:
         """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt.
 
-        `extras` are fields of /generate: return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob,
-        return_text_in_logprobs, priority, extra_key, cache_salt, custom_logit_processor.
+        A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
+        return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
+        extra_key, cache_salt, custom_logit_processor, return_hidden_states. Raises ClientError for what cannot be
+        asked; what fails while it runs has a finish_reason of type abort.
         """
         outputs = self._submit(_as_list(prompts), sampling_params, extras)
-        while not all(output.done for output in outputs.values()):
-            self._turn()
+        try:
+            while not all(output.done for output in outputs.values()):
+                self._turn()
+        finally:  # an interrupt
+            self._abort(outputs)
         return [output.reply() for output in outputs.values()]
 
     def stream(
@@ -112,10 +120,7 @@ class LLM:
                 if not all(output.done for output in outputs.values()):
                     self._turn()
         finally:
-            left = [uid for uid, output in outputs.items() if not output.done]
-            if left:
-                self._inbox.send(Abort(left))
-                self._turn()
+            self._abort(outputs)
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds spent in each part of all steps so far, and their number."""
@@ -125,8 +130,15 @@ class LLM:
         """Forget every cached prefix."""
         self.scheduler.cache.flush()
 
+    def _abort(self, outputs: dict[int, Output]) -> None:
+        """End those that run on."""
+        left = [uid for uid, output in outputs.items() if not output.done]
+        if left:
+            self._inbox.send(Abort(left))
+            self._turn()
+
     def _submit(self, prompts: Sequence[Prompt], sampling_params: Any, extras: dict[str, Any]) -> dict[int, Output]:
-        given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params or {}] * len(prompts)
+        given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(prompts)
         if len(given) != len(prompts):
             raise ClientError("sampling_params", f"has {len(given)} entries for {len(prompts)} prompts")
         unknown = set(extras) - set(Asking.__struct_fields__)
@@ -142,15 +154,23 @@ class LLM:
             self._inbox.send(admit)
         return outputs
 
-    def _admit(self, prompt: Prompt, raw: dict[str, Any], extra: Extras) -> Admit:
+    def _admit(self, prompt: Prompt, raw: dict[str, Any] | None, extra: Extras) -> Admit:
+        if not isinstance(raw, dict | None):
+            raise ClientError("sampling_params", f"is {shown(raw)}, must be a dict, or a list of one for each prompt")
         try:
-            params = parse(raw, self._defaults)
+            params = parse(raw or {}, self._defaults)
         except ParamError as error:
             raise ClientError.of(error) from error
         uids = [next(self._uids) for _ in range(params.n)]
-        text = prompt if isinstance(prompt, str) else None
-        ids = None if isinstance(prompt, str) else _pack(prompt)
-        request = Generate(uids, params, text, ids, arrival_s=time.monotonic(), **extra._asdict())
+        text, ids, embeds = None, None, None
+        if isinstance(prompt, str):
+            text = prompt
+        elif _is_embeds(prompt):
+            embeds = pack_embeds("input_embeds", np.asarray(prompt).tolist(), self.runner.hidden_size)
+        else:
+            ids = _pack(prompt)
+        asked = extra._asdict()
+        request = Generate(uids, params, text, ids, arrival_s=time.monotonic(), embeds=embeds, **asked)
         answer = self._encoder.admit(request)
         if isinstance(answer, Rejected):
             raise ClientError(answer.place, answer.fact, answer.hint, answer.status)
@@ -178,12 +198,22 @@ class LLM:
 
 
 def _as_list(prompts: Any) -> list[Prompt]:
-    """One prompt is a text or a list of ids; several are a list of those."""
-    single = isinstance(prompts, str) or (len(prompts) > 0 and hasattr(prompts[0], "__index__"))
+    """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
+    single = isinstance(prompts, str) or _is_embeds(prompts) or (len(prompts) > 0 and _is_id(prompts[0]))
     return [prompts] if single else list(prompts)
 
 
-def _pack(ids: Sequence[int]) -> bytes:
+def _is_id(item: Any) -> bool:
+    """A number of whatever integer type, as opposed to an array of them."""
+    return hasattr(item, "__index__") and getattr(item, "ndim", 0) == 0
+
+
+def _is_embeds(prompt: Any) -> bool:
+    """A floating array of two dimensions, of whatever library."""
+    return getattr(prompt, "ndim", 0) == 2 and np.asarray(prompt).dtype.kind == "f"
+
+
+def _pack(ids: Any) -> bytes:
     """Ids of any integer type. Raises ClientError for what is no id at all; the encoder checks the vocabulary."""
     try:
         return pack_ids(map(index, ids))

@@ -30,7 +30,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     prompt = sys.stdin.read() if space.prompt == "-" else space.prompt
     if not prompt:
         raise ConfigError("the prompt is empty, must be text, or - to read it from stdin")
-    return answer(args, prompt, params)
+    return answer(args, prompt, params, custom_logit_processor=space.custom_logit_processor)
 
 
 def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
     return params
 
 
-def answer(args: Args, prompt: str, params: dict[str, Any]) -> int:
+def answer(args: Args, prompt: str, params: dict[str, Any], **extras: Any) -> int:
     from ramet.runtime.llm import LLM  # loads torch: not for --help, nor for a wrong option
 
     with LLM(args) as llm:
         started = time.monotonic()
         try:
-            last = write_through(llm.stream(prompt, params))
+            last = write_through(llm.stream(prompt, params, **extras))
         except ClientError as error:
             raise _by_flag(error.place, error.fact) from None
         return report(last, time.monotonic() - started)
@@ -82,7 +82,7 @@ def report(last: dict[str, Any], seconds: float) -> int:
 
 def _by_flag(place: str, fact: str) -> ConfigError:
     """The error that a client would get, told to somebody who typed flags."""
-    if place.startswith("sampling_params."):
+    if place.startswith("sampling_params.") or place == "custom_logit_processor":
         place = "--" + place.removeprefix("sampling_params.").replace("_", "-")
     return ConfigError(f"{place} {fact}")
 
@@ -95,7 +95,9 @@ def _parser() -> Parser:
     for option in SAMPLING:
         kind = option.type
         shown = f"{option.about}; {CHECKS[option.name].valid} [{option.default}]".replace("%", "%%")
-        if isinstance(kind, inspect.BoolType):
+        if isinstance(kind, inspect.BoolType) and option.name.startswith("no_"):  # argparse takes --no-x for a negation
+            group.add_argument(option.flag, help=shown, default=None, action="store_true")
+        elif isinstance(kind, inspect.BoolType):
             group.add_argument(option.flag, help=shown, default=None, action=argparse.BooleanOptionalAction)
         elif option.name in OBJECTS:
             group.add_argument(option.flag, help=f"{option.about}; a JSON object", default=None, metavar="JSON")
@@ -104,6 +106,8 @@ def _parser() -> Parser:
             group.add_argument(option.flag, help=several, default=None, action="append")
         else:
             group.add_argument(option.flag, help=shown, default=None, metavar="NUMBER")
+    named = "name of a logit processor; needs --enable-custom-logit-processor"
+    group.add_argument("--custom-logit-processor", help=named, default="", metavar="NAME")
     return parser
 
 

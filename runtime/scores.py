@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from ramet.ipc.messages import HiddenStates, Opened, Scores, unpack_ids
 
 Triple = tuple[float | None, int, str | None]
+PARTS = ("input", "output")
+NAMES = {f"{part}_{kind}" for part in PARTS for kind in ("token_logprobs", "top_logprobs", "token_ids_logprobs")}
 
 
 class Place(NamedTuple):
@@ -22,6 +24,7 @@ class Place(NamedTuple):
     token: Triple
     top: list[Triple] | None
     chosen: list[Triple] | None
+    length: int  # characters that it adds to the text; 0 unless texts are asked for
 
 
 class ScoreLists:
@@ -34,14 +37,15 @@ class ScoreLists:
         self.prompt: list[Place] = []
         self.output: list[Place] = []
 
-    def add(self, scores: Scores) -> None:
+    def add(self, scores: Scores) -> int:
+        """How many log-probabilities these are."""
         (self.prompt if scores.of_prompt else self.output).extend(self._places(scores))
+        return (len(scores.values) + len(scores.top_values) + len(scores.chosen)) // 4
 
-    def meta(self, first_output: int = 0) -> dict[str, Any]:
-        """The keys of meta_info; of the output only what comes from `first_output` on."""
+    def meta(self, first_output: int = 0, first_prompt: int = 0) -> dict[str, Any]:
+        """The keys of meta_info; of output and prompt only the places from those on."""
         found: dict[str, Any] = {}
-        parts = (("input", self.prompt), ("output", self.output[first_output:]))
-        for name, places in parts:
+        for name, places in zip(PARTS, (self.prompt[first_prompt:], self.output[first_output:]), strict=True):
             found[f"{name}_token_logprobs"] = [place.token for place in places]
             if self._ask.num_top:
                 found[f"{name}_top_logprobs"] = [place.top for place in places]
@@ -54,17 +58,17 @@ class ScoreLists:
         top_ids, top_values, chosen = unpack_ids(scores.top_ids), _floats(scores.top_values), _floats(scores.chosen)
         num_top, num_chosen = len(top_ids) // len(ids), len(self._ask.ids)
         texts: Sequence[str | None] = scores.texts[: len(ids)] or (None,) * len(ids)
+        lengths = unpack_ids(scores.lengths) or [0] * len(ids)
         top_texts: Sequence[str | None] = scores.texts[len(ids) :] or (None,) * len(top_ids)
         for i, (value, token) in enumerate(zip(values, ids, strict=True)):
             if math.isnan(value):
-                yield Place((None, token, texts[i]), None, None)
+                yield Place((None, token, texts[i]), None, None, lengths[i])
                 continue
             best = slice(i * num_top, (i + 1) * num_top)
             top = zip(top_values[best], top_ids[best], top_texts[best], strict=True)
             own = chosen[i * num_chosen : (i + 1) * num_chosen]
-            yield Place(
-                (value, token, texts[i]), list(top), list(zip(own, self._ask.ids, self._chosen_texts, strict=True))
-            )
+            ours = zip(own, self._ask.ids, self._chosen_texts, strict=True)
+            yield Place((value, token, texts[i]), list(top), list(ours), lengths[i])
 
 
 def _floats(packed: bytes) -> list[float]:
@@ -80,9 +84,11 @@ class HiddenLists:
         self._which, self._num_prompt = opened.hidden, opened.prompt_tokens
         self._rows: list[list[float]] = []
 
-    def add(self, states: HiddenStates) -> None:
+    def add(self, states: HiddenStates) -> int:
+        """How many numbers these are."""
         values, width = _floats(states.values), states.width
         self._rows += [values[i : i + width] for i in range(0, len(values), width)]
+        return len(values)
 
     def meta(self) -> list[Any]:
         """All: the prompt's rows as one matrix, then a vector for each token read after it. Last: one vector."""

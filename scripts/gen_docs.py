@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from msgspec.inspect import TupleType
+
 from ramet.ipc.params import CHECKS, NEUTRAL, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.metrics import Metrics
@@ -90,7 +92,8 @@ def metrics() -> str:
 def sampling_table() -> str:
     lines = ["| name | default | valid | |", "|---|---|---|---|"]
     for option in options_of(SamplingParams):
-        default = json.dumps(option.default if option.default != () else [])
+        empty = {} if isinstance(getattr(option.type, "item_type", None), TupleType) else []
+        default = json.dumps(option.default if option.default != () else empty)
         lines.append(f"| `{option.name}` | `{default}` | {CHECKS[option.name].valid} | {option.about} |")
     return "\n".join(lines)
 

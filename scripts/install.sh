@@ -39,7 +39,7 @@ echo "installing ramet and what it needs (about a minute the first time)"
 pins=$(mktemp)
 trap 'rm -f "$pins"' EXIT
 cp constraints.txt "$pins"
-if "$VENV/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)'; then
+if "$VENV/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' 2>/dev/null; then
     sed -i.bak '/^triton==/d' "$pins" # torch with CUDA asks for a triton of its own
 fi
 pip install -q -c "$pins" -e ".[serve,dev]"

@@ -123,6 +123,7 @@ class CpuOps:
         """As kernels/reference.py. WRITES logits [Q, V] float32 in `rows`; all tensors are contiguous."""
         columns = (rows, slots, frequency, presence, repetition)
         assert all(column.element_size() == 4 for column in columns), [column.dtype for column in columns]
+        assert all(tensor.is_contiguous() for tensor in (logits, *columns, counts, seen))
         addresses = (column.data_ptr() for column in columns)
         state = (counts.data_ptr(), seen.data_ptr(), seen.shape[1])
         self._penalise(logits.data_ptr(), logits.shape[1], *addresses, len(rows), *state, self.threads)
@@ -130,6 +131,7 @@ class CpuOps:
     def count_tokens(self, counts: Tensor, rows: Tensor, slots: Tensor, tokens: Tensor) -> None:
         """As kernels/reference.py. WRITES counts; all tensors are contiguous."""
         assert [t.element_size() for t in (counts, rows, slots, tokens)] == [1, 4, 4, 8]
+        assert all(tensor.is_contiguous() for tensor in (counts, rows, slots, tokens))
         addresses = (tensor.data_ptr() for tensor in (rows, slots, tokens))
         self._count_tokens(counts.data_ptr(), counts.shape[1], *addresses, len(rows))
 

@@ -70,7 +70,7 @@ class StepResult:
 
     tokens: Ints  # [Q]
     broken: tuple[int, ...] = ()
-    failures: tuple[tuple[int, str], ...] = ()  # (index into draws, why it must end)
+    failures: tuple[tuple[int, str, int], ...] = ()  # (index into draws, why it must end, HTTP status)
     drawn_scores: tuple[Scored, ...] = ()  # one for each of batch.sampling.logprobs
     prompt_scores: tuple[Scored, ...] = ()  # one for each of batch.scorings
     hidden: tuple[Floats, ...] = ()  # [num, N], one for each of batch.hidden

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ramet.ipc.params import shown
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.cache.pool import KVPool, bytes_per_token
 from ramet.runtime.config import Args
@@ -23,7 +24,7 @@ from ramet.runtime.engine.batch import Batch, Done, Pending, SamplingColumns, St
 from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, told
 from ramet.runtime.layers.linear import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
@@ -135,11 +136,11 @@ class ModelRunner:
     def refusal(self, processor: str, params: dict[str, Any]) -> str:
         """Why a request cannot have this logit processor with these parameters; empty: it can."""
         if processor not in self._processors:
-            return f"is {processor!r}, must be one of {', '.join(sorted(self._processors))}"
+            return f"is {shown(processor)}, must be one of {', '.join(sorted(self._processors))}"
         try:
             self._processors[processor].check(params, self.vocab_size)
         except Exception as error:  # noqa: BLE001 - a processor is code of others; who asked is told
-            return f"is {processor!r}, whose custom_params are wrong: {error}"
+            return f"is {processor!r}, whose custom_params are wrong: {told(error)}"
         return ""
 
     @torch.inference_mode()
@@ -158,7 +159,7 @@ class ModelRunner:
         drawn = NOTHING if logits is None else self._epilogue.run(logits, batch.sampling)
         tokens = drawn.tokens.cpu().numpy().astype(np.int32)
         phases = {"forward": forwarded - started, "sample": time.perf_counter() - forwarded}
-        failures = tuple(drawn.failures.items())
+        failures = tuple((row, *failure) for row, failure in drawn.failures.items())
         return Done(StepResult(tokens, drawn.broken, failures, drawn.scores, prompt_scores, hidden, phases))
 
     @torch.inference_mode()

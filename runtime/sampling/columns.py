@@ -32,11 +32,11 @@ class Spots:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """One request as its processor sees it. The ids are not to be written."""
+    """One request as its processor sees it. The ids cannot be written."""
 
     prompt_ids: Ints
     output_ids: Ints
-    memory: dict[str, Any]  # the processor's own; kept from step to step
+    memory: dict[str, Any]  # the processor's own; kept from step to step, and as it was if a step is tried again
 
 
 @dataclass(frozen=True, slots=True)

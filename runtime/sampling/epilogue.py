@@ -17,7 +17,7 @@ from torch import Tensor
 from ramet.runtime.sampling.columns import Recount, SamplingColumns, Scored, Spots
 from ramet.runtime.sampling.logprobs import ScoreKernel, score_drawn
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
-from ramet.runtime.sampling.processing import Failures, process
+from ramet.runtime.sampling.processing import Failures, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
 
 
@@ -75,6 +75,7 @@ class Epilogue:
         if columns.banned is not None:
             logits[spots_at(columns.banned, logits)] = -torch.inf
         tokens, broken = self._draw(logits, columns)
+        failures = nothing_left(logits, broken) | failures
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
         return Drawn(tokens, broken, score_drawn(self._kernel, told, tokens, columns, self._raw), failures)

@@ -16,7 +16,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import SamplingColumns, Spots
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, spots_at
 from ramet.runtime.sampling.logprobs import score_drawn
-from ramet.runtime.sampling.processing import process
+from ramet.runtime.sampling.processing import nothing_left, process
 
 
 class FusedEpilogue(Epilogue):
@@ -37,9 +37,10 @@ class FusedEpilogue(Epilogue):
             kernels.adjust_logits(logits, rows, self._state)
         failures = process(logits, columns.processors, self._processors)
         drawn = kernels.logits_epilogue(logits, rows, self._state, adjusted)
-        if adjusted and columns.banned is not None:  # who is told of probabilities is told of the mask
-            logits[spots_at(columns.banned, logits)] = -torch.inf
         broken = tuple(torch.nonzero(~drawn.finite).flatten().tolist())
+        if (adjusted or broken) and columns.banned is not None:  # who is told of probabilities is told of the mask
+            logits[spots_at(columns.banned, logits)] = -torch.inf
+        failures = nothing_left(logits, broken) | failures
         scores = score_drawn(self._kernel, told, drawn.tokens, columns, self._raw)
         return Drawn(drawn.tokens, broken, scores, failures)
 

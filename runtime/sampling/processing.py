@@ -4,17 +4,26 @@ Decides that one request's processor harms no other: when a call fails, its rows
 fail again end with an error of their own. Knows no request.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ramet.runtime.errors import told
 from ramet.runtime.log import LOGGER
-from ramet.runtime.sampling.columns import ProcessorRows
+from ramet.runtime.sampling.columns import REQUEST, ProcessorRows
 from ramet.runtime.sampling.processors import LogitProcessor
 
-Failures = dict[int, str]  # row -> why it cannot go on
+
+class Failure(NamedTuple):
+    """Why a row cannot go on. `status` is 400 where other parameters would help, 500 where the processor failed."""
+
+    message: str
+    status: int
+
+
+Failures = dict[int, Failure]  # by row
 
 
 def process(logits: Tensor, groups: tuple[ProcessorRows, ...], processors: Mapping[str, LogitProcessor]) -> Failures:
@@ -22,15 +31,26 @@ def process(logits: Tensor, groups: tuple[ProcessorRows, ...], processors: Mappi
     failures: Failures = {}
     for group in groups:
         processor, rows = processors[group.name], torch.from_numpy(group.rows).long().to(logits.device)
+        memories = [params[REQUEST].memory.copy() for params in group.params]
         try:
             logits[rows] = _call(processor, logits[rows], group.params)
         except Exception:  # noqa: BLE001 - logged, and tried again row by row
             LOGGER.exception("logit processor %s failed on %d rows; trying them one by one", group.name, len(rows))
+            for params, memory in zip(group.params, memories, strict=True):
+                params[REQUEST].memory.clear()
+                params[REQUEST].memory.update(memory)
             failures |= _one_by_one(processor, logits, group)
         best = logits[rows].max(dim=-1).values
         for row in rows[~torch.isfinite(best)].tolist():
-            failures.setdefault(row, f"logit processor {group.name} left no token that can be drawn")
+            message = f"logit processor {group.name} left no token that can be drawn"
+            failures.setdefault(row, Failure(message, 400))
     return failures
+
+
+def nothing_left(logits: Tensor, broken: Iterable[int]) -> Failures:
+    """Of the rows that cannot draw, those in which every token is forbidden. logits [Q, V] as they were drawn from."""
+    message = "no token is left that can be drawn: min_new_tokens and the logit processor forbid all of them"
+    return {row: Failure(message, 400) for row in broken if bool((logits[row] == -torch.inf).all())}
 
 
 def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows) -> Failures:
@@ -39,7 +59,7 @@ def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows)
         try:
             logits[row : row + 1] = _call(processor, logits[row : row + 1].clone(), [params])
         except Exception as error:  # noqa: BLE001 - logged above, and the one who asked is told
-            failures[row] = f"logit processor {group.name} failed: {type(error).__name__}: {error}"
+            failures[row] = Failure(f"logit processor {group.name} failed: {type(error).__name__}: {told(error)}", 500)
     return failures
 
 
@@ -48,4 +68,6 @@ def _call(processor: LogitProcessor, logits: Tensor, params: list[dict[str, Any]
     if not isinstance(done, Tensor) or done.shape != logits.shape:
         shape = tuple(done.shape) if isinstance(done, Tensor) else type(done).__name__
         raise ValueError(f"it returned {shape}, must return logits of shape {tuple(logits.shape)}")
-    return done
+    if not done.is_floating_point() or done.device != logits.device:
+        raise ValueError(f"it returned {done.dtype} on {done.device}, must return floating logits on {logits.device}")
+    return done.to(logits.dtype)

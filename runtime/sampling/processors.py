@@ -17,6 +17,8 @@ A row's parameters hold "__req__", a RequestView: what it has read and written s
 import importlib
 import importlib.util
 import re
+from bisect import bisect_right
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,11 +26,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, told
 from ramet.runtime.sampling.columns import REQUEST, RequestView
 
 GROUP = "ramet.logit_processors"
 MOST_IDS = 1 << 16  # of one parameter
+MOST_STEPS = 1024
 _PLAIN = re.compile("0|[1-9][0-9]{0,9}")  # a token id as a key of an object
 
 
@@ -69,8 +72,11 @@ def load(module: str) -> None:
         return
     try:
         _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-    except (ImportError, OSError) as error:
-        raise ConfigError(f"--logit-processor-module is {module}, which cannot be imported: {error}") from error
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {told(error)}"
+        raise ConfigError(f"--logit-processor-module is {module}, which cannot be imported: {why}") from error
 
 
 def _import_file(path: Path) -> None:
@@ -80,7 +86,14 @@ def _import_file(path: Path) -> None:
 
 
 def make_all() -> dict[str, LogitProcessor]:
-    return {name: kind() for name, kind in LogitProcessor.registry.items()}
+    """One of each kind. Raises ConfigError for one that cannot be made."""
+    made = {}
+    for name, kind in LogitProcessor.registry.items():
+        try:
+            made[name] = kind()
+        except Exception as error:
+            raise ConfigError(f"logit processor {name} cannot be made without arguments: {told(error)}") from error
+    return made
 
 
 # -- built-ins --------------------------------------------------------------------------------------------------------
@@ -96,7 +109,7 @@ class ForceTokens(LogitProcessor):
         for row, params in zip(logits, custom_param_list, strict=True):
             at = len(params[REQUEST].output_ids)
             if at < len(params["token_ids"]):
-                _keep_only(row, [params["token_ids"][at]])
+                _keep_only(row, row.new_tensor([params["token_ids"][at]], dtype=torch.int64))
         return logits
 
 
@@ -109,7 +122,7 @@ class BanTokens(LogitProcessor):
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any]]) -> Tensor:
         for row, params in zip(logits, custom_param_list, strict=True):
-            row[params["token_ids"]] = -torch.inf
+            row[_kept(params[REQUEST], "banned", params["token_ids"], row)] = -torch.inf
         return logits
 
 
@@ -122,7 +135,7 @@ class AllowTokens(LogitProcessor):
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any]]) -> Tensor:
         for row, params in zip(logits, custom_param_list, strict=True):
-            _keep_only(row, params["token_ids"])
+            _keep_only(row, _kept(params[REQUEST], "allowed", params["token_ids"], row))
         return logits
 
 
@@ -139,7 +152,8 @@ class NoRepeatNgram(LogitProcessor):
 
 
 class TemperatureByPosition(LogitProcessor):
-    """{"temperatures": [[0, 1.5], [20, 0.7]]}: from that output token on, logits are divided by that number."""
+    """{"temperatures": [[0, 1.5], [20, 0.7]]}: from that output token on, logits are divided by that number, and by
+    the request's temperature as well."""
 
     def check(self, params: dict[str, Any], vocab_size: int) -> None:
         steps = params.get("temperatures")
@@ -147,13 +161,15 @@ class TemperatureByPosition(LogitProcessor):
             raise ValueError("temperatures must be a list of [position, temperature], temperature in [0.01, 100]")
         if [at for at, _ in steps] != sorted({at for at, _ in steps}):
             raise ValueError("temperatures must be sorted by position, without doubles")
+        if len(steps) > MOST_STEPS:
+            raise ValueError(f"temperatures has {len(steps)} entries, must have at most {MOST_STEPS}")
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any]]) -> Tensor:
         for row, params in zip(logits, custom_param_list, strict=True):
-            num_output = len(params[REQUEST].output_ids)
-            reached = [temperature for at, temperature in params["temperatures"] if at <= num_output]
+            steps = params["temperatures"]
+            reached = bisect_right(steps, len(params[REQUEST].output_ids), key=lambda step: step[0])
             if reached:
-                row /= reached[-1]
+                row /= steps[reached - 1][1]
         return logits
 
 
@@ -174,8 +190,9 @@ class SequenceAutomaton(LogitProcessor):
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any]]) -> Tensor:
         for row, params in zip(logits, custom_param_list, strict=True):
-            if state := params["transitions"][_walk(params["transitions"], params[REQUEST])]:
-                _keep_only(row, [int(token) for token in state])
+            at = _walk(params["transitions"], params[REQUEST])
+            if state := params["transitions"][at]:
+                _keep_only(row, _kept(params[REQUEST], f"state {at}", state, row))
         return logits
 
 
@@ -190,7 +207,15 @@ def _walk(states: list[dict[str, int]], request: RequestView) -> int:
     return at
 
 
-def _keep_only(row: Tensor, ids: list[int]) -> None:
+def _kept(request: RequestView, name: str, ids: Iterable[int | str], row: Tensor) -> Tensor:
+    """The ids as an index of the row, made once for a request."""
+    if name not in request.memory:
+        request.memory[name] = row.new_tensor(sorted({int(token) for token in ids}), dtype=torch.int64)
+    index: Tensor = request.memory[name]
+    return index
+
+
+def _keep_only(row: Tensor, ids: Tensor) -> None:
     kept = row[ids].clone()
     row.fill_(-torch.inf)
     row[ids] = kept

@@ -50,7 +50,7 @@ class Results:
         """Advance every row, draw by draw; whoever ends leaves its seat."""
         drawn = dict(zip(step.batch.draws.tolist(), result.tokens.tolist(), strict=True))
         broken = {int(step.batch.draws[i]) for i in result.broken}
-        failed = {int(step.batch.draws[i]): why for i, why in result.failures}
+        failed = {int(step.batch.draws[i]): (why, status) for i, why, status in result.failures}
         drawn_scores = _by_row(step, result)
         prompt_scores, hidden = iter(result.prompt_scores), iter(result.hidden)
         for row, work in enumerate(step.works):
@@ -60,7 +60,8 @@ class Results:
             states = next(hidden) if work.shown else None
             seat.computed += work.num_new
             if row in failed:
-                self._end(seat, Finish("abort", message=failed[row], status=400))
+                why, status = failed[row]
+                self._end(seat, Finish("abort", message=why, status=status))
                 continue
             if row in broken:
                 self._end(seat, Finish("abort", message="the model produced logits that are not finite", status=500))

@@ -40,7 +40,7 @@ def sampling_columns(seats: list[Seat], eos_ids: frozenset[int]) -> SamplingColu
         penalties=_penalties(seats),
         biased=biased,
         biases=biases,
-        processors=_processors(requests),
+        processors=processor_rows(requests),
         banned=_banned(requests, eos_ids),
         logprobs=tuple(
             LogprobRow(i, request.logprobs.num_top, np.array(request.logprobs.ids, dtype=np.int32))
@@ -83,7 +83,7 @@ def _banned(requests: list[Request], eos_ids: frozenset[int]) -> Spots | None:
     return _spots(rows, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
 
 
-def _processors(requests: list[Request]) -> tuple[ProcessorRows, ...]:
+def processor_rows(requests: list[Request]) -> tuple[ProcessorRows, ...]:
     """One group for each logit processor that a row asks for."""
     rows_of: dict[str, list[int]] = {}
     for i, request in enumerate(requests):
@@ -96,8 +96,15 @@ def _processors(requests: list[Request]) -> tuple[ProcessorRows, ...]:
 
 
 def _processor_params(request: Request) -> dict[str, Any]:
-    view = RequestView(request.prompt, request.output, request.processor_memory)
+    view = RequestView(_read_only(request.prompt), _read_only(request.output), request.processor_memory)
     return {**(request.params.custom_params or {}), REQUEST: view}
+
+
+def _read_only(ids: Ints) -> Ints:
+    """The same memory, which is the request's own."""
+    view = ids.view()
+    view.flags.writeable = False
+    return view
 
 
 def _spots(rows: list[int], lengths: list[int], ids: Ints) -> Spots:

@@ -30,7 +30,7 @@ class AbortBody(Struct, frozen=True, kw_only=True):
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:
-    """The model: where it lies, its served name, context length and vocabulary."""
+    """The model: where it lies, its served name, context length, vocabulary and hidden size."""
     args, limits = service.args, service.client.limits
     return problems.reply(
         {
@@ -42,6 +42,7 @@ async def model_info(service: Service, request: web.Request) -> web.Response:
             "weight_version": WEIGHT_VERSION,
             "context_length": limits.context_length,
             "vocab_size": limits.vocab_size,
+            "hidden_size": limits.hidden_size,
         }
     )
 

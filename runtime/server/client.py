@@ -198,13 +198,13 @@ class EngineClient:
                 submission.fresh.append(sequence)
                 woken.add(submission)
         for scores in step.scores:
-            lists = sequences[scores.uid].scores
-            if lists is not None:  # not abandoned
-                lists.add(scores)
+            sequence = sequences[scores.uid]
+            if sequence.scores is not None:  # not abandoned
+                sequence.submission.hold(sequence.scores.add(scores))
         for states in step.hidden:
-            shown = sequences[states.uid].hidden
-            if shown is not None:
-                shown.add(states)
+            sequence = sequences[states.uid]
+            if sequence.hidden is not None:
+                sequence.submission.hold(sequence.hidden.add(states))
         for closed, tail in zip(step.closed, step.tails, strict=True):
             woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
         for submission in woken:

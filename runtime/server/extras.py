@@ -53,7 +53,7 @@ class Asking(Struct, frozen=True, kw_only=True):
         str | list[str | None] | None, about("name of a logit processor; needs `--enable-custom-logit-processor`")
     ] = None
     return_hidden_states: Annotated[
-        bool | str | list[bool | str | None] | None, about('of all new tokens; "last": of the last one')
+        bool | str | list[bool | str | None] | None, about('of every token that is read; "last": of the last one')
     ] = None
 
 

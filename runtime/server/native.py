@@ -16,6 +16,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import ParamError, SamplingParams, about, parse
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import meta_info
+from ramet.runtime.scores import NAMES
 from ramet.runtime.server import problems, prompts, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.extras import Asking, read_extras
@@ -83,7 +84,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
         done = [Reply(sequence) for sequence in await submission.finished()]
     for reply in done:
         reply.advance()
-    bodies = [reply.body(reply.text, reply.ids) for reply in done]
+    bodies = [reply.whole() for reply in done]
     return problems.reply(bodies if as_list else bodies[0])
 
 
@@ -153,11 +154,26 @@ def _rids(body: GenerateBody, count: int, batch: bool) -> list[str]:
     return [prompts.check_rid(f"rid[{i}]", rid) for i, rid in enumerate(body.rid)]
 
 
+class GrownList:
+    """A list that only grows, as JSON: what was there before is not encoded again."""
+
+    def __init__(self) -> None:
+        self._json, self._num = bytearray(b"["), 0
+
+    def json(self, items: list[Any]) -> orjson.Fragment:
+        if new := items[self._num :]:
+            self._json += b"," * bool(self._num) + orjson.dumps(new)[1:-1]
+            self._num = len(items)
+        return orjson.Fragment(bytes(self._json) + b"]")
+
+
 class Reply:
     """What was read of one sequence so far."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence, self.text, self.ids = sequence, "", list[int]()
+        self._told = 0  # of the prompt's log-probabilities, in the events that hold only what is new
+        self._lists: dict[str, GrownList] = {}  # log-probabilities that earlier events have told as well
 
     def advance(self) -> tuple[str, list[int]]:
         """Read what came; returns it."""
@@ -167,11 +183,20 @@ class Reply:
         self.ids += ids
         return text, ids
 
-    def body(self, text: str, ids: list[int]) -> dict[str, Any]:
-        return {"text": text, "output_ids": ids, "meta_info": self._meta_info(len(self.ids) - len(ids))}
+    def whole(self) -> dict[str, Any]:
+        meta = self._meta_info(0, 0)
+        for name in meta.keys() & NAMES:
+            meta[name] = self._lists.setdefault(name, GrownList()).json(meta[name])
+        return {"text": self.text, "output_ids": self.ids, "meta_info": meta}
 
-    def _meta_info(self, first: int) -> dict[str, Any]:
-        """Its output log-probabilities are those from the token `first` on."""
+    def new(self, text: str, ids: list[int]) -> dict[str, Any]:
+        """What `advance` gave, and of the log-probabilities what is new with it."""
+        meta = self._meta_info(len(self.ids) - len(ids), self._told)
+        self._told = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
+        return {"text": text, "output_ids": ids, "meta_info": meta}
+
+    def _meta_info(self, first_output: int, first_prompt: int) -> dict[str, Any]:
+        """Log-probabilities are those from these places on."""
         sequence = self.sequence
         info = meta_info(
             sequence.prompt.rid,
@@ -182,7 +207,7 @@ class Reply:
             latency_s=time.monotonic() - sequence.submission.arrival_s,
         )
         if sequence.scores is not None:
-            info |= sequence.scores.meta(first)
+            info |= sequence.scores.meta(first_output, first_prompt)
         if sequence.hidden is not None and sequence.finish is not None:
             info["hidden_states"] = sequence.hidden.meta()
         return info
@@ -194,7 +219,7 @@ def _events(replies: list[Reply], fresh: list[Sequence], indexed: bool, deltas: 
     for sequence in fresh:
         reply = replies[sequence.index]
         text, ids = reply.advance()
-        body = reply.body(text, ids) if deltas else reply.body(reply.text, reply.ids)
+        body = reply.new(text, ids) if deltas else reply.whole()
         if indexed:
             body["index"] = sequence.index
         events.append(b"data: " + orjson.dumps(body) + b"\n\n")

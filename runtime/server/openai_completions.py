@@ -116,7 +116,7 @@ def _as_written(error: ParamError, fields: dict[str, Any]) -> ClientError:
     for theirs, ours in RENAMED.items():
         if place.startswith(ours) and fields[theirs] is not None:
             place = place.replace(ours, theirs, 1)
-    return ClientError(place, error.fact, error.hint)
+    return ClientError(place, error.fact.replace("max_new_tokens", "max_tokens"), error.hint)
 
 
 async def _echo(service: Service, item: Prompt) -> str:

@@ -28,9 +28,9 @@ class CompletionLogprobs:
         """The next places, as one object of parallel lists."""
         tokens = [text or "" for _, _, text in (place.token for place in places)]
         offsets = []
-        for token in tokens:
+        for place in places:
             offsets.append(self._offset)
-            self._offset += len(token)
+            self._offset += place.length
         return {
             "tokens": tokens,
             "token_logprobs": [place.token[0] for place in places],

@@ -54,7 +54,7 @@ def internal() -> ServerError:
 def rejected(message: Rejected, prompt: Prompt) -> ClientError:
     """The tokenizer's refusal, its place written as this client wrote it."""
     place = message.place
-    for theirs in ("text", "input_ids"):
+    for theirs in ("text", "input_ids", "input_embeds"):
         if re.match(rf"{theirs}(\[|$)", place):
             place = prompt.place + place.removeprefix(theirs)
             break

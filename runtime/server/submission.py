@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, LogprobAsk
 from ramet.ipc.params import SamplingParams
-from ramet.runtime.errors import RametError
+from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.scores import HiddenLists, ScoreLists
+
+MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
 
 class Prompt(NamedTuple):
@@ -82,6 +84,7 @@ class Submission:
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # its sequences have been told to end
+        self._num_held = 0
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self) -> list[Sequence]:
@@ -115,6 +118,13 @@ class Submission:
         if self.error is None:
             self.error = error
         self.wake()
+
+    def hold(self, numbers: int) -> None:
+        """So many more log-probabilities, or numbers of hidden states, wait for the reply."""
+        self._num_held += numbers
+        if self._num_held > MOST_NUMBERS:
+            fact = f"comes to more than {MOST_NUMBERS} log-probabilities or numbers of hidden states"
+            self.fail(ClientError("the reply", fact, "ask for fewer, or in several requests"))
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -7,8 +7,8 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.pattern import MAX_STATES, PatternError, build_automaton
 
-MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt, which come within a few steps
-MAX_SCORES = 1 << 22  # those of a prompt and its output, which comes token by token
+MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt in all its samples, which come within a few steps
+MAX_SCORES = 1 << 22  # those of the prompt and the outputs, which come token by token
 MAX_HIDDEN = 1 << 22  # numbers of one sequence's hidden states
 
 
@@ -29,10 +29,12 @@ def check_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> None:
             )
 
 
-def check_logprobs(ask: LogprobAsk | None, prompt_tokens: int, new_tokens: int, vocab_size: int, has_ids: bool) -> None:
+def check_logprobs(
+    ask: LogprobAsk | None, prompt_tokens: int, new_tokens: int, samples: int, vocab_size: int, has_ids: bool
+) -> None:
     """Raises ClientError where what is asked does not fit the prompt, the vocabulary, or a reply of a sane size.
 
-    new_tokens: how many the output may have.
+    new_tokens: how many each of the samples may have.
     """
     if ask is None:
         return
@@ -45,13 +47,13 @@ def check_logprobs(ask: LogprobAsk | None, prompt_tokens: int, new_tokens: int, 
     if start > prompt_tokens:
         raise ClientError("logprob_start_len", f"is {start}, must be at most the prompt's {prompt_tokens} tokens")
     each, places = 1 + ask.num_top + len(ask.ids), prompt_tokens - start
-    if each * places > MAX_PROMPT_SCORES:
-        fact = f"asks for {each} log-probabilities at each of {places} prompt tokens"
+    if each * places * samples > MAX_PROMPT_SCORES:
+        fact = f"asks for {each} log-probabilities at each of {places} prompt tokens in each of n = {samples} samples"
         hint = "start later, or ask for fewer at each token"
         raise ClientError("logprob_start_len", f"{fact}, must be at most {MAX_PROMPT_SCORES}", hint)
-    if each * (places + new_tokens) > MAX_SCORES:
-        fact = f"makes {each} log-probabilities for each of up to {places + new_tokens} tokens"
-        hint = "lower max_new_tokens, or ask for fewer at each token"
+    if each * (places + new_tokens) * samples > MAX_SCORES:
+        fact = f"makes {each} log-probabilities for each of up to {places + new_tokens} tokens in n = {samples} samples"
+        hint = "lower max_new_tokens or n, or ask for fewer at each token"
         raise ClientError("return_logprob", f"{fact}, must be at most {MAX_SCORES}", hint)
 
 

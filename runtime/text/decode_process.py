@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Closed, Finish, Opened, Scores, TextStep, ToDetokenizer, TokenStep, unpack_ids
+from ramet.ipc.messages import Closed, Finish, Opened, Scores, TextStep, ToDetokenizer, TokenStep, pack_ids, unpack_ids
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.text.decode import TextDecoder
@@ -30,7 +30,7 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._outputs: dict[int, _Plain | _Stoppable] = {}
         self._push: dict[int, Callable[[int], str]] = {}  # uid -> the push of its output: one look-up a token
-        self._wants_texts: set[int] = set()  # uids whose log-probabilities come with texts
+        self._measures: dict[int, TextDecoder] = {}  # of uids whose log-probabilities come with texts
         self._token_text = lru_cache(CACHED_TEXTS)(self._decode_one)
 
     @property
@@ -47,7 +47,7 @@ class Detokenizer:
         else:
             texts = [push[uid](token) for uid, token in zip(uids, tokens, strict=True)]
         with_texts = [self._with_texts(each) for each in step.opened]
-        scores = [self._texts_of(each) if each.uid in self._wants_texts else each for each in step.scores]
+        scores = [self._texts_of(each) if each.uid in self._measures else each for each in step.scores]
         tails = [self._close(closed) for closed in step.closed]
         return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, scores, step.hidden)
 
@@ -62,12 +62,15 @@ class Detokenizer:
         """With the texts of the tokens whose log-probability is told at every place, where texts are asked for."""
         if opened.logprobs is None or not opened.logprobs.texts:
             return opened
-        self._wants_texts.add(opened.uid)
+        decoder = TextDecoder(self._tokenizer, opened.skip_special_tokens, opened.spaces_between_special_tokens)
+        self._measures[opened.uid] = decoder
         return replace(opened, chosen_texts=tuple(map(self._token_text, opened.logprobs.ids)))
 
     def _texts_of(self, scores: Scores) -> Scores:
-        ids = unpack_ids(scores.ids) + unpack_ids(scores.top_ids)
-        return replace(scores, texts=tuple(map(self._token_text, ids)))
+        own = unpack_ids(scores.ids)
+        push = self._measures[scores.uid].push
+        texts = tuple(map(self._token_text, own + unpack_ids(scores.top_ids)))
+        return replace(scores, texts=texts, lengths=pack_ids([len(push(token)) for token in own]))
 
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)
@@ -89,7 +92,7 @@ class Detokenizer:
         if output is None:
             return ""
         del self._push[closed.uid]
-        self._wants_texts.discard(closed.uid)
+        self._measures.pop(closed.uid, None)
         return output.close(closed.finish)
 
 

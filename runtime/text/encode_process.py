@@ -49,7 +49,8 @@ class Encoder:
             ids = self._prompt(request)
             params = self._fit(request.params, len(ids))
             new, vocabulary = params.max_new_tokens, self._limits.vocab_size
-            check_logprobs(request.logprobs, len(ids), new, vocabulary, request.embeds is None)
+            samples, has_ids = len(request.uids), request.embeds is None
+            check_logprobs(request.logprobs, len(ids), new, samples, vocabulary, has_ids)
             check_hidden(request.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
             return Rejected(request.uids, error.place, error.fact, error.hint, error.status)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -159,3 +160,15 @@ def test_hidden_states_equal_the_oracles(llm: LLM, oracle: Any):
     np.testing.assert_allclose(np.array(matrix), states[: len(prompt)], atol=1e-3, rtol=1e-3)
     np.testing.assert_allclose(np.array(rows), states[len(prompt) :], atol=1e-3, rtol=1e-3)
     np.testing.assert_allclose(np.array(last["meta_info"]["hidden_states"]), states[-1], atol=1e-3, rtol=1e-3)
+
+
+def test_embeddings_in_the_place_of_tokens_give_the_same(llm: LLM, oracle: Any):
+    prompt = prompt_of(8, 9)
+    params = {"temperature": 0, "max_new_tokens": 5, "ignore_eos": True}
+    embeds = oracle.get_input_embeddings().weight[prompt].detach().numpy()
+    (by_ids,) = llm.generate(prompt, params)
+    for given in (embeds, [embeds], torch.from_numpy(embeds)):
+        (by_rows,) = llm.generate(given, params)
+        assert by_rows["output_ids"] == by_ids["output_ids"] and by_rows["meta_info"]["prompt_tokens"] == 9
+    with pytest.raises(ClientError, match="input_embeds"):
+        llm.generate(embeds[:, :-1], params)

@@ -179,7 +179,7 @@ class TestRun:
         ("argv", "message"),
         [
             (["--top-p", "3"], "--top-p is 3.0, must be in (0, 1]"),
-            (["--top-k", "a"], "--top-k is 'a', must be an integer, -1 (off) or >= 1"),
+            (["--top-k", "a"], "--top-k is 'a', must be an integer, -1 (off) or in [1, 1073741824]"),
             (["--stop-token-ids", "-4"], "--stop-token-ids[0] is -4, must be a token id in the vocabulary"),
         ],
     )

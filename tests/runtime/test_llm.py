@@ -1,10 +1,12 @@
 """The in-process runtime on the bundled model: texts and ids in, replies in order out, streams that can be left."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ramet.runtime.config import BUNDLED_MODEL
@@ -163,3 +165,33 @@ def test_several_streams_may_be_open_at_once(llm: LLM) -> None:
         for reply in rest:
             last[name] = reply["text"]
     assert last == {name: alone[name] for name in last}
+
+
+def test_an_interrupt_ends_what_it_was_asked(monkeypatch: pytest.MonkeyPatch):
+    with LLM(max_total_tokens=2048) as llm:
+        turns, turn = itertools.count(), llm._turn
+
+        def interrupted() -> None:
+            if next(turns) == 5:
+                raise KeyboardInterrupt
+            turn()
+
+        monkeypatch.setattr(llm, "_turn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(["a", "b"], {"max_new_tokens": 400, "ignore_eos": True, "presence_penalty": 1})
+        state = llm.scheduler.state()
+        assert state["running_requests"] == state["penalty_slots"] == state["owned_tokens"] == 0
+        assert llm.generate("c", {"max_new_tokens": 2})[0]["output_ids"]
+
+
+def test_parameters_may_be_absent_and_must_be_dicts():
+    with LLM(max_total_tokens=1024) as llm:
+        first, second = llm.generate(["a", "b"], [None, {"max_new_tokens": 1}])
+        assert len(second["output_ids"]) == 1 <= len(first["output_ids"])
+        for wrong in (5, ["x"], [{}, 5]):
+            with pytest.raises(ClientError, match="sampling_params"):
+                llm.generate(["a", "b"], wrong)
+        ids = np.array([[5, 6], [7, 8]], dtype=np.int32)
+        greedy = {"temperature": 0, "max_new_tokens": 3}
+        by_array, by_list = (llm.generate(each, greedy) for each in (ids, ids.tolist()))
+        assert [reply["output_ids"] for reply in by_array] == [reply["output_ids"] for reply in by_list]

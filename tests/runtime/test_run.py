@@ -56,3 +56,16 @@ def test_what_only_the_model_can_refuse_ends_with_2_too():
     ended = run("hello", *GREEDY, "--stop-token-ids", "999999")
     assert ended.returncode == 2 and "--stop-token-ids" in ended.stderr and "999999" in ended.stderr
     assert ended.stdout == "" and "Traceback" not in ended.stderr
+
+
+def test_flags_that_begin_with_no_are_not_negations(answered: "subprocess.CompletedProcess[str]"):
+    text = answered.stdout.removesuffix("\n")
+    kept = run("Once upon a time", *GREEDY, "--stop", text[3:5], "--no-stop-trim")
+    assert kept.stdout == text[: text.index(text[3:5]) + 2] + "\n"
+
+
+def test_a_logit_processor_is_named_by_its_flag():
+    named = (*GREEDY, "--custom-logit-processor", "allow_tokens", "--custom-params", '{"token_ids": [275]}')
+    assert "custom-logit-processor" in run("Hello", *named).stderr
+    allowed = run("Hello", *named, "--enable-custom-logit-processor")
+    assert allowed.returncode == 0 and len(set(allowed.stdout.split())) <= 1

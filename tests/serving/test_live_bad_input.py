@@ -62,7 +62,7 @@ SAMPLING: list[tuple[str, Any, tuple[str, ...]]] = [  # parameter, bad value, wh
     ("logit_bias", {"5": 101}, ("101", "[-100, 100]")),
     ("logit_bias", {"x": 1}, ("x", "token id")),
     ("logit_bias", {str(VOCABULARY): 1}, (str(VOCABULARY), f"[0, {VOCABULARY})")),
-    ("sampling_seed", 1 << 63, (str(1 << 63), "int64")),
+    ("sampling_seed", 1 << 63, (str(1 << 63), "[-2^63, 2^63)")),
     ("sampling_seed", "s", ("s", "int")),
     ("n", 0, ("0", "[1, 128]")),
     ("n", 5_000_000, ("5000000", "[1, 128]")),

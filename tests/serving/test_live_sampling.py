@@ -208,3 +208,42 @@ def test_what_would_be_too_large_a_reply_is_refused(server: Live):
     assert reply.status_code == 400 and "logprob_start_len" in reply.json()["error"]["message"]
     reply = server.generate(text="a", sampling_params=GREEDY, return_logprob=True, token_ids_logprob=[4096])
     assert reply.status_code == 400 and "token_ids_logprob" in reply.json()["error"]["message"]
+
+
+def test_a_request_that_forbids_every_token_is_told_so(server: Live):
+    params = {"temperature": 0, "max_new_tokens": 3, "min_new_tokens": 3, "custom_params": {"token_ids": [0]}}
+    reply = server.generate(text=PROMPT, sampling_params=params, custom_logit_processor="allow_tokens")
+    assert reply.status_code == 400 and "no token is left" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("prompt", ["a \U0001f642 b c", "na\u00efve caf\u00e9 \U0001f642", PROMPT])
+def test_text_offsets_count_characters_also_where_tokens_split_them(client: openai.OpenAI, prompt: str):
+    asked: dict[str, Any] = dict(model="small", prompt=prompt, temperature=0, logprobs=0, echo=True)
+    told = client.completions.create(**asked, max_tokens=0).choices[0]
+    tokens, offsets = told.logprobs.tokens, told.logprobs.text_offset
+    assert offsets == sorted(offsets) and max(offsets) < len(prompt)
+    for token, start in zip(tokens, offsets, strict=True):
+        assert "\ufffd" in token or prompt[start:].startswith(token)
+
+
+def test_samples_count_against_the_size_of_a_reply(server: Live):
+    params = {"max_new_tokens": 4000, "n": 8, "ignore_eos": True}
+    reply = server.generate(text="a", sampling_params=params, return_logprob=True, top_logprobs_num=256)
+    assert reply.status_code == 400 and "n = 8 samples" in reply.json()["error"]["message"]
+
+
+def test_the_model_says_how_long_an_embedding_is(server: Live):
+    told = requests.get(server.url + "/get_model_info", timeout=10).json()
+    table = load_file(BUNDLED_MODEL / "model.safetensors")["model.embed_tokens.weight"]
+    assert told["hidden_size"] == table.shape[1]
+
+
+def test_events_of_what_is_new_tell_every_log_probability_once():
+    body = dict(text=PROMPT, sampling_params=GREEDY, return_logprob=True, logprob_start_len=0, top_logprobs_num=2)
+    names = [f"{part}_{kind}" for part in ("input", "output") for kind in ("token_logprobs", "top_logprobs")]
+    with Live(max_total_tokens=4000, incremental_streaming_output=True) as live:
+        whole = live.generate(**body).json()["meta_info"]
+        events = chunks_of(live, **body)
+        assert len(events) > 1
+        for name in names:
+            assert [item for event in events for item in event["meta_info"][name]] == whole[name]

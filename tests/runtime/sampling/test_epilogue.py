@@ -145,3 +145,11 @@ def test_compiled_and_reference_agree_to_rounding_and_touch_the_same_rows(repeti
     compiled.penalise(fast, rows, slots, *columns, counts, seen)
     torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-6)
     assert torch.equal(plain[[1, 2, 4, 5, 6, 7]], logits[[1, 2, 4, 5, 6, 7]])
+
+
+def test_a_row_in_which_everything_is_forbidden_is_told_apart_from_a_broken_one():
+    logits = torch.zeros(3, 4)
+    logits[1] = torch.nan
+    drawn = Epilogue(1, 4, CPU, reference).run(logits, columns_of([{"banned": [0, 1, 2, 3]}, {}, {}], [None] * 3))
+    assert drawn.broken == (0, 1) and drawn.failures.keys() == {0}
+    assert drawn.failures[0].status == 400 and "no token is left" in drawn.failures[0].message

@@ -84,3 +84,12 @@ def test_nothing_is_asked_of_rows_that_use_nothing():
     rows = rows_of(SamplingColumns.greedy(3), CPU)
     assert not (rows.penalises or rows.ranks or rows.floors)
     assert rows.bias_starts.tolist() == rows.ban_starts.tolist() == [0, 0, 0, 0]
+
+
+def test_a_row_in_which_everything_is_forbidden_is_told_apart_from_a_broken_one():
+    logits = torch.zeros(ROWS, VOCABULARY)
+    logits[1] = torch.nan
+    banned = Spots(np.zeros(VOCABULARY, np.int32), np.arange(VOCABULARY, dtype=np.int32))
+    columns = make_columns(0, banned=banned)
+    drawn = FusedEpilogue(ROWS + 2, VOCABULARY, CPU, reference).run(logits, columns)
+    assert drawn.broken == (0, 1) and drawn.failures.keys() == {0} and drawn.failures[0].status == 400

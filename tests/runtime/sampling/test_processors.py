@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.request import Request
 from ramet.runtime.sampling import processors
 from ramet.runtime.sampling.columns import REQUEST, ProcessorRows, RequestView
 from ramet.runtime.sampling.processing import process
 from ramet.runtime.sampling.processors import LogitProcessor, load, make_all
+from ramet.runtime.scheduler.sampling import processor_rows
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "sampling.md"
 VOCABULARY = 20
@@ -33,6 +36,13 @@ def left(name: str, params: dict[str, Any], output: list[int], memory: dict[str,
     assert process(logits, (rows,), make_all()) == {}
     assert logits[0].tolist() == logits[2].tolist() == list(range(VOCABULARY))
     return torch.nonzero(logits[1] > -torch.inf).flatten().tolist()
+
+
+def group(name: str, rows: list[int], *params: dict[str, Any]) -> ProcessorRows:
+    """Rows of requests that have written nothing."""
+    nothing = np.zeros(0, np.int32)
+    given = [{**each, REQUEST: RequestView(nothing, nothing, {})} for each in params]
+    return ProcessorRows(name, np.array(rows, np.int32), given)
 
 
 EVERY = list(range(VOCABULARY))
@@ -141,12 +151,96 @@ def test_a_failure_ends_its_own_row_alone():
             return logits[:, :2]
 
     rows = (
-        ProcessorRows("fails_at_one", np.array([0, 1, 2], np.int32), [{"bad": False}, {"bad": True}, {"bad": False}]),
-        ProcessorRows("empties", np.array([3], np.int32), [{}]),
-        ProcessorRows("shrinks", np.array([4], np.int32), [{}]),
+        group("fails_at_one", [0, 1, 2], {"bad": False}, {"bad": True}, {"bad": False}),
+        group("empties", [3], {}),
+        group("shrinks", [4], {}),
     )
     logits = torch.zeros(6, 4)
     failures = process(logits, rows, make_all())
     assert logits[0].tolist() == logits[2].tolist() == [1.0] * 4 and logits[5].tolist() == [0.0] * 4
     assert failures.keys() == {1, 3, 4}
-    assert "AssertionError: told" in failures[1] and "left no token" in failures[3] and "must return" in failures[4]
+    assert "AssertionError: told" in failures[1].message and "must return" in failures[4].message
+    assert "left no token" in failures[3].message
+    assert [failures[row].status for row in (1, 3, 4)] == [500, 400, 500]
+
+
+def test_what_a_failed_call_remembered_of_others_is_forgotten():
+    class Steps(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            for params in custom_param_list:
+                memory = params[REQUEST].memory
+                memory["steps"] = memory.get("steps", 0) + 1
+            assert len(custom_param_list) == 1
+            return logits
+
+    rows = group("steps", [0, 1], {}, {})
+    process(torch.zeros(2, 4), (rows,), make_all())
+    assert [params[REQUEST].memory for params in rows.params] == [{"steps": 1}] * 2
+
+
+class _NoWords(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("half \ud800 a pair"), _NoWords(), RuntimeError("x" * 10**6)])
+def test_an_error_that_cannot_be_told_as_it_is_is_told_otherwise(error: Exception):
+    class Raises(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            raise error
+
+    (failure,) = process(torch.zeros(1, 4), (group("raises", [0], {}),), make_all()).values()
+    assert type(error).__name__ in failure.message and len(failure.message.encode()) < 1000
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_floats_are_taken(dtype: torch.dtype):
+    class Converts(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            return (logits + 2).to(dtype)
+
+    logits = torch.zeros(2, 4)
+    assert process(logits, (group("converts", [1], {}),), make_all()) == {} and logits[1].tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("result", [torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, device="meta"), None])
+def test_what_are_no_logits_is_refused(result: Any):
+    class Returns(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            return result
+
+    (failure,) = process(torch.zeros(1, 4), (group("returns", [0], {}),), make_all()).values()
+    assert "must return" in failure.message and failure.status == 500
+
+
+def test_a_long_list_of_temperatures_is_refused_and_doubled_ids_do_not_matter():
+    with pytest.raises(ValueError, match="at most 1024"):
+        make_all()["temperature_by_position"].check({"temperatures": [[i, 1] for i in range(1025)]}, VOCABULARY)
+    assert left("ban_tokens", {"token_ids": [3] * 1000 + [4]}, []) == [t for t in EVERY if t not in (3, 4)]
+
+
+@pytest.mark.parametrize("code", ["x = (", "raise NameError('gone')", "import sys; sys.exit(0)"])
+def test_a_module_that_fails_is_told(tmp_path: Path, code: str):
+    (tmp_path / "bad.py").write_text(code)
+    with pytest.raises(ConfigError, match=r"bad\.py, which cannot be imported: (SyntaxError|NameError|SystemExit)"):
+        load(str(tmp_path / "bad.py"))
+
+
+def test_a_processor_that_cannot_be_made_is_told():
+    class Wants(LogitProcessor):
+        def __init__(self, something: int) -> None:
+            self.something = something
+
+    with pytest.raises(ConfigError, match="logit processor wants cannot be made"):
+        make_all()
+
+
+def test_a_processor_cannot_write_a_requests_tokens():
+    prompt = np.array([1, 2], np.int32)
+    request = Request(1, prompt, SamplingParams(), seed=0, processor="x")
+    (rows,) = processor_rows([request])
+    view = rows.params[0][REQUEST]
+    for ids in (view.prompt_ids, view.output_ids):
+        with pytest.raises(ValueError, match="read-only"):
+            ids[:] = 7
+    assert request.tokens[0] == 1
