@@ -62,7 +62,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     ] = 1.0
     logit_bias: Annotated[tuple[tuple[int, float], ...], about("token id -> what is added to its logit")] = ()
     min_new_tokens: Annotated[
-        int, about("tokens before which no end-of-sequence token and none of stop_token_ids is drawn")
+        int, about("tokens before which none that would stop the output is drawn: end of sequence, stop_token_ids")
     ] = 0
     sampling_seed: Annotated[
         int | None, about("the same seed draws the same tokens, whatever else runs; null: another one each time")

@@ -33,7 +33,6 @@ class ConfigError(RametError):
 def told(error: BaseException) -> str:
     """What somebody else's exception says, short and fit to be sent: its own words may be anything, or fail."""
     try:
-        words = str(error)
-    except Exception:  # noqa: BLE001 - its __str__ is code of others as well
-        words = "it cannot say what is wrong"
-    return words[:MOST_TOLD].encode("utf-8", "replace").decode()
+        return f"{error}"[:MOST_TOLD].encode("utf-8", "replace").decode()
+    except BaseException:  # noqa: BLE001 - its __str__ is code of others as well
+        return "it cannot say what is wrong"

@@ -27,6 +27,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import ParamError, parse, shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ClientError
+from ramet.runtime.interrupts import interrupts_wait
 from ramet.runtime.reply import Sequence as Output
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_runner
@@ -97,8 +98,10 @@ class LLM:
         extra_key, cache_salt, custom_logit_processor, return_hidden_states. Raises ClientError for what cannot be
         asked; what fails while it runs has a finish_reason of type abort.
         """
-        outputs = self._submit(_as_list(prompts), sampling_params, extras)
+        outputs: dict[int, Output] = {}
         try:
+            with interrupts_wait():
+                outputs = self._submit(_as_list(prompts), sampling_params, extras)
             while not all(output.done for output in outputs.values()):
                 self._turn()
         finally:  # an interrupt
@@ -109,9 +112,11 @@ class LLM:
         self, prompt: Prompt, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> Iterator[dict[str, Any]]:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
-        outputs = self._submit([prompt], sampling_params, extras)
-        seen = dict.fromkeys(outputs, 0)
+        outputs: dict[int, Output] = {}
         try:
+            with interrupts_wait():
+                outputs = self._submit([prompt], sampling_params, extras)
+            seen = dict.fromkeys(outputs, 0)
             while not all(output.done and output.size == seen[uid] for uid, output in outputs.items()):
                 for uid, output in outputs.items():
                     if output.size > seen[uid]:
@@ -166,7 +171,7 @@ class LLM:
         if isinstance(prompt, str):
             text = prompt
         elif _is_embeds(prompt):
-            embeds = pack_embeds("input_embeds", np.asarray(prompt).tolist(), self.runner.hidden_size)
+            embeds = pack_embeds("input_embeds", _array(prompt).tolist(), self.runner.hidden_size)
         else:
             ids = _pack(prompt)
         asked = extra._asdict()
@@ -178,11 +183,12 @@ class LLM:
 
     def _turn(self) -> None:
         """One scheduler turn, for everybody: several streams may be open at once."""
-        self.scheduler.receive(block=False)
-        self.scheduler.turn()
-        self._told.drain()
-        for step in self._steps.drain():
-            self._apply(self._detokenizer.step(step))
+        with interrupts_wait():
+            self.scheduler.receive(block=False)
+            self.scheduler.turn()
+            self._told.drain()
+            for step in self._steps.drain():
+                self._apply(self._detokenizer.step(step))
 
     def _apply(self, step: TextStep) -> None:
         for opened in step.opened:
@@ -210,12 +216,20 @@ def _is_id(item: Any) -> bool:
 
 def _is_embeds(prompt: Any) -> bool:
     """A floating array of two dimensions, of whatever library."""
-    return getattr(prompt, "ndim", 0) == 2 and np.asarray(prompt).dtype.kind == "f"
+    return getattr(prompt, "ndim", 0) == 2 and _array(prompt).dtype.kind == "f"
+
+
+def _array(prompt: Any) -> np.ndarray[Any, Any]:
+    """numpy knows neither bfloat16 nor gradients."""
+    is_torch = hasattr(prompt, "detach") and prompt.is_floating_point()
+    return np.asarray(prompt.detach().float().cpu() if is_torch else prompt)
 
 
 def _pack(ids: Any) -> bytes:
     """Ids of any integer type. Raises ClientError for what is no id at all; the encoder checks the vocabulary."""
     try:
+        if isinstance(ids, bytes | bytearray):
+            raise TypeError
         return pack_ids(map(index, ids))
     except (TypeError, OverflowError):
-        raise ClientError("input_ids", f"is {shown(list(ids))}, must be a list of token ids") from None
+        raise ClientError("input_ids", f"is {shown(ids)}, must be a list of token ids") from None

@@ -35,6 +35,7 @@ class Request:
         "priority",
         "processor",
         "processor_memory",
+        "processor_prompt",
         "prompt_len",
         "seed",
         "tokens",
@@ -64,6 +65,7 @@ class Request:
         self.seed = seed
         self.logprobs, self.priority, self.processor = logprobs, priority, processor
         self.processor_memory: dict[str, Any] = {}
+        self.processor_prompt: Ints | None = None  # the prompt once more, if a logit processor was shown it
         self.hidden = hidden  # which hidden states are told: "all", "last" or none
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
         self.next_hidden = 0  # index of the next token whose hidden state is to be told, if all are

@@ -139,7 +139,7 @@ class ModelRunner:
             return f"is {shown(processor)}, must be one of {', '.join(sorted(self._processors))}"
         try:
             self._processors[processor].check(params, self.vocab_size)
-        except Exception as error:  # noqa: BLE001 - a processor is code of others; who asked is told
+        except BaseException as error:  # noqa: BLE001 - a processor is code of others; who asked is told
             return f"is {processor!r}, whose custom_params are wrong: {told(error)}"
         return ""
 

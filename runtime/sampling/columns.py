@@ -32,7 +32,7 @@ class Spots:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """One request as its processor sees it. The ids cannot be written."""
+    """One request as its processor sees it. The ids are copies: what is written to them changes nothing."""
 
     prompt_ids: Ints
     output_ids: Ints

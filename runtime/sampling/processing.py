@@ -34,7 +34,7 @@ def process(logits: Tensor, groups: tuple[ProcessorRows, ...], processors: Mappi
         memories = [params[REQUEST].memory.copy() for params in group.params]
         try:
             logits[rows] = _call(processor, logits[rows], group.params)
-        except Exception:  # noqa: BLE001 - logged, and tried again row by row
+        except BaseException:  # noqa: BLE001 - others' code raises anything; logged, and tried again row by row
             LOGGER.exception("logit processor %s failed on %d rows; trying them one by one", group.name, len(rows))
             for params, memory in zip(group.params, memories, strict=True):
                 params[REQUEST].memory.clear()
@@ -58,7 +58,7 @@ def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows)
     for row, params in zip(group.rows.tolist(), group.params, strict=True):
         try:
             logits[row : row + 1] = _call(processor, logits[row : row + 1].clone(), [params])
-        except Exception as error:  # noqa: BLE001 - logged above, and the one who asked is told
+        except BaseException as error:  # noqa: BLE001 - logged above, and the one who asked is told
             failures[row] = Failure(f"logit processor {group.name} failed: {type(error).__name__}: {told(error)}", 500)
     return failures
 

@@ -181,6 +181,8 @@ class SequenceAutomaton(LogitProcessor):
         states = params.get("transitions")
         if not isinstance(states, list) or not states or not all(isinstance(state, dict) for state in states):
             raise ValueError("transitions must be a list of objects from token id to state")
+        if sum(map(len, states)) > MOST_IDS:
+            raise ValueError(f"transitions has {sum(map(len, states))} entries in all, must have at most {MOST_IDS}")
         for i, state in enumerate(states):
             for token, target in state.items():
                 if not _PLAIN.fullmatch(token) or int(token) >= vocab_size:

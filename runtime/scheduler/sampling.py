@@ -96,15 +96,10 @@ def processor_rows(requests: list[Request]) -> tuple[ProcessorRows, ...]:
 
 
 def _processor_params(request: Request) -> dict[str, Any]:
-    view = RequestView(_read_only(request.prompt), _read_only(request.output), request.processor_memory)
+    if request.processor_prompt is None:
+        request.processor_prompt = request.prompt.copy()
+    view = RequestView(request.processor_prompt, request.output.copy(), request.processor_memory)
     return {**(request.params.custom_params or {}), REQUEST: view}
-
-
-def _read_only(ids: Ints) -> Ints:
-    """The same memory, which is the request's own."""
-    view = ids.view()
-    view.flags.writeable = False
-    return view
 
 
 def _spots(rows: list[int], lengths: list[int], ids: Ints) -> Spots:

@@ -28,8 +28,9 @@ class CompletionLogprobs:
         """The next places, as one object of parallel lists."""
         tokens = [text or "" for _, _, text in (place.token for place in places)]
         offsets = []
-        for place in places:
-            offsets.append(self._offset)
+        for place, token in zip(places, tokens, strict=True):
+            held = max(0, place.length - len(token))  # characters of tokens before it, which only now are certain
+            offsets.append(self._offset + held)
             self._offset += place.length
         return {
             "tokens": tokens,

@@ -5,6 +5,7 @@ Decides the order of start and end, and the exit code: 0 after a drain, 1 when a
 
 import asyncio
 import errno
+import gc
 import socket
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from ramet.runtime.text.defaults import sampling_defaults
 Phases = list[tuple[str, float]]
 BACKLOG = 2048  # connections that wait to be accepted
 BURST = 8  # messages delivered before handlers may run: a server that is behind writes several tokens at once
+GC_THRESHOLDS = (100_000, 20, 50)
 LAST_WORDS_S = 2.0  # for handlers to write their last bytes
 
 
@@ -43,6 +45,8 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     port = listener.getsockname()[1]
     args = replace(args, serve=replace(args.serve, port=port))
     phases = [("bind", time.perf_counter() - started)]
+    gc.freeze()  # replies are large and short-lived: looking through them for cycles takes longer than making them
+    gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_serve(args, sockets, listener, lambda: ready(phases, port=port)))
     if code:

@@ -170,5 +170,7 @@ def test_embeddings_in_the_place_of_tokens_give_the_same(llm: LLM, oracle: Any):
     for given in (embeds, [embeds], torch.from_numpy(embeds)):
         (by_rows,) = llm.generate(given, params)
         assert by_rows["output_ids"] == by_ids["output_ids"] and by_rows["meta_info"]["prompt_tokens"] == 9
+    (rounded,) = llm.generate(oracle.get_input_embeddings().weight[prompt].bfloat16(), params)  # with a gradient
+    assert rounded["meta_info"]["prompt_tokens"] == 9
     with pytest.raises(ClientError, match="input_embeds"):
         llm.generate(embeds[:, :-1], params)

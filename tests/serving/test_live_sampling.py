@@ -247,3 +247,13 @@ def test_events_of_what_is_new_tell_every_log_probability_once():
         assert len(events) > 1
         for name in names:
             assert [item for event in events for item in event["meta_info"][name]] == whole[name]
+
+
+def test_text_offsets_hold_after_a_character_that_never_ended(client: openai.OpenAI):
+    bias = {str(token): 20 for token in range(100, 260)}  # single bytes, most of them no characters
+    told = client.completions.create(
+        model="small", prompt="x", temperature=1, seed=31, max_tokens=20, logprobs=0, logit_bias=bias
+    ).choices[0]
+    assert "\ufffd" in told.text
+    for token, start in zip(told.logprobs.tokens, told.logprobs.text_offset, strict=True):
+        assert "\ufffd" in token or told.text[start:].startswith(token)
