@@ -1,10 +1,11 @@
-// The best of a row of logits. Knows no draw and no probability.
+// What the kernels that read rows of logits share: the best of a row, and when threads pay. Knows no probability.
 #pragma once
 #include <cmath>
 
 #include "vector.h"
 
-constexpr int64_t NEAR = 1024;  // logits among which the best one is looked for a second time
+constexpr int64_t NEAR = 1024;              // logits among which the best one is looked for a second time
+constexpr int64_t WORTH_THREADS = 1 << 15;  // logits below which waking a second thread costs more than it saves
 
 struct Best {
     float value;   // NaN when one of a row's values is

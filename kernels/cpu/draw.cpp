@@ -10,7 +10,6 @@
 namespace {
 
 constexpr int64_t BLOCK = 256;              // weights whose mass is summed before one of them is looked for
-constexpr int64_t WORTH_THREADS = 1 << 15;  // logits below which waking a second thread costs more than it saves
 constexpr int32_t ONE = 0x3f800000;         // the bits of the largest weight
 constexpr int PASSES = 4;                   // of a bisection before what is out of its bounds is left behind
 

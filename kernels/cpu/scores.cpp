@@ -12,8 +12,6 @@
 
 namespace {
 
-constexpr int64_t WORTH_THREADS = 1 << 15;  // logits below which waking a second thread costs more than it saves
-
 typedef std::pair<float, int64_t> Place;  // a logit and its token
 
 inline bool better(const Place &a, const Place &b) { return a.first != b.first ? a.first > b.first : a.second < b.second; }

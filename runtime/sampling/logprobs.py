@@ -27,7 +27,7 @@ class ScoreKernel(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
-class Scores:
+class RowScores:
     """Log-probabilities at N rows of logits [Q, V] float32. rows [N] int64, temperature [N] float32."""
 
     def __init__(self, kernel: ScoreKernel, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> None:
@@ -58,7 +58,7 @@ def score_long(
         device = logits.device
         rows, ones = torch.arange(len(tokens), device=device), torch.ones(len(tokens), device=device)
         every = np.broadcast_to(ids, (len(tokens), len(ids))).copy()
-        parts.append(Scores(kernel, logits, rows, ones, num_top).scored(tokens.to(device), every))
+        parts.append(RowScores(kernel, logits, rows, ones, num_top).scored(tokens.to(device), every))
     columns = zip(*((p.values, p.top_ids, p.top_values, p.chosen) for p in parts), strict=True)
     return Scored(*(np.concatenate(column) for column in columns))
 
@@ -80,7 +80,7 @@ def score_drawn(
     ids = np.zeros((len(asked), max(len(row.ids) for row in asked)), np.int32)
     for i, row in enumerate(asked):
         ids[i, : len(row.ids)] = row.ids
-    scores = Scores(kernel, logits, at, temperatures, max(row.num_top for row in asked))
+    scores = RowScores(kernel, logits, at, temperatures, max(row.num_top for row in asked))
     every = scores.scored(tokens[at], ids)
     return tuple(_part(every, i, row) for i, row in enumerate(asked))
 
