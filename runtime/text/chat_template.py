@@ -1,0 +1,245 @@
+"""A conversation to the text that the model was trained to read: its Jinja template, in a sandbox.
+
+Decides what a template may use, which is what transformers 5 gives it, and what a failure of it means to the client.
+Knows no tokenizer; a message's shape is chat_messages.py's.
+
+Bounded: a rendering's length, a repetition ('-' * n), a product, a range (100,000). A client sends values and no
+template, and Jinja knows no endless loop, so a rendering ends. Not bounded: what a template does with one value inside
+one filter or macro (`center(n)`, a text doubled for each message). Templates are the operator's choice.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from ramet.runtime.errors import ClientError, ConfigError, told
+from ramet.runtime.text.template_files import TemplateSources
+
+MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
+MOST_REPEATED = 1 << 24  # items of one `sequence * number`
+MOST_BITS = 1 << 16  # of one product or power of whole numbers
+
+REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")  # the first that a message has goes under all
+RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template")
+MARK = "END_OF_THE_UNFINISHED_MESSAGE "  # its blank shows whether the template trims
+
+
+class ChatTemplate:
+    """The templates of one model, each compiled when it is first used. Not for two threads at once."""
+
+    def __init__(self, sources: TemplateSources) -> None:
+        self._sources = sources
+        self._environment = _environment()
+        self._compiled: dict[str, Template] = {}
+
+    def check(self) -> None:
+        """Compile every template. Raises ConfigError."""
+        for name, source in self._sources.by_name.items():
+            self._template(source, name)
+
+    def source(self, tools: list[dict[str, Any]] | None = None) -> str:
+        """The template that a conversation with these tools gets. Raises ClientError when there is none."""
+        source = self._sources.of(tools is not None)
+        if source is None:
+            names = ", ".join(sorted(self._sources.named))
+            fact = f"need a default chat template, this model only has {names}" if names else "need a chat template"
+            raise ClientError("messages", fact, hint="start the server with --chat-template NAME or FILE")
+        return source
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, Any] = {},
+    ) -> str:
+        """With `continue_final_message` the text ends inside the last message. Raises ClientError."""
+        if not messages:
+            raise ClientError("messages", "is empty, must have at least 1 message")
+        if continue_final_message and add_generation_prompt:
+            raise ClientError("continue_final_message", "is true, must be false where add_generation_prompt is true")
+        _check_kwargs(kwargs)
+        source = self.source(tools)
+        turns = [_as_templates_read(message) for message in messages]
+        unfinished = _mark_the_end(turns[-1], source) if continue_final_message else None
+        variables = {
+            **self._sources.special_tokens,
+            "documents": None,
+            **kwargs,
+            "messages": turns,
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        text = _rendered(self._template(source), variables)
+        return text if unfinished is None else _cut_at_the_mark(text, unfinished)
+
+    def _template(self, source: str, name: str = "") -> Template:
+        if source not in self._compiled:
+            self._compiled[source] = _compile(self._environment, source, name)
+        return self._compiled[source]
+
+
+def _as_templates_read(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without what is null, its reasoning under each name that some template reads."""
+    turn = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((turn[name] for name in REASONING_NAMES if name in turn), None)
+    return turn if reasoning is None else {"thinking": reasoning, **turn, "reasoning_content": reasoning}
+
+
+def _check_kwargs(kwargs: Mapping[str, Any]) -> None:
+    clash = [name for name in RESERVED if name in kwargs]
+    if clash:
+        fact = f"has {clash[0]!r}, must have none of {', '.join(RESERVED)}"
+        raise ClientError("chat_template_kwargs", fact, hint="they are fields of the request, or the server's choice")
+    documents = kwargs.get("documents")
+    if documents is not None and not (isinstance(documents, list) and all(isinstance(d, dict) for d in documents)):
+        raise ClientError("chat_template_kwargs.documents", "must be a list of objects")
+
+
+def _mark_the_end(turn: dict[str, Any], source: str) -> str:
+    """Mark where `turn`'s text ends, and give that text back."""
+    text = turn.get("content")
+    if "content" not in source:
+        raise ClientError("continue_final_message", "is true, but the chat template does not look at a message's text")
+    if not isinstance(text, str):
+        raise ClientError("continue_final_message", "is true, the last message must have a text to continue")
+    turn["content"] = text + MARK
+    return text
+
+
+def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
+    mark = MARK.strip()
+    if mark not in rendered or unfinished.strip() not in rendered:
+        raise ClientError("continue_final_message", "is true, but the chat template changes the last message's text")
+    end = rendered.rindex(mark)
+    kept = rendered[:end].replace(MARK, "").replace(mark, "")  # a template may write the text more than once
+    return kept if rendered.startswith(MARK, end) else kept.rstrip()
+
+
+def _rendered(template: Template, variables: dict[str, Any]) -> str:
+    try:
+        return _joined(template.generate(variables))
+    except _Refusal as error:
+        raise ClientError("messages", f"are refused by the chat template: {told(error)}") from error
+    except Exception as error:  # an expression of a template may fail in any way
+        why = f"{type(error).__name__}: {told(error)}"
+        raise ClientError("messages", f"cannot be rendered by the chat template: {why}") from error
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    kept, room = [], MOST_CHARACTERS
+    for piece in pieces:
+        room -= len(piece)
+        if room < 0:
+            raise OverflowError(f"more than {MOST_CHARACTERS} characters")
+        kept.append(piece)
+    return "".join(kept)
+
+
+def _compile(environment: "_Environment", source: str, name: str) -> Template:
+    title = f"chat template {name!r}" if name else "the chat template"
+    try:
+        return environment.from_string(source)
+    except TemplateSyntaxError as error:
+        raise ConfigError(f"{title} does not compile: line {error.lineno}: {error.message}") from error
+    except Exception as error:  # what Python's own compiler says of the code made of it
+        raise ConfigError(f"{title} does not compile: {type(error).__name__}: {told(error)}") from error
+
+
+class _Refusal(TemplateError):
+    """The template itself says no."""
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The sandbox, with operators that refuse to make something enormous of two small values."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        _check_size(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+
+def _check_size(operator: str, left: Any, right: Any) -> None:
+    match left, right:
+        case int(), int():
+            bits = left.bit_length() + right.bit_length() if operator == "*" else left.bit_length() * right
+            if bits > MOST_BITS:
+                raise OverflowError(f"a number of more than {MOST_BITS} bits")
+        case (str() | list() | tuple(), int() as times) | (int() as times, str() | list() | tuple()):
+            sequence = right if times is left else left
+            if len(sequence) * times > MOST_REPEATED:
+                raise OverflowError(f"a repetition of more than {MOST_REPEATED} items")
+
+
+class _GenerationTag(Extension):
+    """{% generation %}...{% endgeneration %}: what the model wrote. It matters to training; here it is its body."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
+class _PublicNames(Namespace):
+    """namespace(...): its names must not look like Python's own."""
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        values = dict(*args, **kwargs)
+        for name in values:
+            _check_public(name)
+        super().__init__(values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_public(name)
+        super().__setitem__(name, value)
+
+
+def _check_public(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace cannot have the name {name!r}: it starts with an underscore")
+
+
+class _DictMaker:
+    """dict(...) and dict.fromkeys(...), without the type and what hangs on it."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, keys: Iterable[Any], value: Any = None) -> dict[Any, Any]:
+        return dict.fromkeys(keys, value)
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """Jinja's own would write < and & as escapes."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise _Refusal(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _environment() -> _Environment:
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+    environment.filters["tojson"] = _to_json
+    environment.globals.update(raise_exception=_refuse, strftime_now=_now, dict=_DictMaker(), namespace=_PublicNames)
+    return environment

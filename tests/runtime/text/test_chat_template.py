@@ -1,0 +1,159 @@
+"""Rendering a conversation: what fails names the client's field, what is enormous is refused, templates are checked."""
+
+import time
+from typing import Any
+
+import pytest
+
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.text import chat_template
+from ramet.runtime.text.chat_template import ChatTemplate
+from ramet.runtime.text.template_files import TemplateSources
+
+HELLO = [{"role": "user", "content": "Hello"}]
+UNFINISHED = [*HELLO, {"role": "assistant", "content": "Good d"}]
+PLAIN = (
+    "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}{{ '[assistant: ' if add_generation_prompt }}"
+)
+
+
+def template(source: str, **tokens: str) -> ChatTemplate:
+    return ChatTemplate(TemplateSources(source, {}, tokens))
+
+
+def refusal(source: str, messages: list[dict[str, Any]] = HELLO, **options: Any) -> ClientError:
+    with pytest.raises(ClientError) as caught:
+        template(source).render(messages, **options)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def test_a_reply_is_asked_for_unless_told_otherwise() -> None:
+    assert template(PLAIN).render(HELLO) == "[user: Hello][assistant: "
+    assert template(PLAIN).render(HELLO, add_generation_prompt=False) == "[user: Hello]"
+
+
+def test_kwargs_are_variables_and_win_over_special_tokens() -> None:
+    source = "{{ bos_token }}{{ mood }}{{ documents }}"
+    assert template(source, bos_token="<s>").render(HELLO, kwargs={"mood": "calm"}) == "<s>calmNone"
+    assert template(source, bos_token="<s>").render(HELLO, kwargs={"bos_token": ""}) == "None"
+    assert template("{{ documents[0].a }}").render(HELLO, kwargs={"documents": [{"a": 1}]}) == "1"
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "continue_final_message"])
+def test_kwargs_cannot_stand_for_fields_of_the_request(name: str) -> None:
+    error = refusal(PLAIN, kwargs={name: None})
+    assert error.place == "chat_template_kwargs" and repr(name) in error.fact
+
+
+def test_a_client_cannot_send_a_template() -> None:
+    assert refusal(PLAIN, kwargs={"chat_template": "{{ 1 }}"}).place == "chat_template_kwargs"
+
+
+def test_documents_must_be_objects() -> None:
+    assert refusal(PLAIN, kwargs={"documents": ["a"]}).place == "chat_template_kwargs.documents"
+
+
+def test_no_messages_are_refused() -> None:
+    assert refusal(PLAIN, []).place == "messages"
+
+
+def test_a_model_without_a_template_says_what_to_do() -> None:
+    with pytest.raises(ClientError, match=r"^messages need a chat template \(.*--chat-template"):
+        ChatTemplate(TemplateSources()).render(HELLO)
+    only_tools = ChatTemplate(TemplateSources(None, {"tool_use": "T"}))
+    assert only_tools.render(HELLO, []) == "T"
+    with pytest.raises(ClientError, match="only has tool_use"):
+        only_tools.render(HELLO)
+
+
+def test_the_templates_own_refusal_is_passed_on() -> None:
+    error = refusal("{{ raise_exception('roles must alternate') }}")
+    assert str(error) == "messages are refused by the chat template: roles must alternate"
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("{{ 'a' + messages[0].nothing }}", "TypeError|UndefinedError"),
+        ("{{ messages[9].role }}", "UndefinedError"),
+        ("{{ messages[0].content + 1 }}", "TypeError"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+        ("{{ messages.append(1) }}", "SecurityError"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
+        ("{{ namespace(__class__=1) }}", "SecurityError"),
+        ("{% include 'other' %}", "TypeError"),
+        ("{{ range(10 ** 9) | list }}", "OverflowError"),
+        ("{{ 'x' * 10 ** 10 }}", "OverflowError"),
+        ("{{ 10 ** 10 * messages }}", "OverflowError"),
+        ("{{ 10 ** (10 ** 10) }}", "OverflowError"),
+        ("{{ '%9999999999999999d' % 1 }}", "OverflowError|MemoryError|ValueError"),
+    ],
+)
+def test_what_fails_on_these_messages_names_the_cause(source: str, cause: str) -> None:
+    error = refusal(source)
+    assert error.place == "messages"
+    assert any(f"cannot be rendered by the chat template: {name}" in error.fact for name in cause.split("|")), error
+
+
+def test_deeply_nested_values_are_the_clients_fault() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert "RecursionError" in refusal("{{ kwarg | tojson }}", kwargs={"kwarg": nested}).fact
+
+
+def test_small_products_are_left_alone() -> None:
+    source = "{{ '-' * 3 }}{{ 2 * [1] }}{{ 2 ** 10 }}{{ 3 * 4 }}{{ 1.5 * 2 }}{{ 2 ** -1 }}{{ 'a' * -1 }}"
+    assert template(source).render(HELLO) == "---[1, 1]1024123.00.5"
+
+
+def test_a_long_rendering_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MOST_CHARACTERS", 1000)
+    source = "{% for i in range(n) %}{% for j in range(n) %}xxxx{% endfor %}{% endfor %}"
+    assert template(source).render(HELLO, kwargs={"n": 15}) == "xxxx" * 225
+    started = time.perf_counter()
+    assert "more than 1000 characters" in refusal(source, kwargs={"n": 100_000}).fact
+    assert time.perf_counter() - started < 5  # all of it would be ten thousand million pieces
+
+
+def test_a_continued_message_has_no_end() -> None:
+    assert template(PLAIN).render(UNFINISHED, add_generation_prompt=False, continue_final_message=True) == (
+        "[user: Hello][assistant: Good d"
+    )
+
+
+def test_a_continued_message_that_is_written_twice_shows_no_mark() -> None:
+    options: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True}
+    source = "{{ messages[-1].content }}{{ messages[-1].content | trim }}: {{ messages[-1].content }}]"
+    assert template(source).render(UNFINISHED, **options) == "Good dGood d: Good d"
+
+
+@pytest.mark.parametrize(
+    ("source", "messages"),
+    [
+        (PLAIN, [*HELLO, {"role": "assistant", "content": None}]),
+        ("{{ messages[0].content }}", UNFINISHED),
+        ("{{ messages[-1].content[1:] }}", UNFINISHED),
+        ("{{ messages | tojson }}", UNFINISHED),
+    ],
+)
+def test_a_message_that_cannot_be_continued_is_refused(source: str, messages: list[dict[str, Any]]) -> None:
+    error = refusal(source, messages, add_generation_prompt=False, continue_final_message=True)
+    assert error.place == "continue_final_message"
+
+
+def test_a_new_reply_and_a_continued_one_exclude_each_other() -> None:
+    assert refusal(PLAIN, UNFINISHED, continue_final_message=True).place == "continue_final_message"
+
+
+@pytest.mark.parametrize("source", ["a\n{% if %}", "{% for x in y %}", "{{ 'a' | nofilter }}", "{% break %}"])
+def test_a_template_that_does_not_compile_is_found_at_start(source: str) -> None:
+    with pytest.raises(ConfigError, match="chat template 'tool_use' does not compile"):
+        ChatTemplate(TemplateSources(PLAIN, {"tool_use": source})).check()
+
+
+def test_rendering_changes_no_message() -> None:
+    messages: list[dict[str, Any]] = [{"role": "assistant", "content": "Hm", "reasoning": "a", "name": None}]
+    template(PLAIN).render(messages, add_generation_prompt=False, continue_final_message=True)
+    assert messages == [{"role": "assistant", "content": "Hm", "reasoning": "a", "name": None}]
