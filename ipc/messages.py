@@ -5,14 +5,15 @@ the whole batch travels as one message of parallel columns. Times are CLOCK_MONO
 of one machine shares. A `uid` is the internal id of one generated sequence: unique for the life of the server and
 never the client's own request id.
 
-    server ── Generate, Abort, Tokenize, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
+    server ── Generate, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
-    tokenizer ── Rejected, TokenizeReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
+    tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── Control ──> scheduler          parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
 
 from array import array
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -90,6 +91,23 @@ class Tokenize(Message, frozen=True):
     add_special_tokens: bool = True
 
 
+class Chat(msgspec.Struct, frozen=True):
+    """What a chat template gets, as clients wrote it: nothing in it is checked but its types."""
+
+    messages: list[Any]
+    tools: list[Any] | None = None
+    kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+class Render(Message, frozen=True):
+    """A chat to text to ids."""
+
+    call: int
+    chat: bytes  # a Chat as JSON, whose integers have no bounds
+
+
 class Detokenize(Message, frozen=True):
     call: int
     ids: bytes
@@ -99,6 +117,12 @@ class Detokenize(Message, frozen=True):
 class TokenizeReply(Message, frozen=True):
     call: int
     ids: bytes
+
+
+class RenderReply(Message, frozen=True):
+    call: int
+    ids: bytes
+    tail: str  # the last characters of the text
 
 
 class DetokenizeReply(Message, frozen=True):
@@ -114,15 +138,18 @@ class Rejected(Message, frozen=True):
     fact: str
     hint: str = ""
     status: int = 400
+    code: str = ""
 
 
 class CallFailed(Message, frozen=True):
-    """The answer to a Tokenize or Detokenize that cannot be served."""
+    """The answer to a Tokenize, Render or Detokenize that cannot be served."""
 
     call: int
     place: str
     fact: str
+    hint: str = ""
     status: int = 400
+    code: str = ""
 
 
 # -- scheduler -> detokenizer -> server -----------------------------------------------------------------------------
@@ -156,6 +183,7 @@ class Scores(msgspec.Struct, frozen=True, array_like=True):
     chosen: bytes = b""  # [N, m] of LogprobAsk.ids
     texts: tuple[str, ...] = ()  # of ids, then of top_ids; the detokenizer adds them where they are asked for
     lengths: bytes = b""  # [N] int32, with the texts: characters that each of ids adds to the sequence's text
+    raw: dict[int, bytes] = {}  # with the texts: token id -> its bytes, of those that are no whole characters
 
 
 class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
@@ -291,13 +319,14 @@ class PeerDied(Message, frozen=True):
     code: int
 
 
-ToTokenizer = Generate | Abort | Tokenize | Detokenize | Limits
+ToTokenizer = Generate | Abort | Tokenize | Render | Detokenize | Limits
 ToScheduler = Admit | Abort | Control
 ToDetokenizer = TokenStep
 ToServer = (
     TextStep
     | Rejected
     | TokenizeReply
+    | RenderReply
     | DetokenizeReply
     | CallFailed
     | ControlReply

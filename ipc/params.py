@@ -37,10 +37,14 @@ def about(text: str) -> msgspec.Meta:
 
 
 class Check(NamedTuple):
-    """`read(place, value)` gives the value as it is kept, or raises ParamError; `valid` says what it takes."""
+    """`read(place, value)` gives the value as it is kept, or raises ParamError; `valid` says what it takes.
+
+    `schema`: the same as JSON schema.
+    """
 
     valid: str
     read: Callable[[str, Any], Any]
+    schema: dict[str, Any]
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -152,7 +156,8 @@ def _real(low: float, high: float, low_open: bool = False) -> Check:
             raise ParamError(where, f"is {shown(value)}, must be {valid}")
         return number
 
-    return Check(valid, check)
+    schema: dict[str, Any] = {"type": "number", "exclusiveMinimum" if low_open else "minimum": low}
+    return Check(valid, check, schema | ({"maximum": high} if math.isfinite(high) else {}))
 
 
 def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Check:
@@ -165,17 +170,22 @@ def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Che
             raise ParamError(where, f"is {shown(value)}, must be {valid}")
         return value
 
-    return Check(valid, check)
+    schema: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": high}
+    return Check(valid, check, {"anyOf": [schema, {"enum": list(also)}]} if also else schema)
 
 
 _bias = _real(-100, 100)
 _DIGITS = re.compile("[0-9]{1,10}")
 
 
-def _flag(where: str, value: Any) -> bool:
+def _read_flag(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ParamError(where, f"is {shown(value)}, must be true or false")
     return value
+
+
+_flag = Check("true or false", _read_flag, {"type": "boolean"})
+_token_id = {"type": "integer", "minimum": 0, "maximum": (1 << 31) - 1}
 
 
 def _strings(most: int, most_bytes: int) -> Check:
@@ -193,7 +203,9 @@ def _strings(most: int, most_bytes: int) -> Check:
                 raise ParamError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
         return tuple(dict.fromkeys(s for s in items if s))
 
-    return Check(f"a string or at most {most}, of {most_bytes} bytes each", check)
+    text = {"type": "string", "maxLength": most_bytes}
+    schema = {"anyOf": [text, {"type": "array", "items": text, "maxItems": most}]}
+    return Check(f"a string or at most {most}, of {most_bytes} bytes each", check, schema)
 
 
 def _token_ids(where: str, value: Any) -> tuple[int, ...]:
@@ -244,7 +256,11 @@ def _object(where: str, value: Any) -> Any:
 CHECKS: dict[str, Check] = {
     "max_new_tokens": _integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
     "stop": _strings(MAX_STOPS, MAX_STOP_BYTES),
-    "stop_token_ids": Check(f"at most {MAX_STOP_IDS} ids of the vocabulary", _token_ids),
+    "stop_token_ids": Check(
+        f"at most {MAX_STOP_IDS} ids of the vocabulary",
+        _token_ids,
+        {"anyOf": [_token_id, {"type": "array", "items": _token_id, "maxItems": MAX_STOP_IDS}]},
+    ),
     "stop_regex": _strings(MAX_STOPS, MAX_REGEX_BYTES),
     "temperature": _real(0, math.inf),
     "top_p": _real(0, 1, low_open=True),
@@ -253,15 +269,24 @@ CHECKS: dict[str, Check] = {
     "frequency_penalty": _real(-2, 2),
     "presence_penalty": _real(-2, 2),
     "repetition_penalty": _real(0, 2),
-    "logit_bias": Check(f"at most {MAX_BIASES} token ids, each with a number in [-100, 100]", _logit_bias),
+    "logit_bias": Check(
+        f"at most {MAX_BIASES} token ids, each with a number in [-100, 100]",
+        _logit_bias,
+        {
+            "type": "object",
+            "maxProperties": MAX_BIASES,
+            "patternProperties": {"^[0-9]{1,10}$": _bias.schema},
+            "additionalProperties": False,
+        },
+    ),
     "min_new_tokens": _integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
     "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "in [-2^63, 2^63)"),
     "n": _integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
-    "ignore_eos": Check("true or false", _flag),
-    "skip_special_tokens": Check("true or false", _flag),
-    "spaces_between_special_tokens": Check("true or false", _flag),
-    "no_stop_trim": Check("true or false", _flag),
-    "custom_params": Check("an object", _object),
+    "ignore_eos": _flag,
+    "skip_special_tokens": _flag,
+    "spaces_between_special_tokens": _flag,
+    "no_stop_trim": _flag,
+    "custom_params": Check("an object", _object, {"type": "object"}),
 }
 
 _UNBUILT_CHECKS: dict[str, Any] = {

@@ -37,6 +37,15 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     context_length: Annotated[
         Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
     ] = None
+    chat_template: Annotated[
+        str, _about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
+    ] = ""
+    tool_call_parser: Annotated[
+        str, _about("how the model writes tool calls; auto: as its chat template shows, none: not at all")
+    ] = "auto"
+    reasoning_parser: Annotated[
+        str, _about("how the model marks its reasoning; auto: as its chat template shows, none: not at all")
+    ] = "auto"
     sampling_defaults: Annotated[
         Literal["model", "openai"], _about("model: generation_config.json completes the table of defaults")
     ] = "model"
@@ -132,6 +141,9 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
     incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
     max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0
+    stored_responses_mb: Annotated[
+        float, _about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
+    ] = 64.0
     request_timeout_s: Annotated[
         Annotated[float, Meta(gt=0)] | None, _about("a request that takes longer ends with 504; unset: never")
     ] = None

@@ -15,11 +15,14 @@ class RametError(Exception):
 
 
 class ClientError(RametError):
-    """`place` is the field as the client wrote it, `fact` names value and valid range, `hint` a way out."""
+    """`place` is the field as the client wrote it, `fact` names value and valid range, `hint` a way out.
 
-    def __init__(self, place: str, fact: str, hint: str = "", status: int = 400) -> None:
+    `code` is a word for programs, where OpenAI has one.
+    """
+
+    def __init__(self, place: str, fact: str, hint: str = "", status: int = 400, code: str = "") -> None:
         super().__init__(f"{place} {fact}".strip() + (f" ({hint})" if hint else ""))
-        self.place, self.fact, self.hint, self.status = place, fact, hint, status
+        self.place, self.fact, self.hint, self.status, self.code = place, fact, hint, status, code
 
     @classmethod
     def of(cls, error: ParamError) -> "ClientError":

@@ -36,9 +36,11 @@ class ScoreLists:
         self._chosen_texts: tuple[str | None, ...] = opened.chosen_texts or (None,) * len(self._ask.ids)
         self.prompt: list[Place] = []
         self.output: list[Place] = []
+        self.raw: dict[int, bytes] = {}  # token id -> its bytes, of tokens with texts that are no whole characters
 
     def add(self, scores: Scores) -> int:
         """How many log-probabilities these are."""
+        self.raw |= scores.raw
         (self.prompt if scores.of_prompt else self.output).extend(self._places(scores))
         return (len(scores.values) + len(scores.top_values) + len(scores.chosen)) // 4
 

@@ -88,7 +88,7 @@ async def abort_request(service: Service, request: web.Request) -> web.Response:
     return problems.reply({"aborted": service.client.abort(body.rid, "aborted by /abort_request")})
 
 
-async def where(service: Service, rid: str) -> web.Response:
+async def where(service: Service, request: web.Request, rid: str) -> web.Response:
     """State of one request, and why it waits."""
     uids = service.client.uids_of(rid)
     if not uids:

@@ -12,7 +12,18 @@ from aiohttp import web
 
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server import admin, health, native, openai_completions, openai_other, problems
+from ramet.runtime.server import (
+    admin,
+    anthropic,
+    health,
+    native,
+    openai_chat,
+    openai_completions,
+    openai_other,
+    openai_responses,
+    problems,
+    request_ids,
+)
 from ramet.runtime.server.service import Handler, Service
 
 OPEN_PATHS = frozenset({"/health", "/metrics"})  # no key is asked
@@ -23,6 +34,10 @@ GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 ROUTES: dict[str, tuple[tuple[str, ...], Handler]] = {
     "/generate": (WRITE, native.generate),
     "/v1/completions": (POST, openai_completions.completions),
+    "/v1/chat/completions": (POST, openai_chat.chat_completions),
+    "/v1/responses": (POST, openai_responses.responses),
+    "/v1/messages": (POST, anthropic.messages),
+    "/v1/messages/count_tokens": (POST, anthropic.count_tokens),
     "/v1/models": (GET, openai_other.models),
     "/v1/tokenize": (POST, openai_other.tokenize),
     "/tokenize": (POST, openai_other.tokenize),
@@ -41,9 +56,10 @@ ROUTES: dict[str, tuple[tuple[str, ...], Handler]] = {
 }
 
 # Paths that end in a name, which may hold slashes.
-NAMED: dict[str, Callable[[Service, str], Awaitable[web.Response]]] = {
-    "/v1/models/": openai_other.model,
-    "/v1/requests/": admin.where,
+NAMED: dict[str, tuple[tuple[str, ...], Callable[[Service, web.Request, str], Awaitable[web.Response]]]] = {
+    "/v1/models/": (GET, openai_other.model),
+    "/v1/requests/": (GET, admin.where),
+    "/v1/responses/": (("GET", "POST", "DELETE"), openai_responses.stored),
 }
 
 
@@ -53,6 +69,7 @@ def make_app(service: Service) -> web.Application:
 
     app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
     app.router.add_route("*", "/{path:.*}", answer)
+    app.on_response_prepare.append(request_ids.add_headers)
     return app
 
 
@@ -86,10 +103,10 @@ async def _dispatch(service: Service, path: str, request: web.Request) -> web.St
         methods, handler = ROUTES[path]
         _check_method(request, path, methods)
         return await handler(service, request)
-    for prefix, named in NAMED.items():
+    for prefix, (methods, named) in NAMED.items():
         if path.startswith(prefix):
-            _check_method(request, path, GET)
-            return await named(service, path.removeprefix(prefix))
+            _check_method(request, path, methods)
+            return await named(service, request, path.removeprefix(prefix))
     raise ClientError("", f"There is no {path} here.", status=404)
 
 
@@ -105,9 +122,8 @@ def _check_key(service: Service, path: str, request: web.Request) -> None:
     if not key or path in OPEN_PATHS:
         return
     scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(
-        sent.strip().encode(errors="surrogateescape"), key.encode()
-    ):
+    keys = [sent.strip() if scheme.lower() == "bearer" else "", request.headers.get("X-Api-Key", "")]  # Anthropic's
+    if not any([hmac.compare_digest(sent.encode(errors="surrogateescape"), key.encode()) for sent in keys]):
         raise ClientError("", "The API key is missing or wrong.", "send the header Authorization: Bearer KEY", 401)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from itertools import count
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import CallFailed, ControlReply, DetokenizeReply, Message, TokenizeReply
+from ramet.ipc.messages import CallFailed, ControlReply, DetokenizeReply, Message, RenderReply, TokenizeReply
 from ramet.runtime.errors import ClientError, RametError
 
-Reply = ControlReply | TokenizeReply | DetokenizeReply
+Reply = ControlReply | TokenizeReply | RenderReply | DetokenizeReply
 
 
 class Calls:
@@ -35,7 +35,8 @@ class Calls:
     def refuse(self, message: CallFailed) -> None:
         waiting = self._open.pop(message.call)
         if not waiting.done():
-            waiting.set_exception(ClientError(message.place, message.fact, status=message.status))
+            error = ClientError(message.place, message.fact, message.hint, message.status, message.code)
+            waiting.set_exception(error)
 
     def fail_all(self, error: RametError) -> None:
         for waiting in self._open.values():

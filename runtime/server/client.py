@@ -31,6 +31,8 @@ from ramet.ipc.messages import (
     Opened,
     PeerDied,
     Rejected,
+    Render,
+    RenderReply,
     Stats,
     TextStep,
     Tokenize,
@@ -130,6 +132,14 @@ class EngineClient:
         assert isinstance(answer, TokenizeReply)
         return answer
 
+    async def render(self, chat: bytes) -> RenderReply:
+        """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""
+        self._check_open()
+        worker = self._to_tokenizers[self._pick_worker()]
+        answer = await self._calls.ask(worker, lambda call: Render(call, chat))
+        assert isinstance(answer, RenderReply)
+        return answer
+
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
         self._check_alive()
         worker = self._to_tokenizers[self._pick_worker()]
@@ -157,7 +167,7 @@ class EngineClient:
                 self._text_step(message)
             case Rejected():
                 self._rejected(message)
-            case TokenizeReply() | DetokenizeReply() | ControlReply():
+            case TokenizeReply() | RenderReply() | DetokenizeReply() | ControlReply():
                 self._calls.answer(message)
             case CallFailed():
                 self._calls.refuse(message)
@@ -242,11 +252,14 @@ class EngineClient:
     # -- life of a sequence -----------------------------------------------------------------------------------------
 
     def _admit(self, probe: bool) -> None:
+        self._check_open()
+        if not probe and self._max_queued is not None and self._num_waiting >= self._max_queued:
+            raise problems.queue_full()
+
+    def _check_open(self) -> None:
         self._check_alive()
         if self.draining.done():
             raise problems.draining()
-        if not probe and self._max_queued is not None and self._num_waiting >= self._max_queued:
-            raise problems.queue_full()
 
     def _check_alive(self) -> None:
         if self.death.done():

@@ -17,7 +17,7 @@ from ramet.ipc.params import ParamError, SamplingParams, about, parse
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import meta_info
 from ramet.runtime.scores import NAMES
-from ramet.runtime.server import problems, prompts, sse
+from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.extras import Asking, read_extras
 from ramet.runtime.server.service import Service
@@ -71,6 +71,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     prompts.refuse_unbuilt(asdict(body), UNBUILT)
     items, batch = read_prompts(
         body,
+        request_ids.of_request(request, prompts.new_id(), body.rid if isinstance(body.rid, str) else None),
         service.defaults,
         service.client.limits,
         service.args.execute.enable_custom_logit_processor,
@@ -89,14 +90,14 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
 
 
 def read_prompts(
-    body: GenerateBody, defaults: SamplingParams, limits: Limits, processors_on: bool
+    body: GenerateBody, request_id: str, defaults: SamplingParams, limits: Limits, processors_on: bool
 ) -> tuple[list[Prompt], bool]:
     """The prompts in order, and whether the client sent a list of them."""
     place, contents, batch = _contents(body, limits)
     count = len(contents)
     params = _params(body, count, batch, defaults)
     prompts.check_count(place, count, sum(p.n for p in params))
-    rids = _rids(body, count, batch)
+    rids = _rids(body, request_id, count, batch)
     each = isinstance(body.sampling_params, list)
     extras = read_extras(body, count, batch, processors_on)
     items = [
@@ -145,9 +146,9 @@ def _params(body: GenerateBody, count: int, batch: bool, defaults: SamplingParam
         raise ClientError.of(error) from None
 
 
-def _rids(body: GenerateBody, count: int, batch: bool) -> list[str]:
+def _rids(body: GenerateBody, request_id: str, count: int, batch: bool) -> list[str]:
     if body.rid is None:
-        return [prompts.new_id() for _ in range(count)]
+        return [f"{request_id}-{i}" for i in range(count)] if batch else [request_id]
     if isinstance(body.rid, str):
         return [prompts.check_rid("rid", body.rid)] * count
     prompts.check_length("rid", len(body.rid), count, batch)

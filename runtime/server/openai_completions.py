@@ -10,45 +10,43 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from ramet.ipc.messages import Finish
-from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.ipc.messages import Finish, LogprobAsk
+from ramet.ipc.params import MAX_SAMPLES, SamplingParams
 from ramet.runtime.errors import ClientError
 from ramet.runtime.scores import ScoreLists
-from ramet.runtime.server import problems, prompts, sse
+from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
 from ramet.runtime.server.openai_logprobs import CompletionLogprobs, read_logprobs
 from ramet.runtime.server.openai_other import check_model
+from ramet.runtime.server.openai_params import fields_of, read_extras, read_params
 from ramet.runtime.server.openai_types import CompletionBody, ending, usage
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
 DEFAULT_MAX_TOKENS = 16
 NOT_ENDED = {"finish_reason": None, "matched_stop": None}
-RENAMED = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
-SAMPLING = (
-    "n", "max_tokens", "temperature", "top_p", "stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias",
-    "min_tokens", "stop_token_ids", "stop_regex", "top_k", "min_p", "repetition_penalty", "sampling_seed", "ignore_eos",
-    "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "json_schema", "regex", "ebnf",
-    "structural_tag", "custom_params",
-)  # fmt: skip
-UNBUILT: dict[str, tuple[Any, ...]] = {
-    "suffix": ("",), "response_format": ({"type": "text"},),
-    "grammar_backend": (), "lora_path": ("",),
-}  # fmt: skip
+UNBUILT: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
 
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's text completions, whole or as a stream with one event per token."""
     body = convert(await read_object(request), CompletionBody)
     model = check_model(service, body.model)
-    params = read_params(body, service.defaults)
-    rid = f"cmpl-{prompts.new_id()}" if body.rid is None else prompts.check_rid("rid", body.rid)
-    extras = read_extras(body, service.args.execute.enable_custom_logit_processor)
+    fields = fields_of(body)
+    prompts.refuse_unbuilt(fields, UNBUILT)
+    params = read_params(fields, replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
+    best_of = _best_of(body, params.n)
+    rid = request_ids.of_request(request, f"cmpl-{prompts.new_id()}", body.rid)
+    logprobs = read_logprobs(body.logprobs, bool(body.echo))
+    ranked = best_of > params.n
+    extras = read_extras(
+        body, logprobs or (LogprobAsk() if ranked else None), service.args.execute.enable_custom_logit_processor
+    )
     items = [
-        item._replace(**extras._asdict()) for item in read_prompts(body, rid, params, service.client.limits.vocab_size)
+        item._replace(**extras._asdict())
+        for item in read_prompts(body, rid, replace(params, n=best_of), service.client.limits.vocab_size)
     ]
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     frame = {"id": rid, "object": "text_completion", "created": int(time.time()), "model": model}
@@ -59,32 +57,32 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
             last = _usage_event(frame, submission.sequences) if with_usage else bytes
             return await sse.stream(request, submission, lambda fresh: _events(choices, fresh), last)
         done = await submission.finished()
-    whole = [_whole(sequence, echoes[sequence.index // params.n]) for sequence in done]
+    kept = _likeliest(done, best_of, params.n) if ranked else done
+    whole = [
+        _whole(sequence, echoes[sequence.index // best_of], i, logprobs is not None) for i, sequence in enumerate(kept)
+    ]
     return problems.reply({**frame, "choices": whole, "usage": usage(done)})
 
 
-def read_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
-    fields = asdict(body)
-    prompts.refuse_unbuilt(fields, UNBUILT)
-    given = {RENAMED.get(name, name): fields[name] for name in SAMPLING if fields[name] is not None}
-    try:
-        params = parse(given, replace(defaults, max_new_tokens=DEFAULT_MAX_TOKENS), "")
-    except ParamError as error:
-        raise _as_written(error, fields) from None
-    if body.best_of not in (None, params.n):
-        raise ClientError(
-            "best_of", f"is {body.best_of}, must be equal to n = {params.n}", "other values are not built"
-        )
-    return params
+def _best_of(body: CompletionBody, n: int) -> int:
+    """How many outputs of each prompt are made."""
+    best_of = n if body.best_of is None else body.best_of
+    if not n <= best_of <= MAX_SAMPLES:
+        raise ClientError("best_of", f"is {best_of}, must be in [n, {MAX_SAMPLES}] = [{n}, {MAX_SAMPLES}]")
+    if best_of > n and body.stream:
+        raise ClientError("best_of", f"is {best_of}, must be n = {n} in a stream", "which are best only the end shows")
+    return best_of
 
 
-def read_extras(body: CompletionBody, processors_on: bool) -> Extras:
-    """What is asked beside sampling; the same of every prompt."""
-    priority = in_int32("priority", body.priority or 0)
-    namespace = namespace_of(body.cache_salt or "", body.extra_key or "")
-    processor = checked_processor(body.custom_logit_processor or "", processors_on)
-    hidden = which_hidden(body.return_hidden_states)
-    return Extras(read_logprobs(body.logprobs, bool(body.echo)), priority, namespace, processor, hidden)
+def _likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]:
+    """Of each prompt's outputs the n whose tokens have the highest mean log-probability, the best first."""
+    groups = (sequences[i : i + best_of] for i in range(0, len(sequences), best_of))
+    return [sequence for group in groups for sequence in sorted(group, key=_mean_logprob, reverse=True)[:n]]
+
+
+def _mean_logprob(sequence: Sequence) -> float:
+    places = sequence.scores.output if sequence.scores is not None else []
+    return sum(place.token[0] or 0.0 for place in places) / max(1, len(places))
 
 
 def read_prompts(body: CompletionBody, rid: str, params: SamplingParams, vocab_size: int) -> list[Prompt]:
@@ -101,22 +99,13 @@ def read_prompts(body: CompletionBody, rid: str, params: SamplingParams, vocab_s
             ]
         case [list(), *_] as lists:
             items = [
-                Prompt(rid, params, ids=prompts.pack_checked(f"prompt[{i}]", ids, vocab_size), place=f"prompt[{i}]")
-                for i, ids in enumerate(lists)
+                Prompt(rid, params, ids=prompts.pack_checked(f"prompt[{i}]", each, vocab_size), place=f"prompt[{i}]")
+                for i, each in enumerate(lists)
             ]
-        case ids:
-            items = [Prompt(rid, params, ids=prompts.pack_checked("prompt", ids, vocab_size))]
+        case numbers:
+            items = [Prompt(rid, params, ids=prompts.pack_checked("prompt", numbers, vocab_size))]
     prompts.check_count("prompt", len(items), len(items) * params.n)
     return items
-
-
-def _as_written(error: ParamError, fields: dict[str, Any]) -> ClientError:
-    """The error under the name that the client used."""
-    place = error.name.removeprefix(".")
-    for theirs, ours in RENAMED.items():
-        if place.startswith(ours) and fields[theirs] is not None:
-            place = place.replace(ours, theirs, 1)
-    return ClientError(place, error.fact.replace("max_new_tokens", "max_tokens"), error.hint)
 
 
 async def _echo(service: Service, item: Prompt) -> str:
@@ -126,14 +115,14 @@ async def _echo(service: Service, item: Prompt) -> str:
     return await service.client.detokenize(item.ids, item.params.skip_special_tokens)
 
 
-def _whole(sequence: Sequence, echo: str) -> dict[str, Any]:
+def _whole(sequence: Sequence, echo: str, index: int, with_logprobs: bool) -> dict[str, Any]:
     texts, _ = sequence.take()
     assert sequence.finish is not None
     text = echo + "".join(texts) + sequence.tail
     logprobs = None
-    if sequence.scores is not None:
+    if sequence.scores is not None and with_logprobs:
         logprobs = CompletionLogprobs().take([*sequence.scores.prompt, *sequence.scores.output])
-    return {"index": sequence.index, "text": text, "logprobs": logprobs, **_closed(sequence, sequence.finish)}
+    return {"index": index, "text": text, "logprobs": logprobs, **_closed(sequence, sequence.finish)}
 
 
 def _closed(sequence: Sequence, finish: Finish) -> dict[str, Any]:

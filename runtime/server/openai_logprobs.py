@@ -1,11 +1,11 @@
-"""Log-probabilities in the shape of OpenAI's text completions. Decides names only; the figures come from scores.py."""
+"""Log-probabilities in the shapes of OpenAI's completions. Decides names only; the figures come from scores.py."""
 
 from collections.abc import Sequence as Many
 from typing import Any
 
 from ramet.ipc.messages import LogprobAsk
 from ramet.runtime.errors import ClientError
-from ramet.runtime.scores import Place
+from ramet.runtime.scores import Place, ScoreLists, Triple
 from ramet.runtime.server.extras import MOST_TOP
 
 
@@ -49,3 +49,18 @@ def _by_text(place: Place) -> dict[str, float] | None:
         assert value is not None
         found.setdefault(text or "", value)
     return found
+
+
+def chat_logprobs(scores: ScoreLists, start: int, end: int | None = None) -> dict[str, Any]:
+    """The output's places from `start` on in the shape of OpenAI's chat completions."""
+    content = [
+        {**_told(place.token, scores), "top_logprobs": [_told(top, scores) for top in place.top or ()]}
+        for place in scores.output[start:end]
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _told(triple: Triple, scores: ScoreLists) -> dict[str, Any]:
+    value, token, text = triple
+    spelled = scores.raw.get(token, (text or "").encode())
+    return {"token": text or "", "logprob": value, "bytes": list(spelled)}

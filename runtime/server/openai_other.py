@@ -5,11 +5,12 @@ from typing import Any
 
 from aiohttp import web
 
-from ramet.ipc.messages import unpack_ids
+from ramet.ipc.messages import Chat, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.chat import render
 from ramet.runtime.server.openai_types import DetokenizeBody, TokenizeBody
 from ramet.runtime.server.service import Service
 
@@ -20,7 +21,7 @@ def check_model(service: Service, name: str | None) -> str:
     """The name to answer with. A client may leave it out; another model's name is a 404."""
     served = service.args.model_name
     if name not in (None, served, ANY_MODEL):
-        raise ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404)
+        raise ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found")
     return served
 
 
@@ -32,21 +33,27 @@ async def models(service: Service, request: web.Request) -> web.Response:
     return problems.reply({"object": "list", "data": [_card(service)]})
 
 
-async def model(service: Service, name: str) -> web.Response:
+async def model(service: Service, request: web.Request, name: str) -> web.Response:
     """The served model; 404 for another name."""
     # paths lose their doubled and leading slashes on the way, so names are compared without them
     served = service.args.model_name
     if _plain(name) != _plain(served):
-        raise ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404)
+        raise ClientError(
+            "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
+        )
     return problems.reply(_card(service))
 
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
-    """{"prompt": TEXT} to token ids."""
+    """A text, a list of texts or a chat to token ids."""
     body = convert(await read_object(request), TokenizeBody)
     check_model(service, body.model)
+    limit = service.client.limits.context_length
+    if body.messages is not None:
+        ids = unpack_ids((await render(service.client, Chat(body.messages, body.tools))).ids)
+        return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
     if body.prompt is None:
-        raise ClientError("prompt", "is missing, must be a string or a list of strings")
+        raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     if isinstance(body.prompt, list):
         prompts.check_count("prompt", len(texts), len(texts))
@@ -54,15 +61,14 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     if characters > MAX_TOKENIZE:
         raise ClientError("prompt", f"has {characters} characters in all, must have at most {MAX_TOKENIZE}")
     replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
-    ids = [unpack_ids(reply.ids) for reply in replies]
-    limit = service.client.limits.context_length
+    lists = [unpack_ids(reply.ids) for reply in replies]
     if isinstance(body.prompt, str):
-        return problems.reply({"tokens": ids[0], "count": len(ids[0]), "max_model_len": limit})
-    return problems.reply({"tokens": ids, "count": [len(each) for each in ids], "max_model_len": limit})
+        return problems.reply({"tokens": lists[0], "count": len(lists[0]), "max_model_len": limit})
+    return problems.reply({"tokens": lists, "count": [len(each) for each in lists], "max_model_len": limit})
 
 
 async def detokenize(service: Service, request: web.Request) -> web.Response:
-    """{"tokens": IDS} to text."""
+    """Token ids, or lists of them, to text."""
     body = convert(await read_object(request), DetokenizeBody)
     check_model(service, body.model)
     if body.tokens is None:

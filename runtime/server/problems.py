@@ -1,4 +1,4 @@
-"""What went wrong, in the shapes clients read: native, OpenAI's, and inside a stream that has begun.
+"""What went wrong, in the shapes clients read: native, OpenAI's, Anthropic's, and inside a stream that has begun.
 
 Decides status, type and wording. Knows no request. Section 1 (errors) of the native API and section 3 (error bodies).
 """
@@ -13,6 +13,15 @@ from ramet.ipc.messages import Finish, PeerDied, Rejected
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server.submission import Prompt
 
+CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
+ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+ANTHROPIC_PATH = "/v1/messages"
 TYPES = {
     401: "authentication_error",
     404: "not_found_error",
@@ -60,7 +69,7 @@ def rejected(message: Rejected, prompt: Prompt) -> ClientError:
             break
     if place.startswith("sampling_params."):
         place = (prompt.params_place + place.removeprefix("sampling_params")).removeprefix(".")
-    return ClientError(place, message.fact, message.hint, message.status)
+    return ClientError(place, message.fact, message.hint, message.status, message.code)
 
 
 def aborted(finish: Finish) -> RametError:
@@ -79,6 +88,8 @@ def type_of(status: int) -> str:
 
 
 def reply_to(path: str, error: RametError) -> web.Response:
+    if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
+        return anthropic(error)
     return openai(error) if path.startswith("/v1/") else native(error)
 
 
@@ -87,10 +98,29 @@ def native(error: RametError) -> web.Response:
 
 
 def openai(error: RametError) -> web.Response:
+    return reply({"error": openai_body(error)}, status_of(error))
+
+
+def openai_body(error: RametError) -> dict[str, Any]:
+    """`code` is a word or null, as OpenAI's clients declare it."""
     status = status_of(error)
-    param = (error.place or None) if isinstance(error, ClientError) else None
-    body = {"message": str(error), "type": type_of(status), "param": param, "code": status}
-    return reply({"error": body}, status)
+    place, code = (error.place, error.code) if isinstance(error, ClientError) else ("", "")
+    return {
+        "message": str(error),
+        "type": type_of(status),
+        "param": place or None,
+        "code": code or CODES.get(status),
+    }
+
+
+def anthropic(error: RametError) -> web.Response:
+    return reply(anthropic_body(error), status_of(error))
+
+
+def anthropic_body(error: RametError) -> dict[str, Any]:
+    status = status_of(error)
+    kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": str(error)}}
 
 
 def event(error: RametError) -> bytes:

@@ -24,7 +24,9 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server import problems
 from ramet.runtime.server.app import make_app
+from ramet.runtime.server.chat import Style, style_of
 from ramet.runtime.server.client import EngineClient
+from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
 
@@ -81,6 +83,7 @@ def make_runner(service: Service) -> web.AppRunner:
 
 
 async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
+    style = style_of(args)
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
     ready()
     match await inbox.recv():
@@ -92,7 +95,7 @@ async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, rea
             return 1
         case other:
             raise AssertionError(f"{type(other).__name__} came before the limits")
-    service = _make_service(args, sockets, limits)
+    service = _make_service(args, sockets, limits, style)
     runner = make_runner(service)
     await runner.setup()
     await web.SockSite(runner, listener, backlog=BACKLOG).start()
@@ -102,7 +105,7 @@ async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, rea
         await runner.cleanup()
 
 
-def _make_service(args: Args, sockets: SocketFolder, limits: Limits) -> Service:
+def _make_service(args: Args, sockets: SocketFolder, limits: Limits, style: Style) -> Service:
     workers = range(args.serve.tokenizer_worker_num)
     metrics = Metrics()
     client = EngineClient(
@@ -115,7 +118,8 @@ def _make_service(args: Args, sockets: SocketFolder, limits: Limits) -> Service:
         log_requests=args.serve.log_requests,
     )
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
-    return Service(args, client, metrics, defaults, int(time.time()))
+    stored_bytes = int(args.serve.stored_responses_mb * (1 << 20))
+    return Service(args, client, metrics, defaults, int(time.time()), style, ResponseStore(stored_bytes))
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:

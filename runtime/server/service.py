@@ -8,7 +8,9 @@ from aiohttp import web
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.chat import Style
 from ramet.runtime.server.client import EngineClient
+from ramet.runtime.server.response_store import ResponseStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Service:
     metrics: Metrics
     defaults: SamplingParams  # what a client that names no parameter gets
     started: int  # Unix time in seconds
+    style: Style  # how the model writes tool calls and reasoning
+    responses: ResponseStore
 
 
 Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]

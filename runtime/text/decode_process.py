@@ -69,8 +69,11 @@ class Detokenizer:
     def _texts_of(self, scores: Scores) -> Scores:
         own = unpack_ids(scores.ids)
         push = self._measures[scores.uid].push
-        texts = tuple(map(self._token_text, own + unpack_ids(scores.top_ids)))
-        return replace(scores, texts=texts, lengths=pack_ids([len(push(token)) for token in own]))
+        told = own + unpack_ids(scores.top_ids)
+        texts = tuple(map(self._token_text, told))
+        halves = {token for token, text in zip(told, texts) if "\ufffd" in text}
+        raw = {token: spelled for token in halves if (spelled := self._tokenizer.token_bytes(token)) is not None}
+        return replace(scores, texts=texts, lengths=pack_ids([len(push(token)) for token in own]), raw=raw)
 
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)

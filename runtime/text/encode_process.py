@@ -20,6 +20,8 @@ from ramet.ipc.messages import (
     Generate,
     Limits,
     Rejected,
+    Render,
+    RenderReply,
     Tokenize,
     TokenizeReply,
     ToTokenizer,
@@ -31,18 +33,22 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.log import LOGGER
+from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import check_bias, check_hidden, check_ids, check_logprobs, check_stop_patterns
+from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, require_unicode
 
 MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
+CONTEXT_EXCEEDED = "context_length_exceeded"
 MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
+TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
 
 class Encoder:
     """Turns requests into what the scheduler admits. Raises nothing for a client's mistake: it answers."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
-        self._tokenizer, self._limits = tokenizer, limits
+    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: Chats | None = None) -> None:
+        self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
 
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
@@ -53,7 +59,7 @@ class Encoder:
             check_logprobs(request.logprobs, len(ids), new, samples, vocabulary, has_ids)
             check_hidden(request.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
-            return Rejected(request.uids, error.place, error.fact, error.hint, error.status)
+            return Rejected(request.uids, error.place, error.fact, error.hint, error.status, error.code)
         return Admit(
             request.uids,
             pack_ids(ids),
@@ -73,8 +79,22 @@ class Encoder:
             _check_most("text", "bytes", len(call.text.encode()), MAX_CALL_BYTES)
             ids = self._tokenizer.encode(call.text, call.add_special_tokens)
         except ClientError as error:
-            return CallFailed(call.call, error.place, error.fact, error.status)
+            return _failed(call.call, error)
         return TokenizeReply(call.call, pack_ids(ids))
+
+    def render(self, call: Render) -> RenderReply | CallFailed:
+        """The ids of a chat. The template writes special tokens itself."""
+        try:
+            text = self._chats.render(call.chat)
+            ids = self._encode(text, "messages", add_special_tokens=False)
+            if not ids:
+                raise ClientError("messages", "has no tokens once rendered, must have at least 1")
+            if len(ids) >= self._limits.context_length:
+                raise self._longer_than_context("messages", f"{len(ids)} tokens")
+            check_ids("messages", ids, self._limits.vocab_size)
+        except ClientError as error:
+            return _failed(call.call, error)
+        return RenderReply(call.call, pack_ids(ids), text[-TAIL_CHARS:])
 
     def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
         ids = unpack_ids(call.ids)
@@ -82,7 +102,7 @@ class Encoder:
             _check_most("tokens", "ids", len(ids), MAX_CALL_IDS)
             check_ids("tokens", ids, self._limits.vocab_size)
         except ClientError as error:
-            return CallFailed(call.call, error.place, error.fact, error.status)
+            return _failed(call.call, error)
         return DetokenizeReply(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
 
     def _prompt(self, request: Generate) -> list[int]:
@@ -100,20 +120,22 @@ class Encoder:
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
         if len(ids) >= self._limits.context_length:
-            raise ClientError(place, self._longer_than_context(f"{len(ids)} tokens"))
+            raise self._longer_than_context(place, f"{len(ids)} tokens")
         check_ids(place, ids, self._limits.vocab_size)
         return ids
 
-    def _encode(self, text: str) -> list[int]:
-        require_unicode(text)
+    def _encode(self, text: str, place: str = "text", add_special_tokens: bool = True) -> list[int]:
+        require_unicode(text, place)
         most = self._limits.context_length
         if self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
-            raise ClientError("text", self._longer_than_context(f"more than {most} tokens"))
-        return self._tokenizer.encode(text)
+            raise self._longer_than_context(place, f"more than {most} tokens")
+        return self._tokenizer.encode(text, add_special_tokens)
 
-    def _longer_than_context(self, length: str) -> str:
-        most = self._limits.context_length - 1
-        return f"has {length}, must have at most {most}: the context holds {most + 1}, one of them new"
+    def _longer_than_context(self, place: str, length: str) -> ClientError:
+        most = self._limits.context_length
+        fact = f"has {length}, must have at most {most - 1}"
+        why = f"this model's maximum context length is {most} tokens, one of them new"  # clients look for these words
+        return ClientError(place, f"{fact}: {why}", code=CONTEXT_EXCEEDED)
 
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""
@@ -130,6 +152,10 @@ def cut_to(params: SamplingParams, room: int) -> SamplingParams:
     return replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
 
 
+def _failed(call: int, error: ClientError) -> CallFailed:
+    return CallFailed(call, error.place, error.fact, error.hint, error.status, error.code)
+
+
 def _check_most(place: str, unit: str, number: int, most: int) -> None:
     if number > most:
         raise ClientError(place, f"has {number} {unit}, must have at most {most}")
@@ -144,7 +170,7 @@ def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
         if isinstance(message, Generate):
             server.send(Rejected(message.uids, "the request", fact, status=500))
-        elif isinstance(message, Tokenize | Detokenize):
+        elif isinstance(message, Tokenize | Render | Detokenize):
             server.send(CallFailed(message.call, "the call", fact, status=500))
 
 
@@ -157,6 +183,8 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
             scheduler.send(message)
         case Tokenize():
             server.send(encoder.tokenize(message))
+        case Render():
+            server.send(encoder.render(message))
         case Detokenize():
             server.send(encoder.detokenize(message))
         case Limits():
@@ -167,13 +195,14 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     """The whole life of one tokenizer process; it ends when it is killed."""
     started = time.perf_counter()
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
+    chats = Chats.of(args)
     loaded = time.perf_counter()
     inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)
     scheduler = Sender(sockets.address(paths.SCHEDULER))
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
-    encoder = Encoder(tokenizer, limits)
+    encoder = Encoder(tokenizer, limits, chats)
     for message in early:
         answer(encoder, message, scheduler, server)
     while True:

@@ -1,0 +1,210 @@
+"""A chat in and out: from messages and tools to a prompt's ids, from the output's text to thoughts, text and tool calls.
+
+Decides which parsers read an output and what a chat may ask of them. Knows no client's shapes: chat completions,
+responses and Anthropic messages all speak through here, in OpenAI's messages.
+"""
+
+from collections.abc import Sized
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import orjson
+from msgspec.structs import asdict, replace
+
+from ramet.ipc.messages import Chat, Finish, RenderReply
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server.client import EngineClient
+from ramet.runtime.server.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_shows_special
+from ramet.runtime.server.submission import Sequence
+from ramet.runtime.server.tools import CallArguments, CallStart, Event, ToolParser, detect_tools, make_tool_parser
+from ramet.runtime.text.template_files import read_templates
+
+NOT_FORCED = "needs constrained decoding, which is not built yet"
+
+
+class Style(NamedTuple):
+    """How the model writes: names of parsers, None where it has no such thing."""
+
+    tools: str | None = None
+    reasoning: str | None = None
+
+
+def style_of(args: Args) -> Style:
+    """What the options say, or else the chat template. Raises ConfigError for a name that nobody knows."""
+    sources = read_templates(args.tokenizer_folder, args.model.chat_template)
+    texts = [text for text in (sources.of(True), sources.of(False)) if text]
+    found = Style(
+        _chosen(args.model.tool_call_parser, [detect_tools(text) for text in texts]),
+        _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
+    )
+    if found.tools is not None:
+        make_tool_parser(found.tools, frozenset())
+    if found.reasoning is not None:
+        make_reasoning(found.reasoning, "")
+    return found
+
+
+def _chosen(option: str, detected: list[str | None]) -> str | None:
+    match option:
+        case "none":
+            return None
+        case "auto":
+            return next((name for name in detected if name is not None), None)
+        case _:
+            return option
+
+
+class Thought(NamedTuple):
+    text: str
+
+
+Part = Event | Thought
+
+
+def refuse_without_parser(tools: Sized, style: Style) -> None:
+    """Tools whose calls nobody would find are refused, not ignored."""
+    if tools and style.tools is None:
+        hint = "--tool-call-parser says how the model writes calls, --chat-template how it is told of tools"
+        raise ClientError("tools", "are set, but this model's chat template shows no way to call them", hint)
+
+
+class Reading(NamedTuple):
+    """How the outputs of one chat are read."""
+
+    style: Style
+    tail: str = ""  # of the prompt
+    tools: frozenset[str] = frozenset()  # names; empty: calls are text
+    parallel: bool = True  # more than one call is told
+
+
+async def render(client: EngineClient, chat: Chat) -> RenderReply:
+    """The chat as its prompt. Raises ClientError."""
+    try:
+        written = orjson.dumps(asdict(chat))
+    except (orjson.JSONEncodeError, TypeError) as error:
+        raise ClientError("messages", f"cannot be written as JSON: {error}") from None
+    return await client.render(written)
+
+
+def showing(params: SamplingParams, reading: Reading, asked: bool) -> SamplingParams:
+    """With the special tokens in the text that the parsers look for. `asked`: the client said itself what is shown."""
+    looks = (reading.tools and reading.style.tools and make_tool_parser(reading.style.tools, reading.tools).shows_special) or (
+        reading.style.reasoning and reasoning_shows_special(reading.style.reasoning)
+    )
+    if asked or not looks:
+        return params
+    return replace(params, skip_special_tokens=False, spaces_between_special_tokens=False)
+
+
+class Reader:
+    """The output of one sequence, read token by token."""
+
+    def __init__(self, reading: Reading) -> None:
+        style = reading.style
+        self._thoughts: ReasoningParser | None = make_reasoning(style.reasoning, reading.tail) if style.reasoning else None
+        self._tools: ToolParser | None = make_tool_parser(style.tools, reading.tools) if style.tools and reading.tools else None
+        self._parallel, self._full = reading.parallel, False
+        self.plain = self._thoughts is None and self._tools is None  # text passes as it is
+        self.reasoning_tokens = 0
+        self.num_calls = 0
+
+    def push(self, text: str) -> list[Part]:
+        """One token's text."""
+        thoughts = self._thoughts
+        if thoughts is None:
+            return self._read(text) if text else []
+        if thoughts.thinking:
+            self.reasoning_tokens += 1
+        if not text:
+            return []
+        thought, text = thoughts.push(text)
+        return [*([Thought(thought)] if thought else []), *(self._read(text) if text else [])]
+
+    def close(self, tail: str) -> list[Part]:
+        """`tail`: text that only the end made certain."""
+        parts: list[Part] = []
+        if self._thoughts is not None:
+            for thought, text in ((self._thoughts.push(tail) if tail else ("", "")), self._thoughts.close()):
+                parts += [Thought(thought)] if thought else []
+                parts += self._read(text) if text else []
+        elif tail:
+            parts += self._read(tail)
+        if self._tools is not None:
+            parts += self._kept(self._tools.close())
+        return parts
+
+    def new_call_id(self) -> str:
+        return self._tools.new_id() if self._tools is not None else ""
+
+    def reason(self, finish: Finish) -> str:
+        """Of its end, in OpenAI's words."""
+        return "tool_calls" if self.num_calls and finish.kind == "stop" else finish.kind
+
+    def _read(self, text: str) -> list[Part]:
+        return [text] if self._tools is None else self._kept(self._tools.push(text))
+
+    def _kept(self, events: list[Event]) -> list[Part]:
+        """Without all that comes from a second call on, where one alone is told."""
+        kept: list[Part] = []
+        for event in events:
+            if isinstance(event, CallStart):
+                self._full = self._full or (self.num_calls > 0 and not self._parallel)
+                self.num_calls += not self._full
+            if not self._full:
+                kept.append(event)
+        return kept
+
+
+class Call(NamedTuple):
+    id: str
+    name: str
+    arguments: str  # JSON
+
+
+class Said(NamedTuple):
+    """A whole output in its parts."""
+
+    text: str
+    thought: str
+    calls: list[Call]
+
+
+def read_parts(sequence: Sequence, reader: Reader) -> list[Part]:
+    """All that a sequence said that has ended; no two texts, thoughts or arguments follow each other."""
+    texts, _ = sequence.take()
+    parts = [part for text in texts for part in reader.push(text)] + reader.close(sequence.tail)
+    merged: list[Part] = []
+    for kind, group in groupby(parts, type):
+        if kind is CallStart:
+            merged += group
+        else:
+            merged.append(_joined(list(group)))
+    return merged
+
+
+def _joined(parts: list[Part]) -> Part:
+    """Parts of one kind as one: joined once, for adding up thousands of pieces copies each of them as often."""
+    first = parts[0]
+    if isinstance(first, str):
+        return "".join([part for part in parts if isinstance(part, str)])
+    text = "".join([part.text for part in parts if isinstance(part, Thought | CallArguments)])
+    return Thought(text) if isinstance(first, Thought) else CallArguments(text)
+
+
+def joined(parts: list[Part], reader: Reader) -> Said:
+    text, thought, heads, arguments = "", "", list[str](), list[str]()
+    for part in parts:
+        match part:
+            case str():
+                text += part
+            case Thought():
+                thought += part.text
+            case CallStart():
+                heads.append(part.name)
+                arguments.append("")
+            case CallArguments():
+                arguments[-1] += part.text
+    calls = [Call(reader.new_call_id(), name, said or "{}") for name, said in zip(heads, arguments, strict=True)]
+    return Said(text, thought, calls)

@@ -1,0 +1,90 @@
+"""OpenAI's fields to sampling parameters and to what is asked beside them. Shared by every OpenAI and Anthropic endpoint.
+
+Decides names only: what is valid ipc.params and extras.py say. Errors name the field that the client wrote.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import asdict
+
+from ramet.ipc.messages import LogprobAsk
+from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import prompts
+from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
+from ramet.runtime.server.openai_types import SamplingBody
+
+# ours -> what clients call it; of several the first that is set counts
+NAMES: dict[str, tuple[str, ...]] = {
+    "max_new_tokens": ("max_completion_tokens", "max_tokens", "max_output_tokens"),
+    "min_new_tokens": ("min_tokens",),
+    "sampling_seed": ("sampling_seed", "seed"),
+    "stop": ("stop", "stop_sequences"),
+}
+SAME = (
+    "n", "temperature", "top_p", "stop_token_ids", "stop_regex", "top_k", "min_p", "frequency_penalty",
+    "presence_penalty", "repetition_penalty", "logit_bias", "ignore_eos", "skip_special_tokens",
+    "spaces_between_special_tokens", "no_stop_trim", "json_schema", "regex", "ebnf", "structural_tag", "custom_params",
+)  # fmt: skip
+UNBUILT: dict[str, tuple[Any, ...]] = {"grammar_backend": (), "lora_path": ("",)}
+FREE_FORMATS = ("text",)
+
+
+def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
+    """`fields`: a body's. Raises ClientError under the name that the client used."""
+    prompts.refuse_unbuilt({name: fields.get(name) for name in UNBUILT}, UNBUILT)
+    given = {name: fields.get(name) for name in SAME}
+    for ours, names in NAMES.items():
+        given[ours] = next((fields[name] for name in names if fields.get(name) is not None), None)
+    if (constraint := _constraint(fields.get("response_format"))) is not None:
+        given["json_schema"] = constraint
+    try:
+        return parse(given, defaults, "")
+    except ParamError as error:
+        raise _as_written(error, fields) from None
+
+
+def read_extras(body: SamplingBody, logprobs: LogprobAsk | None, processors_on: bool) -> Extras:
+    """What is asked beside sampling; the same of every prompt."""
+    return Extras(
+        logprobs,
+        in_int32("priority", body.priority or 0),
+        namespace_of(body.cache_salt or "", body.extra_key or ""),
+        checked_processor(body.custom_logit_processor or "", processors_on),
+        which_hidden(body.return_hidden_states),
+    )
+
+
+def fields_of(body: SamplingBody) -> dict[str, Any]:
+    return asdict(body)
+
+
+def _constraint(response_format: Any) -> Any:
+    """The schema that the output must keep to; None for free text."""
+    match response_format:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
+            return schema
+        case {"type": "json_schema"}:
+            raise ClientError("response_format.json_schema", "is missing its schema, must be an object with one")
+        case _:
+            fact = "must be an object whose type is text, json_object or json_schema"
+            raise ClientError("response_format", f"is {prompts.shown(response_format)}, {fact}")
+
+
+def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:
+    """The error under the name that the client used."""
+    place, fact = error.name.removeprefix("."), error.fact
+    for ours, names in NAMES.items():
+        theirs = next((name for name in names if fields.get(name) is not None), names[-1])
+        if place == ours or place.startswith(ours + "["):
+            place = theirs + place.removeprefix(ours)
+        if ours == "max_new_tokens":
+            fact = fact.replace(ours, theirs)
+    if place == "json_schema" and fields.get("response_format") is not None:
+        place = "response_format"
+    return ClientError(place, fact, error.hint)

@@ -1,0 +1,33 @@
+"""The id of a request: one word that its reply's header, its log line, /abort_request and /v1/requests/{id} share.
+
+Decides where it comes from: the body's `rid`, else the header X-Request-Id, else chance.
+"""
+
+import re
+
+from aiohttp import web
+
+from ramet.runtime.server import prompts
+
+HEADER = "X-Request-Id"
+ANTHROPIC_HEADER = "Request-Id"
+_KEY = "ramet.request_id"
+_WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
+
+
+def of_request(request: web.Request, made: str, rid: str | None) -> str:
+    """The request's id, from here on. `made`: what it is if the client names none."""
+    sent = request.headers.get(HEADER, "")
+    if rid is not None:
+        chosen = prompts.check_rid("rid", rid)
+    else:
+        chosen = sent if _WORD.fullmatch(sent) else made
+    request[_KEY] = chosen
+    return chosen
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Called as the headers of a response go out."""
+    chosen = request.get(_KEY) or of_request(request, f"req-{prompts.new_id()}", None)
+    if _WORD.fullmatch(chosen):
+        response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = chosen

@@ -1,0 +1,37 @@
+"""Chats to text: what a Render call asks for, by the model's own template.
+
+Decides which template a chat gets and in which order it is checked. Knows no ids. The template's language is
+chat_template.py's, the shape of messages chat_messages.py's.
+"""
+
+import msgspec
+
+from ramet.ipc.messages import Chat
+from ramet.runtime.config import Args
+from ramet.runtime.text.chat_messages import normalise
+from ramet.runtime.text.chat_template import ChatTemplate
+from ramet.runtime.text.template_files import TemplateSources, read_templates
+
+
+class Chats:
+    def __init__(self, sources: TemplateSources) -> None:
+        self._sources, self._template = sources, ChatTemplate(sources)
+
+    @classmethod
+    def of(cls, args: Args) -> "Chats":
+        """Raises ConfigError for a template that cannot be read or compiled."""
+        chats = cls(read_templates(args.tokenizer_folder, args.model.chat_template))
+        chats._template.check()
+        return chats
+
+    def render(self, chat: bytes) -> str:
+        """`chat` is a Chat as JSON. Raises ClientError."""
+        asked = msgspec.json.decode(chat, type=Chat)
+        messages = normalise(asked.messages, self._sources.of(bool(asked.tools)) or "")
+        return self._template.render(
+            messages,
+            asked.tools,
+            add_generation_prompt=asked.add_generation_prompt,
+            continue_final_message=asked.continue_final_message,
+            kwargs=asked.kwargs,
+        )
