@@ -27,6 +27,7 @@ from ramet.runtime.server.app import make_app
 from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
+from ramet.runtime.text.pooling import read_pooling
 
 Phases = list[tuple[str, float]]
 BACKLOG = 2048  # connections that wait to be accepted
@@ -115,7 +116,7 @@ def _make_service(args: Args, sockets: SocketFolder, limits: Limits) -> Service:
         log_requests=args.serve.log_requests,
     )
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
-    return Service(args, client, metrics, defaults, int(time.time()))
+    return Service(args, client, metrics, defaults, int(time.time()), read_pooling(args.model_folder))
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:

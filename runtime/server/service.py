@@ -1,7 +1,7 @@
 """What every handler needs to know of its server. Holds, decides nothing."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -9,6 +9,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.client import EngineClient
+from ramet.runtime.text.pooling import Pooling
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class Service:
     metrics: Metrics
     defaults: SamplingParams  # what a client that names no parameter gets
     started: int  # Unix time in seconds
+    pooling: Pooling = field(default_factory=Pooling)  # how an embedding is made where its client does not say
+    first_tokens: dict[str, int] = field(default_factory=dict)  # of words that were looked up, which never change
 
 
 Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
