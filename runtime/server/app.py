@@ -12,7 +12,17 @@ from aiohttp import web
 
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server import admin, health, native, openai_completions, openai_other, problems
+from ramet.runtime.server import (
+    admin,
+    health,
+    native,
+    openai_completions,
+    openai_embeddings,
+    openai_other,
+    openai_rerank,
+    openai_scores,
+    problems,
+)
 from ramet.runtime.server.service import Handler, Service
 
 OPEN_PATHS = frozenset({"/health", "/metrics"})  # no key is asked
@@ -23,6 +33,9 @@ GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 ROUTES: dict[str, tuple[tuple[str, ...], Handler]] = {
     "/generate": (WRITE, native.generate),
     "/v1/completions": (POST, openai_completions.completions),
+    "/v1/embeddings": (POST, openai_embeddings.embeddings),
+    "/v1/score": (POST, openai_scores.score),
+    "/v1/rerank": (POST, openai_rerank.rerank),
     "/v1/models": (GET, openai_other.models),
     "/v1/tokenize": (POST, openai_other.tokenize),
     "/tokenize": (POST, openai_other.tokenize),
