@@ -59,7 +59,7 @@ class Generate(Message, frozen=True):
     logprobs: LogprobAsk | None = None
     priority: int = 0  # the higher one goes first
     processor: str = ""  # name of its logit processor
-    hidden: str = ""  # which hidden states are told: "all", "last" or none
+    hidden: str = ""  # which hidden states are told: "all", "last", "mean" (sums over the prompt) or none
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
 
 
@@ -187,7 +187,10 @@ class Scores(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
-    """Hidden states after the final norm at the next places of one sequence, packed float32. [N, width]"""
+    """Hidden states after the final norm at the next places of one sequence, packed float32. [N, width]
+
+    For "mean" one row, their sum over the prompt tokens that a step computed.
+    """
 
     uid: int
     width: int

@@ -13,6 +13,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 
 _MASK = (1 << 64) - 1
+EVERY_STATE = ("all", "mean")  # what needs the hidden state of every prompt token
 
 
 class Request:
@@ -66,9 +67,9 @@ class Request:
         self.logprobs, self.priority, self.processor = logprobs, priority, processor
         self.processor_memory: dict[str, Any] = {}
         self.processor_prompt: Ints | None = None  # the prompt once more, if a logit processor was shown it
-        self.hidden = hidden  # which hidden states are told: "all", "last" or none
+        self.hidden = hidden  # which hidden states are told: "all", "last", "mean" (sums over the prompt) or none
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
-        self.next_hidden = 0  # index of the next token whose hidden state is to be told, if all are
+        self.next_hidden = 0  # index of the next token whose hidden state is to be told, unless the last alone is
         # index of the next prompt token whose log-probability is to be told; None: none is left, or none is asked for
         start = logprobs.start if logprobs is not None else None
         self.next_scored = None if start is None or start + 1 >= self.prompt_len else start + 1
@@ -85,7 +86,7 @@ class Request:
     def reusable(self) -> Ints:
         """The known tokens of which all but the last may come from the cache: what is told must be computed."""
         end = self.total if self.next_scored is None else self.next_scored
-        return self.tokens[: min(end, self.next_hidden + 1) if self.hidden == "all" else end]
+        return self.tokens[: min(end, self.next_hidden + 1) if self.hidden in EVERY_STATE else end]
 
     @property
     def prompt(self) -> Ints:

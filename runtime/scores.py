@@ -9,6 +9,7 @@ server and by the in-process LLM, so that both answer alike.
 import math
 from array import array
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Any, NamedTuple
 
 from ramet.ipc.messages import HiddenStates, Opened, Scores, unpack_ids
@@ -80,17 +81,26 @@ def _floats(packed: bytes) -> list[float]:
 
 
 class HiddenLists:
-    """The hidden states of one sequence, as meta_info shows them when it has ended."""
+    """The hidden states of one sequence, as meta_info or an embedding shows them when it has ended."""
 
     def __init__(self, opened: Opened) -> None:
         self._which, self._num_prompt = opened.hidden, opened.prompt_tokens
         self._rows: list[list[float]] = []
 
     def add(self, states: HiddenStates) -> int:
-        """How many numbers these are."""
+        """How many numbers more these are."""
         values, width = _floats(states.values), states.width
+        if self._which == "mean" and self._rows:  # long prompts come in parts, of which only the sum is kept
+            self._rows[0] = list(map(add, self._rows[0], values))
+            return 0
         self._rows += [values[i : i + width] for i in range(0, len(values), width)]
         return len(values)
+
+    @property
+    def pooled(self) -> list[float]:
+        """One vector for the whole prompt: of its last token, or the mean over its tokens."""
+        (row,) = self._rows
+        return row if self._which == "last" else [value / self._num_prompt for value in row]
 
     def meta(self) -> list[Any]:
         """All: the prompt's rows as one matrix, then a vector for each token read after it. Last: one vector."""

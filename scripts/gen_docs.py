@@ -23,6 +23,7 @@ from ramet.runtime.server import native, openai_completions
 from ramet.runtime.server.app import NAMED, ROUTES
 from ramet.runtime.server.native import GenerateBody
 from ramet.runtime.server.openai_types import CompletionBody
+from ramet.runtime.server.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,6 +58,8 @@ def http_api() -> str:
     lines.append("\n[native-api.md](native-api.md) describes `/generate`.\n")
     lines += ["## Fields of `POST /v1/completions`\n", "| field | type | |", "|---|---|---|"]
     lines += body_rows(CompletionBody, {*openai_completions.UNBUILT, *NEUTRAL})
+    for path, struct in (("embeddings", EmbeddingsBody), ("score", ScoreBody), ("rerank", RerankBody)):
+        lines += [f"\n## Fields of `POST /v1/{path}`\n", "| field | type | |", "|---|---|---|", *body_rows(struct, ())]
     return "\n".join(lines) + "\n"
 
 
@@ -78,7 +81,7 @@ def about(kind: Any) -> str:
 def spelled(kind: Any) -> str:
     names = getattr(kind, "__args__", None) or (kind,)
     shown_names = [str(n) if "[" in str(n) else n.__name__ for n in names if n is not type(None)]
-    return " or ".join(n.replace("typing.", "").replace("|", "\\|") for n in shown_names)
+    return " or ".join(re.sub(r"(\w+\.)+", "", n).replace("|", "\\|") for n in shown_names)
 
 
 def metrics() -> str:

@@ -32,10 +32,11 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """Tokens [first, first + num) of the T whose hidden states are told."""
+    """Tokens [first, first + num) of the T whose hidden states are told, each by itself or only their sum."""
 
     first: int
     num: int
+    summed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class StepResult:
     failures: tuple[tuple[int, str, int], ...] = ()  # (index into draws, why it must end, HTTP status)
     drawn_scores: tuple[Scored, ...] = ()  # one for each of batch.sampling.logprobs
     prompt_scores: tuple[Scored, ...] = ()  # one for each of batch.scorings
-    hidden: tuple[Floats, ...] = ()  # [num, N], one for each of batch.hidden
+    hidden: tuple[Floats, ...] = ()  # [num, N], or [1, N] if summed; one for each of batch.hidden
     phases: dict[str, float] = field(default_factory=dict)  # seconds: "forward", "sample"
 
 

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.params import shown
+from ramet.runtime.arrays import Floats
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.cache.pool import KVPool, bytes_per_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
-from ramet.runtime.engine.batch import Batch, Done, Pending, SamplingColumns, StepResult
+from ramet.runtime.engine.batch import Batch, Done, HiddenRows, Pending, SamplingColumns, StepResult
 from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
@@ -55,6 +56,12 @@ class Forwarded:
     def states(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, N] after the final norm."""
         return self.model.final_states(self.x, self.residual, at.to(self.x.device))
+
+    def told(self, rows: HiddenRows) -> Floats:
+        """[num, N], or their sum [1, N]; on the host."""
+        states = self.states(torch.arange(rows.first, rows.first + rows.num)).float()
+        told: Floats = (states.sum(0, keepdim=True) if rows.summed else states).cpu().numpy()
+        return told
 
     def logits(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, V] float32"""
@@ -151,9 +158,7 @@ class ModelRunner:
         prompt_scores = tuple(
             score_long(self._kernels, state.logits, s.first, s.targets, s.num_top, s.ids) for s in batch.scorings
         )
-        hidden = tuple(
-            state.states(torch.arange(rows.first, rows.first + rows.num)).float().cpu().numpy() for rows in batch.hidden
-        )
+        hidden = tuple(state.told(rows) for rows in batch.hidden)
         logits = state.drawn()
         forwarded = time.perf_counter()
         drawn = NOTHING if logits is None else self._epilogue.run(logits, batch.sampling)

@@ -36,11 +36,17 @@ class Work:
 
     @property
     def shown(self) -> range:
-        """Tokens whose hidden state this step tells."""
+        """Tokens whose hidden state this step tells, or adds to the sum that it tells."""
         request, end = self.seat.request, self.seat.computed + self.num_new
-        if request.hidden == "all":
-            return range(request.next_hidden, end)
-        return range(end - 1, end) if request.hidden and end == request.total else range(0)
+        match request.hidden:
+            case "all":
+                return range(request.next_hidden, end)
+            case "mean":
+                return range(request.next_hidden, min(end, request.prompt_len))
+            case "last" if end == request.total:
+                return range(end - 1, end)
+            case _:
+                return range(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,8 @@ def _hidden(works: list[Work], num_new: Ints) -> Iterator[HiddenRows]:
     for start, work in zip(starts, works, strict=True):
         if shown := work.shown:
             assert shown.start >= work.seat.computed, (shown, work.seat.computed)
-            yield HiddenRows(int(start) + shown.start - work.seat.computed, len(shown))
+            first = int(start) + shown.start - work.seat.computed
+            yield HiddenRows(first, len(shown), summed=work.seat.request.hidden == "mean")
 
 
 def _embeds(works: list[Work], num_new: Ints) -> Iterator[Embeds]:

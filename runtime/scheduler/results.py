@@ -57,7 +57,8 @@ class Results:
             seat, extended = work.seat, not work.seat.decoding
             if scored := work.scored:
                 self._tell_prompt(seat.request, scored, next(prompt_scores))
-            states = next(hidden) if work.shown else None
+            shown = work.shown
+            states = next(hidden) if shown else None
             seat.computed += work.num_new
             if row in failed:
                 why, status = failed[row]
@@ -72,9 +73,9 @@ class Results:
             if row in drawn_scores:
                 token = np.array([drawn[row]], dtype=np.int32)
                 self._news.scores.append(_packed(seat.request.uid, False, token, drawn_scores[row]))
-            if states is not None and (seat.request.hidden == "all" or finish is not None):
+            if states is not None and (seat.request.hidden != "last" or finish is not None):
                 self._news.hidden.append(HiddenStates(seat.request.uid, states.shape[1], states.tobytes()))
-                seat.request.next_hidden += len(states)
+                seat.request.next_hidden += len(shown)
             if finish is not None:
                 self._end(seat, finish)
 

@@ -1,66 +1,22 @@
-"""The table of routes, and what happens around every handler: path, key, errors, counting.
+"""What happens around every handler: path, key, errors, counting. The table of routes is routes.py.
 
-Decides which handler answers a path and in which shape errors go out (OpenAI's under /v1, else native). Knows no
-endpoint's content. Every path goes through one catch-all route, so doubled slashes and unknown paths are ours to judge.
+Decides in which shape errors go out (Anthropic's, OpenAI's under /v1, else native). Knows no endpoint's content.
+Every path goes through one catch-all route, so doubled slashes and unknown paths are ours to judge.
 """
 
 import hmac
 import re
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server import (
-    admin,
-    anthropic,
-    health,
-    native,
-    openai_chat,
-    openai_completions,
-    openai_other,
-    openai_responses,
-    problems,
-    request_ids,
-)
-from ramet.runtime.server.service import Handler, Service
+from ramet.runtime.server import problems, request_ids
+from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.server.service import Service
 
 OPEN_PATHS = frozenset({"/health", "/metrics"})  # no key is asked
 CLIENT_GONE = 499
-
-GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
-
-ROUTES: dict[str, tuple[tuple[str, ...], Handler]] = {
-    "/generate": (WRITE, native.generate),
-    "/v1/completions": (POST, openai_completions.completions),
-    "/v1/chat/completions": (POST, openai_chat.chat_completions),
-    "/v1/responses": (POST, openai_responses.responses),
-    "/v1/messages": (POST, anthropic.messages),
-    "/v1/messages/count_tokens": (POST, anthropic.count_tokens),
-    "/v1/models": (GET, openai_other.models),
-    "/v1/tokenize": (POST, openai_other.tokenize),
-    "/tokenize": (POST, openai_other.tokenize),
-    "/v1/detokenize": (POST, openai_other.detokenize),
-    "/detokenize": (POST, openai_other.detokenize),
-    "/health": (GET, health.health),
-    "/health_generate": (GET, health.health_generate),
-    "/ready": (GET, health.ready),
-    "/metrics": (GET, health.metrics),
-    "/get_model_info": (GET, admin.model_info),
-    "/model_info": (GET, admin.model_info),
-    "/get_server_info": (GET, admin.server_info),
-    "/server_info": (GET, admin.server_info),
-    "/flush_cache": (EITHER, admin.flush_cache),
-    "/abort_request": (POST, admin.abort_request),
-}
-
-# Paths that end in a name, which may hold slashes.
-NAMED: dict[str, tuple[tuple[str, ...], Callable[[Service, web.Request, str], Awaitable[web.Response]]]] = {
-    "/v1/models/": (GET, openai_other.model),
-    "/v1/requests/": (GET, admin.where),
-    "/v1/responses/": (("GET", "POST", "DELETE"), openai_responses.stored),
-}
 
 
 def make_app(service: Service) -> web.Application:
@@ -100,13 +56,13 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
 
 async def _dispatch(service: Service, path: str, request: web.Request) -> web.StreamResponse:
     if path in ROUTES:
-        methods, handler = ROUTES[path]
-        _check_method(request, path, methods)
-        return await handler(service, request)
-    for prefix, (methods, named) in NAMED.items():
+        route = ROUTES[path]
+        _check_method(request, path, route.methods)
+        return await route.handler(service, request)
+    for prefix, named in NAMED.items():
         if path.startswith(prefix):
-            _check_method(request, path, methods)
-            return await named(service, request, path.removeprefix(prefix))
+            _check_method(request, path, named.methods)
+            return await named.handler(service, request, path.removeprefix(prefix))
     raise ClientError("", f"There is no {path} here.", status=404)
 
 

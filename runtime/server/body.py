@@ -4,6 +4,7 @@ Decides what is too large, too deep or of the wrong type, and how that is said. 
 """
 
 import re
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import msgspec
@@ -72,6 +73,13 @@ def convert(value: dict[str, Any], type_: type[T]) -> T:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise _explained(value, str(error)) from None
+
+
+def one_of(place: str, value: str, words: Collection[str]) -> str:
+    """A word that must be one of these."""
+    if value not in words:
+        raise ClientError(place, f"is {shown(value)}, must be {' or '.join(repr(word) for word in words)}")
+    return value
 
 
 def _explained(value: Any, text: str) -> ClientError:

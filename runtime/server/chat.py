@@ -16,9 +16,9 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server.client import EngineClient
-from ramet.runtime.server.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_shows_special
+from ramet.runtime.server.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_style
 from ramet.runtime.server.submission import Sequence
-from ramet.runtime.server.tools import CallArguments, CallStart, Event, ToolParser, detect_tools, make_tool_parser
+from ramet.runtime.server.tools import CallArguments, CallStart, Event, ToolParser, detect_tools, make_tool_parser, tool_parser_class
 from ramet.runtime.text.template_files import read_templates
 
 NOT_FORCED = "needs constrained decoding, which is not built yet"
@@ -40,9 +40,9 @@ def style_of(args: Args) -> Style:
         _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
     )
     if found.tools is not None:
-        make_tool_parser(found.tools, frozenset())
+        tool_parser_class(found.tools)
     if found.reasoning is not None:
-        make_reasoning(found.reasoning, "")
+        reasoning_style(found.reasoning)
     return found
 
 
@@ -90,10 +90,10 @@ async def render(client: EngineClient, chat: Chat) -> RenderReply:
 
 def showing(params: SamplingParams, reading: Reading, asked: bool) -> SamplingParams:
     """With the special tokens in the text that the parsers look for. `asked`: the client said itself what is shown."""
-    looks = (reading.tools and reading.style.tools and make_tool_parser(reading.style.tools, reading.tools).shows_special) or (
-        reading.style.reasoning and reasoning_shows_special(reading.style.reasoning)
-    )
-    if asked or not looks:
+    style = reading.style
+    calls = bool(reading.tools) and style.tools is not None and tool_parser_class(style.tools).shows_special
+    thoughts = style.reasoning is not None and reasoning_style(style.reasoning).shows_special
+    if asked or not (calls or thoughts):
         return params
     return replace(params, skip_special_tokens=False, spaces_between_special_tokens=False)
 
@@ -107,8 +107,14 @@ class Reader:
         self._tools: ToolParser | None = make_tool_parser(style.tools, reading.tools) if style.tools and reading.tools else None
         self._parallel, self._full = reading.parallel, False
         self.plain = self._thoughts is None and self._tools is None  # text passes as it is
-        self.reasoning_tokens = 0
+        self._within = 0  # tokens until the answer began
+        self._thought = False
         self.num_calls = 0
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Those of the thought and its tags; none where there was no thought."""
+        return self._within if self._thought else 0
 
     def push(self, text: str) -> list[Part]:
         """One token's text."""
@@ -116,19 +122,15 @@ class Reader:
         if thoughts is None:
             return self._read(text) if text else []
         if thoughts.thinking:
-            self.reasoning_tokens += 1
-        if not text:
-            return []
-        thought, text = thoughts.push(text)
-        return [*([Thought(thought)] if thought else []), *(self._read(text) if text else [])]
+            self._within += 1
+        return self._divided(*thoughts.push(text)) if text else []
 
     def close(self, tail: str) -> list[Part]:
         """`tail`: text that only the end made certain."""
         parts: list[Part] = []
         if self._thoughts is not None:
-            for thought, text in ((self._thoughts.push(tail) if tail else ("", "")), self._thoughts.close()):
-                parts += [Thought(thought)] if thought else []
-                parts += self._read(text) if text else []
+            parts += self._divided(*self._thoughts.push(tail)) if tail else []
+            parts += self._divided(*self._thoughts.close())
         elif tail:
             parts += self._read(tail)
         if self._tools is not None:
@@ -141,6 +143,10 @@ class Reader:
     def reason(self, finish: Finish) -> str:
         """Of its end, in OpenAI's words."""
         return "tool_calls" if self.num_calls and finish.kind == "stop" else finish.kind
+
+    def _divided(self, thought: str, text: str) -> list[Part]:
+        self._thought = self._thought or thought != ""
+        return [*([Thought(thought)] if thought else []), *(self._read(text) if text else [])]
 
     def _read(self, text: str) -> list[Part]:
         return [text] if self._tools is None else self._kept(self._tools.push(text))

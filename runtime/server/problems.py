@@ -4,7 +4,7 @@ Decides status, type and wording. Knows no request. Section 1 (errors) of the na
 """
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from aiohttp import web
@@ -87,10 +87,21 @@ def type_of(status: int) -> str:
     return TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
 
 
-def reply_to(path: str, error: RametError) -> web.Response:
+def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
+    """Whose clients ask for this path."""
     if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
-        return anthropic(error)
-    return openai(error) if path.startswith("/v1/") else native(error)
+        return "anthropic"
+    return "openai" if path.startswith("/v1/") else "native"
+
+
+def reply_to(path: str, error: RametError) -> web.Response:
+    match shape_of(path):
+        case "anthropic":
+            return anthropic(error)
+        case "openai":
+            return openai(error)
+        case "native":
+            return native(error)
 
 
 def native(error: RametError) -> web.Response:

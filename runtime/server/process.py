@@ -29,6 +29,7 @@ from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
+from ramet.runtime.text.pooling import read_pooling
 
 Phases = list[tuple[str, float]]
 BACKLOG = 2048  # connections that wait to be accepted
@@ -118,8 +119,9 @@ def _make_service(args: Args, sockets: SocketFolder, limits: Limits, style: Styl
         log_requests=args.serve.log_requests,
     )
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
-    stored_bytes = int(args.serve.stored_responses_mb * (1 << 20))
-    return Service(args, client, metrics, defaults, int(time.time()), style, ResponseStore(stored_bytes))
+    store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
+    pooling = read_pooling(args.model_folder)
+    return Service(args, client, metrics, defaults, int(time.time()), pooling, style, store)
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:

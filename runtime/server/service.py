@@ -1,7 +1,7 @@
 """What every handler needs to know of its server. Holds, decides nothing."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -11,6 +11,7 @@ from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.chat import Style
 from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.response_store import ResponseStore
+from ramet.runtime.text.pooling import Pooling
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,10 @@ class Service:
     metrics: Metrics
     defaults: SamplingParams  # what a client that names no parameter gets
     started: int  # Unix time in seconds
+    pooling: Pooling  # how an embedding is made where its client does not say
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
+    first_tokens: dict[str, int] = field(default_factory=dict)  # of words that were looked up, which never change
 
 
 Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]

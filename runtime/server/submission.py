@@ -15,6 +15,13 @@ from ramet.runtime.scores import HiddenLists, ScoreLists
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
 
+def check_numbers(place: str, count: int, each: int) -> None:
+    """Raises ClientError where `count` prompts, so many numbers of each, come to more than one reply holds."""
+    if count * each > MOST_NUMBERS:
+        fact = f"makes {count} times {each} numbers, must be at most {MOST_NUMBERS} together"
+        raise ClientError(place, fact, "send it as several requests")
+
+
 class Prompt(NamedTuple):
     """One prompt, to be sampled params.n times. Exactly one of text, ids (packed int32) and embeds is set."""
 
@@ -107,6 +114,14 @@ class Submission:
             await self._wait()
         if self.error is not None:
             raise self.error
+        return self.sequences
+
+    async def whole(self) -> list[Sequence]:
+        """As `finished`, for a reply that is worth nothing in part: an end on somebody's word is an error."""
+        for sequence in await self.finished():
+            assert sequence.finish is not None
+            if sequence.finish.kind == "abort":
+                raise ClientError("", f"The request was ended before it was done: {sequence.finish.message}")
         return self.sequences
 
     def wake(self) -> None:

@@ -5,6 +5,8 @@ drives it with `step`. Tokens and texts follow formulas, so a test knows what mu
 """
 
 import asyncio
+from array import array
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -20,10 +22,12 @@ from ramet.ipc.messages import (
     DetokenizeReply,
     Finish,
     Generate,
+    HiddenStates,
     Limits,
     Message,
     Opened,
     Rejected,
+    Scores,
     TextStep,
     Tokenize,
     TokenizeReply,
@@ -44,6 +48,10 @@ TAIL = "…"  # what only the end makes certain
 CACHED = 3
 
 
+def floats(values: list[float]) -> bytes:
+    return array("f", values).tobytes()
+
+
 def token_at(uid: int, i: int) -> int:
     return (uid * 7 + i) % VOCAB
 
@@ -60,6 +68,22 @@ def prompt_length(message: Generate) -> int:
     if message.embeds is not None:
         return len(message.embeds) // (4 * HIDDEN)
     return len(unpack_ids(message.ids)) if message.ids is not None else len((message.text or "").encode())
+
+
+def units_of(message: Generate) -> list[int]:
+    """The prompt as numbers: its ids, or the bytes of its text."""
+    return unpack_ids(message.ids) if message.ids is not None else list((message.text or "").encode())
+
+
+def state_of(message: Generate) -> list[float]:
+    """The hidden state that is told of a prompt, for its last token as for the mean."""
+    units = units_of(message)
+    return [float(units[0] % 8), float(units[-1] % 8), float(len(units)), 1.0]
+
+
+def logprob_of(message: Generate, token: int) -> float:
+    """Of any token after a prompt."""
+    return -(1 + (token + units_of(message)[-1]) % 5) / 2
 
 
 class Door:
@@ -84,6 +108,7 @@ class FakeEngine:
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
         self.deliver: Any = None
+        self.tokenize: Callable[[str], list[int]] = lambda text: list(text.encode())
         self._codec: Codec[Any] = Codec(ToServer)
         self._turning = False
         self._watchers: list[tuple[type, int, asyncio.Future[None]]] = []
@@ -118,8 +143,7 @@ class FakeEngine:
             case Abort() if self.auto:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
-                ids = list(message.text.encode())
-                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(ids)))
+                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids) > 255:
@@ -136,7 +160,9 @@ class FakeEngine:
         rows = [uid for uid in chosen if self.running[uid].params.max_new_tokens > 0]
         tokens = [token_at(uid, self.made[uid]) for uid in rows]
         texts = [piece_at(uid, self.made[uid]) for uid in rows]
-        opened = [Opened(uid, prompt_length(self.running[uid]), CACHED) for uid in first]
+        opened = [self._opened(uid, self.running[uid]) for uid in first]
+        scores = [self._scores(uid, token) for uid, token in zip(rows, tokens, strict=True) if self._asks(uid)]
+        hidden = [states for uid in first for states in self._states(uid, self.running[uid])]
         for uid in rows:
             self.made[uid] += 1
         ended = [uid for uid in chosen if self.made[uid] >= self.running[uid].params.max_new_tokens]
@@ -144,7 +170,26 @@ class FakeEngine:
         tails = [TAIL if self.made[uid] else "" for uid in ended]
         for uid in ended:
             del self.running[uid]
-        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails))
+        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden))
+
+    def _opened(self, uid: int, message: Generate) -> Opened:
+        return Opened(uid, prompt_length(message), CACHED, hidden=message.hidden, logprobs=message.logprobs)
+
+    def _asks(self, uid: int) -> bool:
+        return self.running[uid].logprobs is not None
+
+    def _scores(self, uid: int, token: int) -> Scores:
+        """Of an output token and the chosen ones; there are no best ones."""
+        message = self.running[uid]
+        chosen = [logprob_of(message, each) for each in message.logprobs.ids]
+        return Scores(uid, False, pack_ids([token]), floats([logprob_of(message, token)]), chosen=floats(chosen))
+
+    def _states(self, uid: int, message: Generate) -> list[HiddenStates]:
+        """Sums come in two parts."""
+        if message.hidden == "mean":
+            half = [value * prompt_length(message) / 2 for value in state_of(message)]
+            return [HiddenStates(uid, HIDDEN, floats(half))] * 2
+        return [HiddenStates(uid, HIDDEN, floats(state_of(message)))] if message.hidden == "last" else []
 
     def close(self, uid: int, finish: Finish, tail: str = "") -> None:
         del self.running[uid]

@@ -144,7 +144,9 @@ class HashRunner:
         return [self.pool[slots[: before + i + 1]] for i in range(num)]
 
     def _hidden(self, batch: Batch, rows: HiddenRows) -> np.ndarray:
-        return np.array([hidden_state(read) for read in self._reads(batch, rows.first, rows.num)], dtype=np.float32)
+        states = [hidden_state(read) for read in self._reads(batch, rows.first, rows.num)]
+        told = np.array(states, dtype=np.float32)
+        return told.sum(0, keepdims=True) if rows.summed else told
 
     def _score_prompt(self, batch: Batch, scoring: Scoring) -> Scored:
         reads = self._reads(batch, scoring.first, len(scoring.targets))

@@ -10,12 +10,14 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.process import make_runner
 from ramet.runtime.server.service import Service
+from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, FakeEngine
 
 
@@ -52,21 +54,28 @@ def parse_events(data: bytes) -> list[Any]:
 
 @asynccontextmanager
 async def serving(
-    auto: bool = True, *, workers: int = 1, defaults: SamplingParams | None = None, **options: Any
+    auto: bool = True,
+    *,
+    workers: int = 1,
+    defaults: SamplingParams | None = None,
+    limits: Limits = LIMITS,
+    pooling: Pooling | None = None,
+    **options: Any,
 ) -> AsyncIterator[Served]:
     args: Args = make_args(**options)
     engine, metrics = FakeEngine(auto, workers), Metrics()
     client = EngineClient(
         engine.tokenizers,
         engine.scheduler,
-        LIMITS,
+        limits,
         metrics,
         max_queued=args.schedule.max_queued_requests,
         timeout_s=args.serve.request_timeout_s,
         log_requests=args.serve.log_requests,
     )
     engine.deliver = client.deliver
-    runner = make_runner(Service(args, client, metrics, defaults or SamplingParams(), 1_700_000_000))
+    started = 1_700_000_000
+    runner = make_runner(Service(args, client, metrics, defaults or SamplingParams(), started, pooling or Pooling()))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -89,3 +89,37 @@ def test_hidden_states_of_every_token_once_and_in_order(chunk: int):
                 assert top.hidden[uid].meta() == states[-1]
             case _:
                 assert uid not in top.hidden
+
+
+def mean_of(prompt: list[int]) -> list[float]:
+    states = [hidden_state(prompt[: i + 1]) for i in range(len(prompt))]
+    return [sum(column) / len(prompt) for column in zip(*states, strict=True)]
+
+
+@pytest.mark.parametrize("page", [1, 16])
+@pytest.mark.parametrize("chunk", [1, 7, 64, -1])
+def test_the_mean_is_over_every_prompt_token_whatever_is_cached(chunk: int, page: int):
+    prompt = prompt_of(1, 40)
+    top = BenchTop(chunked_prefill_size=chunk, page_size=page)
+    for uid in (1, 2):  # cold, then warm
+        top.add(uid, prompt, 0, hidden="mean")
+        top.add(uid + 10, prompt, 0, hidden="last")
+        top.run()
+        assert top.hidden[uid].pooled == pytest.approx(mean_of(prompt)) and top.tokens[uid] == []
+        assert top.hidden[uid + 10].pooled == hidden_state(prompt)
+    assert top.opened[2].cached_tokens == 0, "what is summed must be computed"
+    assert top.opened[12].cached_tokens >= 39 - page, "the last state alone can do with a cached prefix"
+    parts = [states for step in top.told for states in step.hidden if states.uid == 1]
+    assert all(len(states.values) == 4 * states.width for states in parts), "one row in each step"
+
+
+def test_a_mean_survives_retractions_and_ends_with_the_prompt():
+    prompts = {uid: prompt_of(uid % 3, 30 + uid) for uid in range(1, 9)}
+    top = BenchTop(total=120, chunked_prefill_size=9, schedule_conservativeness=0.01)
+    for uid, prompt in prompts.items():
+        top.add(uid, prompt, 25 * (uid % 2), hidden="mean")
+    top.run()
+    assert sum(finish.num_retractions for finish in top.finish.values()) > 0
+    for uid, prompt in prompts.items():
+        assert top.hidden[uid].pooled == pytest.approx(mean_of(prompt))
+        assert top.tokens[uid] == expected_output(prompt, 25 * (uid % 2))

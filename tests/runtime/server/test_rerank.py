@@ -1,0 +1,138 @@
+"""/v1/rerank: order, shapes, both methods, how yes and no are found, and what is refused."""
+
+import math
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ramet.ipc.messages import Generate, Tokenize
+from ramet.runtime.server.openai_rerank import flattened, judge_messages
+from ramet.runtime.text.pooling import Pooling
+from tests.fakes.engine import LIMITS, state_of
+from tests.fakes.server import Served, served
+
+PATH = "/v1/rerank"
+GOOD: dict[str, Any] = {"query": "q", "documents": ["a", "b", "c"]}
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    return sum(map(float.__mul__, one, other)) / math.hypot(*one) / math.hypot(*other)
+
+
+@pytest.mark.parametrize("method", ["generate", "embed", None])
+def test_a_reply_has_the_shape_that_clients_read(method: str | None) -> None:
+    async def check(server: Served) -> None:
+        body = {"query": "q", "documents": ["aaaa", {"text": "b", "title": "x"}], "method": method}
+        status, reply = await server.post(PATH, body)
+        assert status == 200 and set(reply) == {"id", "object", "model", "results", "usage"}
+        assert reply["object"] == "rerank" and reply["id"].startswith("rerank-") and reply["usage"]["total_tokens"] > 0
+        assert {r["index"]: r["document"] for r in reply["results"]} == {0: {"text": "aaaa"}, 1: {"text": "b"}}
+        worths = [r["relevance_score"] for r in reply["results"]]
+        assert worths == sorted(worths, reverse=True)
+
+    served(check)
+
+
+def test_equal_documents_keep_their_order_and_top_n_cuts() -> None:
+    async def check(server: Served) -> None:
+        body = {"query": "q", "documents": ["same"] * 4, "top_n": 3, "return_documents": False}
+        for method in ("generate", "embed"):
+            _, reply = await server.post(PATH, {**body, "method": method})
+            assert [r["index"] for r in reply["results"]] == [0, 1, 2]
+            assert all(set(r) == {"index", "relevance_score"} for r in reply["results"])
+
+    served(check)
+
+
+@pytest.mark.parametrize("kind", ["mean", "last"])
+def test_embed_is_the_cosine_as_the_model_pools(kind: Any) -> None:
+    async def check(server: Served) -> None:
+        documents = ["zz", "q", "longer text", "a"]
+        _, reply = await server.post(PATH, {"query": "q", "documents": documents, "method": "embed"})
+        query, *others = server.engine.of_type(Generate)
+        assert {m.hidden for m in (query, *others)} == {kind}
+        expected = [cosine(state_of(query), state_of(other)) for other in others]
+        assert {r["index"]: r["relevance_score"] for r in reply["results"]} == pytest.approx(dict(enumerate(expected)))
+        assert reply["results"][0]["index"] == 1 and reply["results"][0]["relevance_score"] == pytest.approx(1)
+
+    served(check, pooling=Pooling(kind, False))
+
+
+def test_generate_compares_yes_with_no_and_looks_them_up_once() -> None:
+    async def check(server: Served) -> None:
+        for _ in range(2):
+            await server.post(PATH, {"query": "the query", "documents": ["the document"], "instruct": "the task"})
+        asked = server.engine.of_type(Tokenize)
+        assert [m.text for m in asked] == [" yes", " no", "yes", "no"], "the fake's spaces are tokens by themselves"
+        assert not any(m.add_special_tokens for m in asked)
+        for message in server.engine.of_type(Generate):
+            assert message.logprobs.ids == (ord("y"), ord("n")) and message.params.max_new_tokens == 1
+            assert message.text == flattened(judge_messages("the query", "the document", "the task"))
+
+    served(check)
+
+
+def test_words_that_begin_with_their_space_are_preferred() -> None:
+    async def check(server: Served) -> None:
+        server.engine.tokenize = {" yes": [40, 1], " no": [41]}.__getitem__
+        await server.post(PATH, GOOD)
+        assert {m.logprobs.ids for m in server.engine.of_type(Generate)} == {(40, 41)}
+
+    served(check)
+
+
+def test_a_vocabulary_that_cannot_tell_yes_from_no_is_a_clear_400() -> None:
+    async def check(server: Served) -> None:
+        server.engine.tokenize = lambda text: [7, len(text)]
+        status, reply = await server.post(PATH, GOOD)
+        assert status == 400 and "same token" in reply["error"]["message"] and "'embed'" in reply["error"]["message"]
+        assert (await server.post(PATH, {**GOOD, "method": "embed"}))[0] == 200
+
+    served(check)
+
+
+def test_the_question_holds_all_three_and_ends_where_an_answer_begins() -> None:
+    (message,) = judge_messages("which {query}?", "{document}", "{instruct}")
+    assert message["role"] == "user"
+    text = flattened([message])
+    assert "which {query}?" in text and "Document: {document}\n" in text and "{instruct}" in text
+    assert text.index("which") < text.index("{document}"), "documents share the prefix"
+    assert text.endswith("Answer:")
+
+
+BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, pieces of the message
+    ({"query": None}, "query", ("missing",)), ({"query": ""}, "query", ("empty",)), ({"query": [1]}, "query", ("[1]",)),
+    ({"documents": None}, "documents", ("missing",)), ({"documents": []}, "documents", ("at least one",)),
+    ({"documents": "a"}, "documents", ("list",)), ({"documents": ["a", 5]}, "documents[1]", ("5",)),
+    ({"documents": ["a", ""]}, "documents[1]", ("empty",)),
+    ({"documents": ["a", {"txt": "b"}]}, "documents[1].text", ("missing",)),
+    ({"documents": [{"text": 5}]}, "documents[0].text", ("5", "string")),
+    ({"documents": ["a", "b", "REJECT"]}, "documents[2]", ("9999",)),
+    ({"documents": ["a", "b", "REJECT"], "method": "embed"}, "documents[2]", ("9999",)),
+    ({"query": "REJECT", "method": "embed"}, "query", ("9999",)),
+    ({"top_n": 0}, "top_n", ("0", "[1, 3]")), ({"top_n": 4}, "top_n", ("4", "[1, 3]")),
+    ({"method": "magic"}, "method", ("'magic'", "'generate' or 'embed'")),
+    ({"method": "embed", "instruct": "x"}, "instruct", ("'x'", "embed")),
+    ({"return_documents": "x"}, "return_documents", ("true or false",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change, param, pieces", BAD, ids=lambda value: str(value)[:40])
+def test_what_is_refused_is_named(change: Any, param: str, pieces: tuple[str, ...]) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(PATH, {**GOOD, **change})
+        assert status == 400 and reply["error"]["param"] == param, reply
+        assert all(piece in reply["error"]["message"] for piece in pieces), reply
+        assert (await server.post(PATH, GOOD))[0] == 200
+
+    served(check)
+
+
+def test_embed_needs_hidden_states_and_generate_does_not() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(PATH, {**GOOD, "method": "embed"})
+        assert status == 400 and reply["error"]["param"] == "method" and "no hidden" in reply["error"]["message"]
+        assert (await server.post(PATH, GOOD))[0] == 200
+
+    served(check, limits=replace(LIMITS, hidden_size=0))
