@@ -4,12 +4,30 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_messages import normalise
 
 SOURCE = "{% for m in messages %}{% if m.role in ['ipython', \"critic\"] %}{{ m.content }}{% endif %}{% endfor %}"
 USER = {"role": "user", "content": "Hi"}
+
+TEXTS = st.sampled_from(["", "a", "user", "assistant", "tool", "text", "function", "{}", '{"a": [1]}', "\ud800"])
+FIELDS = (
+    *("role", "content", "type", "text", "refusal", "tool_calls", "function_call", "function", "name", "arguments"),
+    *("id", "tool_call_id", "reasoning", "reasoning_content"),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inside, max_size=4),
+    max_leaves=12,
+)
+CALLS = st.lists(st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": TEXTS, "arguments": JSON})}))
+MESSAGES = st.fixed_dictionaries(
+    {"role": TEXTS, "content": TEXTS | JSON},
+    optional={"tool_calls": CALLS | JSON, **dict.fromkeys(("reasoning", "name", "tool_call_id"), TEXTS | JSON)},
+)
 
 
 def one(message: dict[str, Any], source: str = SOURCE) -> dict[str, Any]:
@@ -244,3 +262,19 @@ def test_half_a_surrogate_pair_is_refused(message: dict[str, Any], place: str | 
     assert error.place == (place or "messages[0].tool_calls[0].function.arguments.k[0]")
     assert "lone surrogate" in error.fact
     str(error).encode()  # the answer itself can be sent
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(MESSAGES | JSON, max_size=4))
+def test_whatever_comes_is_refused_or_in_one_form(messages: list[Any]) -> None:
+    try:
+        turns = normalise(messages, SOURCE)
+    except ClientError as error:
+        error.fact.encode()
+        assert error.place.startswith("messages[")
+        return
+    assert len(turns) == len(messages)
+    for turn in turns:
+        assert isinstance(turn["role"], str) and isinstance(turn["content"], str)
+        assert all(call["function"]["name"] for call in turn.get("tool_calls", ()))
+    assert normalise(turns, SOURCE) == turns
