@@ -161,7 +161,7 @@ class Events:
 
     def _start(self) -> bytes:
         self._begun = True
-        message = {
+        message: dict[str, Any] = {
             "id": self._id,
             "type": "message",
             "role": "assistant",

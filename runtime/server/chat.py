@@ -1,4 +1,4 @@
-"""A chat in and out: from messages and tools to a prompt's ids, from the output's text to thoughts, text and tool calls.
+"""A chat in and out: messages and tools to a prompt's ids, an output's text to thoughts, text and tool calls.
 
 Decides which parsers read an output and what a chat may ask of them. Knows no client's shapes: chat completions,
 responses and Anthropic messages all speak through here, in OpenAI's messages.
@@ -6,7 +6,7 @@ responses and Anthropic messages all speak through here, in OpenAI's messages.
 
 from collections.abc import Sized
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from msgspec.structs import asdict, replace
@@ -18,7 +18,15 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_style
 from ramet.runtime.server.submission import Sequence
-from ramet.runtime.server.tools import CallArguments, CallStart, Event, ToolParser, detect_tools, make_tool_parser, tool_parser_class
+from ramet.runtime.server.tools import (
+    CallArguments,
+    CallStart,
+    Event,
+    ToolParser,
+    detect_tools,
+    make_tool_parser,
+    tool_parser_class,
+)
 from ramet.runtime.text.template_files import read_templates
 
 NOT_FORCED = "needs constrained decoding, which is not built yet"
@@ -103,8 +111,12 @@ class Reader:
 
     def __init__(self, reading: Reading) -> None:
         style = reading.style
-        self._thoughts: ReasoningParser | None = make_reasoning(style.reasoning, reading.tail) if style.reasoning else None
-        self._tools: ToolParser | None = make_tool_parser(style.tools, reading.tools) if style.tools and reading.tools else None
+        self._thoughts: ReasoningParser | None = (
+            make_reasoning(style.reasoning, reading.tail) if style.reasoning else None
+        )
+        self._tools: ToolParser | None = (
+            make_tool_parser(style.tools, reading.tools) if style.tools and reading.tools else None
+        )
         self._parallel, self._full = reading.parallel, False
         self.plain = self._thoughts is None and self._tools is None  # text passes as it is
         self._within = 0  # tokens until the answer began

@@ -73,7 +73,8 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "goes before `max_tokens`")] = None
     logprobs: Annotated[bool | None, about("log-probabilities of the output's tokens")] = None
     top_logprobs: Annotated[
-        Annotated[int, Meta(ge=0, le=256)] | None, about("at each place those of this many best tokens; needs `logprobs`")
+        Annotated[int, Meta(ge=0, le=256)] | None,
+        about("at each place those of this many best tokens; needs `logprobs`"),
     ] = None
     tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
     tool_choice: Annotated[
@@ -94,7 +95,9 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     web_search_options: Annotated[dict[str, Any] | None, unbuilt("searching the web")] = None
     functions: Annotated[list[Any] | None, unbuilt("the old form of `tools`")] = None
     function_call: Annotated[str | dict[str, Any] | None, unbuilt("the old form of `tool_choice`")] = None
-    chat_template: Annotated[str | None, unbuilt("a template of the client's; the server's is `--chat-template`")] = None
+    chat_template: Annotated[str | None, unbuilt("a template of the client's; the server's is `--chat-template`")] = (
+        None
+    )
 
 
 # Fields whose feature is not built: the values that ask for nothing.

@@ -130,7 +130,7 @@ def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     finish = sequence.finish
     assert finish is not None
     said = joined(read_parts(sequence, reader), reader)
-    message = {
+    message: dict[str, Any] = {
         "role": "assistant",
         "content": said.text if said.text or not said.calls else None,
         "refusal": None,
@@ -208,7 +208,12 @@ class Choice:
             case CallStart(name):
                 self._calls += 1
                 function = {"name": name, "arguments": ""}
-                call = {"index": self._calls, "id": self._reader.new_call_id(), "type": "function", "function": function}
+                call = {
+                    "index": self._calls,
+                    "id": self._reader.new_call_id(),
+                    "type": "function",
+                    "function": function,
+                }
                 return {"tool_calls": [call]}
             case CallArguments(text):
                 return {"tool_calls": [{"index": self._calls, "function": {"arguments": text}}]}

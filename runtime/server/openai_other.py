@@ -21,7 +21,9 @@ def check_model(service: Service, name: str | None) -> str:
     """The name to answer with. A client may leave it out; another model's name is a 404."""
     served = service.args.model_name
     if name not in (None, served, ANY_MODEL):
-        raise ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found")
+        raise ClientError(
+            "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
+        )
     return served
 
 
@@ -50,7 +52,7 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     check_model(service, body.model)
     limit = service.client.limits.context_length
     if body.messages is not None:
-        ids = unpack_ids((await render(service.client, Chat(body.messages, body.tools))).ids)
+        ids = unpack_ids((await render(service.client, Chat(body.messages, body.tools or None))).ids)
         return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")

@@ -1,4 +1,4 @@
-"""OpenAI's fields to sampling parameters and to what is asked beside them. Shared by every OpenAI and Anthropic endpoint.
+"""OpenAI's fields to sampling parameters and to what is asked beside them. Anthropic's endpoints read theirs here too.
 
 Decides names only: what is valid ipc.params and extras.py say. Errors name the field that the client wrote.
 """
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import LogprobAsk
-from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.ipc.params import ParamError, SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
 from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
@@ -73,7 +73,7 @@ def _constraint(response_format: Any) -> Any:
             raise ClientError("response_format.json_schema", "is missing its schema, must be an object with one")
         case _:
             fact = "must be an object whose type is text, json_object or json_schema"
-            raise ClientError("response_format", f"is {prompts.shown(response_format)}, {fact}")
+            raise ClientError("response_format", f"is {shown(response_format)}, {fact}")
 
 
 def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:
@@ -87,4 +87,5 @@ def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:
             fact = fact.replace(ours, theirs)
     if place == "json_schema" and fields.get("response_format") is not None:
         place = "response_format"
+        fact = f"is {shown(fields[place])}, but this feature is not built yet"
     return ClientError(place, fact, error.hint)

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import MAX_NEW_TOKENS, shown
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import Reader, Reading, render, showing
@@ -86,9 +86,9 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
     key, _, part = name.partition("/")
     found = _stored(service, key)
     match request.method, part:
-        case ("GET" | "HEAD"), "":
+        case (("GET" | "HEAD"), ""):
             return web.Response(body=found.response, content_type="application/json")
-        case ("GET" | "HEAD"), "input_items":
+        case (("GET" | "HEAD"), "input_items"):
             data = orjson.loads(found.items)
             ends = {"first_id": None, "last_id": None, "has_more": False}
             return problems.reply({"object": "list", "data": data, **ends})

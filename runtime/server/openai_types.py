@@ -13,7 +13,9 @@ from ramet.ipc.messages import Finish
 from ramet.ipc.params import CHECKS, SamplingParams, about
 from ramet.runtime.server.submission import Sequence
 
-_ABOUT = {name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()}
+_ABOUT = {
+    name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
+}
 
 
 def sampled(name: str, note: str = "") -> Meta:
@@ -32,7 +34,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
 
 
 class SamplingBody(Struct, frozen=True, kw_only=True):
-    """What chat and text completions share: OpenAI's sampling parameters, then what only this server and SGLang know."""
+    """What chat and text completions share: OpenAI's parameters, then what only this server and SGLang know."""
 
     model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
@@ -106,9 +108,9 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     messages: Annotated[list[dict[str, Any]] | None, about("a chat, in the place of a prompt")] = None
     tools: Annotated[list[dict[str, Any]] | None, about("what the chat offers")] = None
     model: str | None = None
-    add_special_tokens: Annotated[bool, about("as the tokenizer does before a prompt; a chat's template writes its own")] = (
-        True
-    )
+    add_special_tokens: Annotated[
+        bool, about("as the tokenizer does before a prompt; a chat's template writes its own")
+    ] = True
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,12 @@ KEYS = {
 }
 QUERIES = {
     "/flush_cache": [
-        {"name": "timeout", "in": "query", "required": False, "schema": {"type": "number", "minimum": 0, "maximum": 3600}}
+        {
+            "name": "timeout",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "number", "minimum": 0, "maximum": 3600},
+        }
     ]
 }
 Operation = dict[str, Any]

@@ -1,6 +1,6 @@
-"""What replies look like, for /openapi.json and for the test that holds every reply against it. Nothing is built from these.
+"""What replies look like, for /openapi.json and for the test that holds every reply against it.
 
-Decides nothing: replies are made as plain objects where they are told. A field that a reply may leave out is UNSET here.
+Decides nothing: replies are plain objects, made where they are told. A field that one may leave out is UNSET here.
 """
 
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 
-class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Shape(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base: a reply has these keys and no others."""
 
 
@@ -220,8 +220,7 @@ class RerankReply(Shape):
     object: Literal["rerank"]
     model: str
     results: list[Ranked]
-    usage: Usage | PromptUsage
-
+    usage: Usage
 
 
 class ResponseUsage(Shape):
@@ -265,7 +264,7 @@ class ResponseReply(Shape):
     metadata: dict[str, Any]
 
 
-class ResponseEvent(Struct, frozen=True, kw_only=True):
+class ResponseEvent(Struct, kw_only=True):
     """One event of a stream; the rest of its keys depends on its type."""
 
     type: str
@@ -290,7 +289,7 @@ class AnthropicReply(Shape):
     usage: AnthropicUsage
 
 
-class AnthropicEvent(Struct, frozen=True, kw_only=True):
+class AnthropicEvent(Struct, kw_only=True):
     """One event of a stream; the rest of its keys depends on its type."""
 
     type: str

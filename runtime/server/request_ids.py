@@ -11,7 +11,7 @@ from ramet.runtime.server import prompts
 
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
-_KEY = "ramet.request_id"
+_KEY = web.RequestKey("request_id", str)
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 

@@ -49,7 +49,11 @@ def read_items(items: list[Item]) -> list[Message]:
                 _add_message(messages, place, item)
             case "function_call":
                 function = {name: _string(f"{place}.{name}", item.get(name)) for name in ("name", "arguments")}
-                call = {"id": _string(f"{place}.call_id", item.get("call_id")), "type": "function", "function": function}
+                call = {
+                    "id": _string(f"{place}.call_id", item.get("call_id")),
+                    "type": "function",
+                    "function": function,
+                }
                 _turn(messages).setdefault("tool_calls", []).append(call)
             case "function_call_output":
                 text = _content(f"{place}.output", item.get("output"))

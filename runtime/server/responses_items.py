@@ -1,4 +1,4 @@
-"""The output of a response: items (reasoning, message, function_call) that grow part by part, and the events that tell it.
+"""The output of a response: items (reasoning, message, function_call) that grow part by part, and the events of it.
 
 Decides the shapes of items and events, and their order. A whole response is what its stream would have told last.
 """
@@ -90,8 +90,13 @@ class Output:
         if self._open is None or self._open["type"] != kind:
             self._close()
             if kind == "message":
-                part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-                item = {"type": kind, "id": f"msg_{prompts.new_id()}", "status": "in_progress", "role": "assistant"}
+                part: Item = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+                item: Item = {
+                    "type": kind,
+                    "id": f"msg_{prompts.new_id()}",
+                    "status": "in_progress",
+                    "role": "assistant",
+                }
             else:
                 part = {"type": "reasoning_text", "text": ""}
                 item = {"type": kind, "id": f"rs_{prompts.new_id()}", "status": "in_progress", "summary": []}

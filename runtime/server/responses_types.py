@@ -58,16 +58,14 @@ _ITEM: dict[str, Any] = {
 
 class ResponseTool(Struct, frozen=True, kw_only=True):
     type: Annotated[str, about("`function`; OpenAI's own tools run on its servers alone")]
-    name: Annotated[str | None, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")] = None
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")] | None = None
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
-    effort: Annotated[
-        str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")
-    ] = None
+    effort: Annotated[str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")] = None
     summary: Annotated[str | None, about("accepted; reasoning is told as it is")] = None
 
 
@@ -129,4 +127,9 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
 
 
-UNBUILT: dict[str, tuple[Any, ...]] = {"background": (False,), "conversation": (), "prompt": (), "truncation": ("disabled",)}
+UNBUILT: dict[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "conversation": (),
+    "prompt": (),
+    "truncation": ("disabled",),
+}

@@ -27,6 +27,8 @@ from ramet.ipc.messages import (
     Message,
     Opened,
     Rejected,
+    Render,
+    RenderReply,
     Scores,
     TextStep,
     Tokenize,
@@ -46,6 +48,7 @@ LIMITS = Limits(
 PIECES = ("Hi", "", " wörld", "🙂", "\n", ' "quoted" ', "日本", "\u0000")
 TAIL = "…"  # what only the end makes certain
 CACHED = 3
+EOS = 2
 
 
 def floats(values: list[float]) -> bytes:
@@ -86,6 +89,11 @@ def logprob_of(message: Generate, token: int) -> float:
     return -(1 + (token + units_of(message)[-1]) % 5) / 2
 
 
+def rendered(chat: dict[str, Any]) -> str:
+    """A chat as this engine's template writes it."""
+    return "".join(f"{message['role']}:{message.get('content')}\n" for message in chat["messages"])
+
+
 class Door:
     """An outbox of the server whose messages the engine reads."""
 
@@ -109,6 +117,8 @@ class FakeEngine:
         self.state_body = b'{"running_requests": 0, "steps": 1}'
         self.deliver: Any = None
         self.tokenize: Callable[[str], list[int]] = lambda text: list(text.encode())
+        self.says: list[str] | None = None  # pieces of every output, which then stops by itself; None: the formula's
+        self.prompt_end = ""  # of every rendered chat
         self._codec: Codec[Any] = Codec(ToServer)
         self._turning = False
         self._watchers: list[tuple[type, int, asyncio.Future[None]]] = []
@@ -144,6 +154,9 @@ class FakeEngine:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
                 loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
+            case Render():
+                text = rendered(orjson.loads(message.chat)) + self.prompt_end
+                loop.call_soon(self.tell, RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids) > 255:
@@ -159,18 +172,24 @@ class FakeEngine:
         first = [uid for uid in chosen if self.made[uid] == 0]
         rows = [uid for uid in chosen if self.running[uid].params.max_new_tokens > 0]
         tokens = [token_at(uid, self.made[uid]) for uid in rows]
-        texts = [piece_at(uid, self.made[uid]) for uid in rows]
+        texts = [self._piece(uid, self.made[uid]) for uid in rows]
         opened = [self._opened(uid, self.running[uid]) for uid in first]
         scores = [self._scores(uid, token) for uid, token in zip(rows, tokens, strict=True) if self._asks(uid)]
         hidden = [states for uid in first for states in self._states(uid, self.running[uid])]
         for uid in rows:
             self.made[uid] += 1
-        ended = [uid for uid in chosen if self.made[uid] >= self.running[uid].params.max_new_tokens]
-        closed = [Closed(uid, Finish("length", length=self.made[uid])) for uid in ended]
-        tails = [TAIL if self.made[uid] else "" for uid in ended]
+        stopped = [uid for uid in chosen if self.says is not None and self.made[uid] >= len(self.says)]
+        full = [uid for uid in chosen if self.made[uid] >= self.running[uid].params.max_new_tokens]
+        closed = [Closed(uid, Finish("stop", matched=EOS)) for uid in stopped]
+        closed += [Closed(uid, Finish("length", length=self.made[uid])) for uid in full if uid not in stopped]
+        ended = [each.uid for each in closed]
+        tails = [TAIL if self.made[uid] and self.says is None else "" for uid in ended]
         for uid in ended:
             del self.running[uid]
         self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden))
+
+    def _piece(self, uid: int, i: int) -> str:
+        return piece_at(uid, i) if self.says is None else self.says[i]
 
     def _opened(self, uid: int, message: Generate) -> Opened:
         return Opened(uid, prompt_length(message), CACHED, hidden=message.hidden, logprobs=message.logprobs)

@@ -14,8 +14,10 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.chat import Style
 from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.process import make_runner
+from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, FakeEngine
@@ -60,6 +62,7 @@ async def serving(
     defaults: SamplingParams | None = None,
     limits: Limits = LIMITS,
     pooling: Pooling | None = None,
+    style: Style = Style("hermes", "qwen3"),
     **options: Any,
 ) -> AsyncIterator[Served]:
     args: Args = make_args(**options)
@@ -75,7 +78,9 @@ async def serving(
     )
     engine.deliver = client.deliver
     started = 1_700_000_000
-    runner = make_runner(Service(args, client, metrics, defaults or SamplingParams(), started, pooling or Pooling()))
+    store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
+    given = defaults or SamplingParams()
+    runner = make_runner(Service(args, client, metrics, given, started, pooling or Pooling(), style, store))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -51,7 +51,7 @@ def test_a_model_is_found_by_its_name_whatever_its_slashes(name: str) -> None:
         for path in (f"/v1/models/{name}", "/v1/models/" + name.replace("/", "%2F")):
             assert await server.get(path) == (200, listed["data"][0])
         status, reply = await server.get("/v1/models/other")
-        assert status == 404 and name in reply["error"]["message"] and reply["error"]["code"] == 404
+        assert status == 404 and name in reply["error"]["message"] and reply["error"]["code"] == "model_not_found"
 
     served(check, served_model_name=name)
 

@@ -171,7 +171,7 @@ def test_an_unknown_model_is_a_404_that_names_the_served_one() -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post("/v1/completions", {"model": "gpt-x", "prompt": "a"})
         assert status == 404
-        assert reply["error"]["param"] == "model" and reply["error"]["code"] == 404
+        assert reply["error"]["param"] == "model" and reply["error"]["code"] == "model_not_found"
         assert "gpt-x" in reply["error"]["message"] and "org/tiny" in reply["error"]["message"]
         for name in ("org/tiny", "default", None):
             status, reply = await server.post("/v1/completions", {"model": name, "prompt": "a"})
