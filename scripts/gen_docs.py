@@ -55,7 +55,8 @@ def http_api() -> str:
     for path, (methods, handler) in ROUTES.items():
         lines.append(f"| `{path}` | {', '.join(methods)} | {handler.__doc__.splitlines()[0]} |")
     lines += [f"| `{path}{{id}}` | GET | {handler.__doc__.splitlines()[0]} |" for path, handler in NAMED.items()]
-    lines.append("\n[native-api.md](native-api.md) describes `/generate`.\n")
+    pages = "[native-api.md](native-api.md) describes `/generate`, [embeddings.md](embeddings.md) vectors and scores."
+    lines.append(f"\n{pages}\n")
     lines += ["## Fields of `POST /v1/completions`\n", "| field | type | |", "|---|---|---|"]
     lines += body_rows(CompletionBody, {*openai_completions.UNBUILT, *NEUTRAL})
     for path, struct in (("embeddings", EmbeddingsBody), ("score", ScoreBody), ("rerank", RerankBody)):

@@ -6,7 +6,7 @@ told computes every token; one whose last token is told reuses a cached prefix.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from aiohttp import web
@@ -26,7 +26,7 @@ from ramet.runtime.text.pooling import Kind, Pooling
 
 MOST_INPUTS = 2048
 FORMATS = ("float", "base64")
-KINDS: dict[str, Kind] = {"mean": "mean", "last": "last"}
+KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 OTHER_VOCABULARY = (
     "are they ids of another model's tokenizer? LangChain's OpenAIEmbeddings sends such, unless "
     "check_embedding_ctx_length=False"
