@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec.inspect import TupleType
 
@@ -19,14 +20,19 @@ from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
-from ramet.runtime.server import native, openai_completions
-from ramet.runtime.server.app import NAMED, ROUTES
+from ramet.runtime.server import native
 from ramet.runtime.server.native import GenerateBody
-from ramet.runtime.server.openai_types import CompletionBody
-from ramet.runtime.server.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
+from ramet.runtime.server.reasoning import reasoning_names
+from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.server.tools import tool_parser_names
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
+from ramet.runtime.text.template_files import built_in_names
 
 ROOT = Path(__file__).resolve().parent.parent
+OPENAI_PATHS = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+    "/v1/embeddings",
+)  # fmt: skip
 MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
 
 
@@ -51,27 +57,56 @@ def http_api() -> str:
         "# HTTP endpoints\n",
         "Doubled slashes in a path do no harm. With `--api-key` every request but `/health` and",
     ]
-    lines += ["`/metrics` needs the header `Authorization: Bearer KEY`.\n", "| path | methods | |", "|---|---|---|"]
-    for path, (methods, handler) in ROUTES.items():
-        lines.append(f"| `{path}` | {', '.join(methods)} | {handler.__doc__.splitlines()[0]} |")
-    lines += [f"| `{path}{{id}}` | GET | {handler.__doc__.splitlines()[0]} |" for path, handler in NAMED.items()]
-    pages = "[native-api.md](native-api.md) describes `/generate`, [embeddings.md](embeddings.md) vectors and scores."
-    lines.append(f"\n{pages}\n")
-    lines += ["## Fields of `POST /v1/completions`\n", "| field | type | |", "|---|---|---|"]
-    lines += body_rows(CompletionBody, {*openai_completions.UNBUILT, *NEUTRAL})
-    for path, struct in (("embeddings", EmbeddingsBody), ("score", ScoreBody), ("rerank", RerankBody)):
-        lines += [f"\n## Fields of `POST /v1/{path}`\n", "| field | type | |", "|---|---|---|", *body_rows(struct, ())]
+    lines.append("`/metrics` needs the header `Authorization: Bearer KEY`, or Anthropic's `X-Api-Key: KEY`.")
+    lines.append(
+        "Every reply has the header `X-Request-Id`: the one that was sent, or the body's `rid`, or a new one; the"
+    )
+    lines.append("log names the request by it. `/openapi.json` describes all of this for programs.\n")
+    lines += ["| path | methods | |", "|---|---|---|"]
+    rows = [(path, route) for path, route in ROUTES.items()] + [(path + "{id}", named) for path, named in NAMED.items()]
+    for path, route in rows:
+        lines.append(f"| `{path}` | {', '.join(route.methods)} | {route.handler.__doc__.splitlines()[0]} |")
+    lines.append(
+        "\n[native-api.md](native-api.md) describes `/generate`, [openai.md](openai.md) chats and completions,"
+    )
+    lines.append("[embeddings.md](embeddings.md) the endpoints that turn texts into numbers.")
+    for path in ("/v1/score", "/v1/rerank", "/v1/tokenize", "/v1/detokenize", "/abort_request"):
+        lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
     return "\n".join(lines) + "\n"
 
 
-def body_rows(struct: Any, unbuilt: Collection[str]) -> list[str]:
-    """A row for each field. What is not built yet is refused unless it asks for nothing."""
-    abouts = {name: about(kind) for name, kind in get_type_hints(struct, include_extras=True).items()}
-    kinds = get_type_hints(struct)
+def fields_table(struct: Any, unbuilt: Collection[str] = ()) -> list[str]:
+    return ["| field | type | |", "|---|---|---|", *body_rows(struct, unbuilt)]
+
+
+def openai_table(path: str) -> str:
+    return "\n".join(fields_table(ROUTES[path].body))
+
+
+def parsers_table() -> str:
+    lines = ["| option | names |", "|---|---|"]
+    for option, names in (
+        ("--tool-call-parser", tool_parser_names()),
+        ("--reasoning-parser", reasoning_names()),
+        ("--chat-template", built_in_names()),
+    ):
+        lines.append(f"| `{option}` | {', '.join(f'`{name}`' for name in names)} |")
+    return "\n".join(lines)
+
+
+def body_rows(struct: Any, unbuilt: Collection[str] = ()) -> list[str]:
+    """A row for each field, those of the struct itself first and those that are refused until they are built last."""
+    hints, kinds = get_type_hints(struct, include_extras=True), get_type_hints(struct)
+    refused = {name for name, hint in hints.items() if name in unbuilt or is_unbuilt(hint)}
+    own = struct.__annotations__
     return [
-        f"| `{name}` | {spelled(kinds[name])} | {'*not built yet*' if name in unbuilt else abouts[name]} |"
-        for name in sorted(kinds, key=lambda name: (name in unbuilt, name not in struct.__annotations__))
+        f"| `{name}` | {spelled(kinds[name])} | {'*not built yet*' if name in unbuilt else about(hints[name])} |"
+        for name in sorted(kinds, key=lambda name: (name in refused, name not in own))
     ]
+
+
+def is_unbuilt(kind: Any) -> bool:
+    return any((meta.extra_json_schema or {}).get("x-unbuilt") for meta in getattr(kind, "__metadata__", ()))
 
 
 def about(kind: Any) -> str:
@@ -80,7 +115,10 @@ def about(kind: Any) -> str:
 
 
 def spelled(kind: Any) -> str:
-    names = getattr(kind, "__args__", None) or (kind,)
+    """Nothing of a field that is checked elsewhere: its description says what is valid."""
+    if kind is Any:
+        return ""
+    names = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     shown_names = [str(n) if "[" in str(n) else n.__name__ for n in names if n is not type(None)]
     return " or ".join(re.sub(r"(\w+\.)+", "", n).replace("|", "\\|") for n in shown_names)
 
@@ -121,7 +159,7 @@ def processors_table() -> str:
 
 
 def generate_table() -> str:
-    return "\n".join(["| field | type | |", "|---|---|---|", *body_rows(GenerateBody, native.UNBUILT)])
+    return "\n".join(fields_table(GenerateBody, native.UNBUILT))
 
 
 def tuning_table() -> str:
@@ -209,6 +247,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "sampling defaults": sampling_defaults_note,
     "logit processors": processors_table,
     "fields of /generate": generate_table,
+    **{f"fields of {path}": partial(openai_table, path) for path in OPENAI_PATHS},
+    "parsers and templates": parsers_table,
     "tuning figures": tuning_table,
     **{f"options: {group}": partial(options_table, group) for group in ("cache", "schedule", "execute")},
 }

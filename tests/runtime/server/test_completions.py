@@ -25,6 +25,7 @@ def test_a_prompt_gets_a_completion() -> None:
             "completion_tokens": 4,
             "total_tokens": 7,
             "prompt_tokens_details": {"cached_tokens": CACHED},
+            "completion_tokens_details": {"reasoning_tokens": 0},
         }
 
     served(check)
@@ -181,7 +182,7 @@ def test_an_unknown_model_is_a_404_that_names_the_served_one() -> None:
 
 
 @pytest.mark.parametrize("field, value", [
-    ("suffix", "x"), ("best_of", 3), ("lora_path", "a"),
+    ("suffix", "x"), ("lora_path", "a"),
     ("grammar_backend", "x"), ("response_format", {"type": "json_object"}), ("regex", "a+"),
     ("json_schema", "{}"), ("ebnf", "root ::= a"), ("structural_tag", "{}"),
 ])  # fmt: skip
