@@ -20,7 +20,9 @@ MAX_DEPTH = 64
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"[]{}")
-_MISMATCH = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
+_WHERE = re.compile(r"(.*?)(?: - at `(?:\$\.?)?(.*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_EXPECTED = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(.*)", re.DOTALL)  # and a bound, or a pattern
 _WORDS = {
     "bool": "true or false",
     "int": "an integer",
@@ -83,13 +85,18 @@ def one_of(place: str, value: str, words: Collection[str]) -> str:
 
 
 def _explained(value: Any, text: str) -> ClientError:
-    mismatch = _MISMATCH.match(text)
-    if mismatch is None:
-        return ClientError("body", text)
-    place = mismatch[2] or "body"
-    words = [word for word in mismatch[1].split(" | ") if word != "null"]
-    wanted = " or ".join(_WORDS.get(word, word) for word in words)
-    return ClientError(place, f"is {shown(_at(value, place))}, must be {wanted}")
+    """The library's sentence in this server's words."""
+    found = _WHERE.fullmatch(text)
+    assert found is not None, text
+    what, place = found[1], found[2] or ""
+    if missing := _MISSING.fullmatch(what):
+        return ClientError(f"{place}.{missing[1]}".removeprefix("."), "is missing, must be set")
+    wanted = _EXPECTED.fullmatch(what)
+    if wanted is None:
+        return ClientError(place or "body", f"is {shown(_at(value, place))}: {what}" if place else what)
+    words = [word for word in wanted[1].split(" | ") if word != "null"]
+    kind = " or ".join(_WORDS.get(word, word) for word in words)
+    return ClientError(place or "body", f"is {shown(_at(value, place))}, must be {kind}{wanted[2]}")
 
 
 def _at(value: Any, place: str) -> Any:

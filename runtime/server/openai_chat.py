@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Chat, Finish, LogprobAsk
@@ -45,15 +44,16 @@ TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
 
 async def chat_completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's chat completions with tools and reasoning, whole or as a stream."""
-    body = convert(await read_object(request), ChatBody)
+    written = await read_object(request)
+    body = convert(written, ChatBody)
     model = check_model(service, body.model)
     fields = fields_of(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
     tools = offered_tools(body, service.style)
-    params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END))
+    params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END), body.response_format)
     extras = read_extras(body, _logprobs(body), service.args.execute.enable_custom_logit_processor)
     rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
-    prompt = await render(service.client, _chat(body, tools))
+    prompt = await render(service.client, _chat(body, _as_written(written["tools"]) if tools else None))
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
     names = frozenset(tool.function.name for tool in tools)
     reading = Reading(style, prompt.tail, names, body.parallel_tool_calls is not False)
@@ -96,7 +96,15 @@ def offered_tools(body: ChatBody, style: Style) -> list[Tool]:
     return tools
 
 
-def _chat(body: ChatBody, tools: list[Tool]) -> Chat:
+def _as_written(tools: list[Any]) -> list[Any]:
+    """For templates that write a tool as JSON: the client's keys in the client's order, without those that are null."""
+    return [
+        {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
+        for tool in tools
+    ]
+
+
+def _chat(body: ChatBody, tools: list[Any] | None) -> Chat:
     kwargs: dict[str, Any] = {}
     if body.reasoning_effort is not None:
         kwargs = {"reasoning_effort": body.reasoning_effort, "enable_thinking": body.reasoning_effort != "none"}
@@ -109,7 +117,7 @@ def _chat(body: ChatBody, tools: list[Tool]) -> Chat:
         raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
     return Chat(
         body.messages,
-        [to_builtins(tool) for tool in tools] or None,
+        tools,
         kwargs | (body.chat_template_kwargs or {}),
         add_generation_prompt=not goes_on if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=goes_on,

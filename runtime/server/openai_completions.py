@@ -36,7 +36,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     model = check_model(service, body.model)
     fields = fields_of(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
-    params = read_params(fields, replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
+    params = read_params(fields, replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS), body.response_format)
     best_of = _best_of(body, params.n)
     rid = request_ids.of_request(request, f"cmpl-{prompts.new_id()}", body.rid)
     logprobs = read_logprobs(body.logprobs, bool(body.echo))

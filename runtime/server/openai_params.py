@@ -28,20 +28,25 @@ SAME = (
     "spaces_between_special_tokens", "no_stop_trim", "json_schema", "regex", "ebnf", "structural_tag", "custom_params",
 )  # fmt: skip
 UNBUILT: dict[str, tuple[Any, ...]] = {"grammar_backend": (), "lora_path": ("",)}
-FREE_FORMATS = ("text",)
 
 
-def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
-    """`fields`: a body's. Raises ClientError under the name that the client used."""
+def read_params(
+    fields: Mapping[str, Any], defaults: SamplingParams, form: Any = None, form_place: str = "response_format"
+) -> SamplingParams:
+    """`fields`: a body's; `form` its response format. Raises ClientError under the name that the client used."""
     prompts.refuse_unbuilt({name: fields.get(name) for name in UNBUILT}, UNBUILT)
     given = {name: fields.get(name) for name in SAME}
     for ours, names in NAMES.items():
         given[ours] = next((fields[name] for name in names if fields.get(name) is not None), None)
-    if (constraint := _constraint(fields.get("response_format"))) is not None:
-        given["json_schema"] = constraint
+    schema = _schema(form, form_place)
+    if schema is not None:
+        given["json_schema"] = schema
     try:
         return parse(given, defaults, "")
     except ParamError as error:
+        if schema is not None and error.name == ".json_schema":
+            fact = f"is {shown(form)}, but this feature is not built yet"
+            raise ClientError(form_place, fact, error.hint) from None
         raise _as_written(error, fields) from None
 
 
@@ -60,20 +65,21 @@ def fields_of(body: SamplingBody) -> dict[str, Any]:
     return asdict(body)
 
 
-def _constraint(response_format: Any) -> Any:
-    """The schema that the output must keep to; None for free text."""
-    match response_format:
+def _schema(form: Any, place: str) -> Any:
+    """What the output must keep to; None for free text. A schema stands in `json_schema` or beside the type."""
+    match form:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
             return {"type": "object"}
         case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
             return schema
+        case {"type": "json_schema", "schema": dict() as schema}:
+            return schema
         case {"type": "json_schema"}:
-            raise ClientError("response_format.json_schema", "is missing its schema, must be an object with one")
+            raise ClientError(place, f"is {shown(form)}, must have a schema, which is an object")
         case _:
-            fact = "must be an object whose type is text, json_object or json_schema"
-            raise ClientError("response_format", f"is {shown(response_format)}, {fact}")
+            raise ClientError(place, f"is {shown(form)}, must be an object of type text, json_object or json_schema")
 
 
 def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:
@@ -85,7 +91,4 @@ def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:
             place = theirs + place.removeprefix(ours)
         if ours == "max_new_tokens":
             fact = fact.replace(ours, theirs)
-    if place == "json_schema" and fields.get("response_format") is not None:
-        place = "response_format"
-        fact = f"is {shown(fields[place])}, but this feature is not built yet"
     return ClientError(place, fact, error.hint)

@@ -36,9 +36,8 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     model = check_model(service, body.model)
     fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
-    if body.text is not None:
-        fields["response_format"] = _flat_format(body.text.format)
-    params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS))
+    form = body.text.format if body.text is not None else None
+    params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS), form, "text.format")
     before = orjson.loads(_stored(service, body.previous_response_id).messages) if body.previous_response_id else []
     items = items_of(body.input)
     chat = read_chat(body, before, service.style)
@@ -108,13 +107,6 @@ def _stored(service: Service, key: str) -> Stored:
         hint = "the least recently used are forgotten, and all of them when the server ends"
         raise ClientError("previous_response_id", fact, hint, 404, "response_not_found")
     return found
-
-
-def _flat_format(form: dict[str, Any] | None) -> dict[str, Any] | None:
-    """text.format as chat completions write it."""
-    if form is None or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": form}
 
 
 def _logprobs(body: ResponsesBody) -> LogprobAsk | None:

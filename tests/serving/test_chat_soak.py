@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import requests
 from live import Live
 
 STREAMS, AT_ONCE, CUT_EVERY = 1000, 64, 10
@@ -124,8 +125,6 @@ def test_a_thousand_streams_end_and_add_up(server: Live) -> None:
 
 
 def metrics_of(server: Live) -> str:
-    import requests
-
     return requests.get(server.url + "/metrics", timeout=10).text
 
 

@@ -62,7 +62,7 @@ def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
         (by_ids(1, VOCABULARY), "input_ids[1]", f"is {VOCABULARY}, must be a token id in [0, {VOCABULARY})"),
         (by_ids(-1), "input_ids[0]", "is -1"),
         (by_ids(*[5] * CONTEXT), "input_ids", f"has {CONTEXT} tokens, must have at most {CONTEXT - 1}"),
-        (by_text("Q" * 40), "text", "has 40 tokens, must have at most 31: this model's maximum context length is 32 tokens, one of them new"),
+        (by_text("Q" * 40), "text", "has 40 tokens, must have at most 31: this model's maximum context length is 32"),
         (by_text("the fox " * 700_000), "text", "has more than 32 tokens, must have at most 31"),
         (by_text("a\udc80"), "text", "lone surrogate"),
         (by_text("a", stop_token_ids=(3, 999)), "sampling_params.stop_token_ids[1]", "is 999, must be a token id in"),

@@ -1,0 +1,237 @@
+"""/v1/responses: items in and out, events that add up to the response, what is stored and continued."""
+
+import random
+from typing import Any
+
+import orjson
+import pytest
+
+from ramet.ipc.messages import Generate, Render
+from ramet.runtime.server.response_store import ResponseStore
+from tests.fakes.engine import CACHED
+from tests.fakes.server import Served, served
+
+PATH = "/v1/responses"
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+OUTPUT = (
+    "<think>\nIt rains.\n</think>\n\nSure.\n"
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "日本"}}\n</tool_call>'
+)
+
+
+def pieces_of(text: str, seed: int) -> list[str]:
+    draw, pieces = random.Random(seed), []
+    while text:
+        size = draw.randint(0, 9)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+async def events_of(server: Served, body: dict[str, Any]) -> list[dict[str, Any]]:
+    async with server.http.post(PATH, data=orjson.dumps({**body, "stream": True})) as response:
+        assert response.status == 200
+        blocks = (await response.read()).decode().split("\n\n")[:-1]
+    events = [orjson.loads(block.split("\ndata: ")[1]) for block in blocks]
+    assert [f"event: {event['type']}" for event in events] == [block.split("\n")[0] for block in blocks]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    return events
+
+
+def replayed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The output items as a client puts them together from deltas; what the done events repeat must agree."""
+    items: list[dict[str, Any]] = []
+    for event in events:
+        kind = event["type"].removeprefix("response.")
+        if kind == "output_item.added":
+            assert event["output_index"] == len(items)
+            items.append(event["item"])
+        elif kind == "content_part.added":
+            items[event["output_index"]]["content"].append(event["part"])
+        elif kind in ("output_text.delta", "reasoning_text.delta"):
+            items[event["output_index"]]["content"][event["content_index"]]["text"] += event["delta"]
+        elif kind == "function_call_arguments.delta":
+            items[event["output_index"]]["arguments"] += event["delta"]
+        elif kind in ("output_text.done", "reasoning_text.done"):
+            assert items[event["output_index"]]["content"][0]["text"] == event["text"]
+        elif kind == "function_call_arguments.done":
+            assert items[event["output_index"]]["arguments"] == event["arguments"]
+        elif kind == "output_item.done":
+            items[event["output_index"]]["status"] = event["item"]["status"]
+            assert items[event["output_index"]] == event["item"]
+    return items
+
+
+def without_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in item.items() if k not in ("id", "call_id")} for item in items]
+
+
+def test_an_output_becomes_items() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = pieces_of(OUTPUT, 1)
+        status, reply = await server.post(PATH, {"input": "Hello", "tools": [WEATHER], "metadata": {"a": "b"}})
+        assert status == 200 and reply["object"] == "response" and reply["status"] == "completed"
+        thought, said, first, second = reply["output"]
+        assert (thought["type"], thought["content"][0]["text"]) == ("reasoning", "It rains.")
+        assert (said["type"], said["content"][0]["text"]) == ("message", "Sure.")
+        assert (first["type"], first["name"], first["arguments"]) == ("function_call", "weather", '{"city": "Rome"}')
+        assert first["call_id"] != second["call_id"] and second["arguments"] == '{"city": "日本"}'
+        tokens = len("user:Hello\n"), len(server.engine.says)
+        assert (reply["usage"]["input_tokens"], reply["usage"]["output_tokens"]) == tokens
+        assert reply["usage"]["input_tokens_details"] == {"cached_tokens": CACHED}
+        assert 0 < reply["usage"]["output_tokens_details"]["reasoning_tokens"] < tokens[1]
+        assert reply["metadata"] == {"a": "b"}
+
+    served(check)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("text", [OUTPUT, "Only text 🙂", "", "<think>never closed", OUTPUT + "\nand after"])
+def test_a_stream_adds_up_to_the_response(text: str, seed: int) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = [*pieces_of(text, seed), ""]
+        body = {"input": "Hello", "tools": [WEATHER]}
+        _, whole = await server.post(PATH, body)
+        events = await events_of(server, body)
+        assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
+        assert events[-1]["type"] == "response.completed"
+        assert replayed(events) == events[-1]["response"]["output"]
+        assert without_ids(events[-1]["response"]["output"]) == without_ids(whole["output"])
+        assert events[-1]["response"]["usage"] == whole["usage"]
+
+    served(check)
+
+
+def test_what_the_limit_cut_off_is_incomplete() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = pieces_of(OUTPUT, 2)
+        body = {"input": "Hello", "max_output_tokens": 3}
+        _, reply = await server.post(PATH, body)
+        assert reply["status"] == "incomplete" and reply["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert (await events_of(server, body))[-1]["type"] == "response.incomplete"
+
+    served(check)
+
+
+def test_items_become_the_template_s_messages() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        items = [
+            {"role": "developer", "content": "Be kind."},
+            {
+                "role": "user",
+                "content": [{"type": "input_text", "text": "How is "}, {"type": "input_text", "text": "it?"}],
+            },
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+            {"type": "function_call", "call_id": "a1", "name": "weather", "arguments": "{}"},
+            {"type": "function_call", "call_id": "a2", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a1", "output": "21"},
+            {"type": "function_call_output", "call_id": "a2", "output": [{"type": "input_text", "text": "22"}]},
+        ]
+        body = {
+            "input": items, "instructions": "Be brief.", "tools": [WEATHER], "reasoning": {"effort": "high"},
+            "text": {"verbosity": "low"},
+        }  # fmt: skip
+        assert (await server.post(PATH, body))[0] == 200
+        chat = orjson.loads(server.engine.of_type(Render)[0].chat)
+        calls = [
+            {"id": name, "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+            for name in ("a1", "a2")
+        ]
+        assert chat["messages"] == [
+            {"role": "system", "content": "Be brief."},
+            {"role": "developer", "content": "Be kind."},
+            {"role": "user", "content": "How is it?"},
+            {"role": "assistant", "content": "Let me see.", "reasoning_content": "t", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "a1", "content": "21"},
+            {"role": "tool", "tool_call_id": "a2", "content": "22"},
+        ]
+        assert chat["kwargs"] == {"reasoning_effort": "high", "enable_thinking": True, "verbosity": "low"}
+
+    served(check)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_is_continued_where_it_ended(stream: bool) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = pieces_of(OUTPUT, 4)
+        body = {"input": "Hello", "instructions": "Once.", "tools": [WEATHER]}
+        if stream:
+            first = (await events_of(server, body))[-1]["response"]
+        else:
+            _, first = await server.post(PATH, body)
+        server.engine.says = ["Fine."]
+        follow = {"input": "And now?", "previous_response_id": first["id"]}
+        _, second = await server.post(PATH, follow)
+        messages = orjson.loads(server.engine.of_type(Render)[1].chat)["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+        assert messages[1]["content"] == "Sure." and len(messages[1]["tool_calls"]) == 2
+        assert messages[1]["reasoning_content"] == "It rains."
+        await server.post(PATH, {"input": "More.", "previous_response_id": second["id"]})
+        assert len(orjson.loads(server.engine.of_type(Render)[2].chat)["messages"]) == 5
+
+    served(check)
+
+
+def test_a_stored_response_is_told_again_until_it_is_deleted() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": "Hello"})
+        path = f"{PATH}/{reply['id']}"
+        assert await server.get(path) == (200, reply)
+        status, items = await server.get(path + "/input_items")
+        assert status == 200 and items["data"][0]["content"][0]["text"] == "Hello"
+        async with server.http.delete(path) as response:
+            assert await response.json() == {"id": reply["id"], "object": "response", "deleted": True}
+        assert (await server.get(path))[0] == 404
+        status, error = await server.post(PATH, {"input": "a", "previous_response_id": reply["id"]})
+        assert status == 404 and error["error"]["param"] == "previous_response_id"
+
+    served(check)
+
+
+@pytest.mark.parametrize("body, options", [({"store": False}, {}), ({}, {"stored_responses_mb": 0})])
+def test_what_is_not_stored_is_not_there(body: dict[str, Any], options: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": "Hello", **body})
+        assert (await server.get(f"{PATH}/{reply['id']}"))[0] == 404
+
+    served(check, **options)
+
+
+def test_the_store_forgets_the_least_recently_used_first() -> None:
+    size = 100
+    store = ResponseStore(10 * size)
+    for i in range(10):
+        store.put(str(i), {"text": "x" * 82}, [], [])  # 96 bytes with both lists
+    assert all(store.get(str(i)) for i in range(10))
+    store.get("0")
+    store.put("new", {"text": "x" * 82}, [], [])
+    assert store.get("0") is not None and store.get("1") is None and store.get("new") is not None
+    store.put("huge", {"text": "x" * 2000}, [], [])
+    assert store.get("huge") is None and store.get("new") is not None
+
+
+@pytest.mark.parametrize("change, named", [
+    ({"input": []}, "input"), ({"input": None}, "input"), ({"input": [3]}, "input[0]"),
+    ({"input": [{"role": "boss", "content": "a"}]}, "input[0].role"),
+    ({"input": [{"type": "computer_call"}]}, "input[0].type"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+    ({"input": [{"type": "function_call", "call_id": "a"}]}, "input[0].name"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"tool_choice": "required", "tools": [WEATHER]}, "tool_choice"), ({"background": True}, "background"),
+    ({"text": {"format": {"type": "json_object"}}}, "text.format"), ({"conversation": "c"}, "conversation"),
+    ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {}}}}, "text.format"),
+    ({"truncation": "auto"}, "truncation"), ({"max_output_tokens": -1}, "max_output_tokens"),
+    ({"temperature": "hot"}, "temperature"), ({"previous_response_id": "resp_0"}, "previous_response_id"),
+])  # fmt: skip
+def test_what_is_wrong_or_not_built_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(PATH, {"input": "Hello", **change})
+        assert status in (400, 404) and named in reply["error"]["message"]
+        assert not server.engine.of_type(Generate)
+
+    served(check)
