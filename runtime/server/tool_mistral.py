@@ -4,13 +4,16 @@ Decides which of the two it is, and what a name is. Any name is taken: the marke
 and the arguments may stand [CALL_ID]id and [ARGS]; the id is dropped.
 """
 
+import random
 import re
+import string
 
 from ramet.runtime.server.markers import after_blanks
 from ramet.runtime.server.tool_calls import JsonCallsParser
 from ramet.runtime.server.tool_json import JsonValue
 from ramet.runtime.server.tools import CallStart, tool_parser
 
+ID_CHARACTERS = string.ascii_letters + string.digits
 MOST_NAMED = 256  # characters from the marker to the arguments
 
 _NAMED = re.compile(r"([^\s\[\]{}\"]+)[ \t\r\n]*(?:\[CALL_ID\][^\[\]{}]*)?(?:\[ARGS\])?[ \t\r\n]*")
@@ -25,6 +28,9 @@ class MistralParser(JsonCallsParser):
         super().__init__(tools)
         self._head = ""
         self._arguments = JsonValue("{")
+
+    def new_id(self) -> str:
+        return "".join(random.choices(ID_CHARACTERS, k=9))  # the template takes no others
 
     def _opened(self, text: str, at: int) -> int:
         first = after_blanks(text, at)

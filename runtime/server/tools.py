@@ -8,6 +8,7 @@ when the output ends is content.
 """
 
 import importlib
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -44,6 +45,10 @@ class ToolParser(ABC):
 
     def __init__(self, tools: frozenset[str]) -> None:
         self.tools = tools
+
+    def new_id(self) -> str:
+        """An id for a call, in a form that the model's template takes back."""
+        return f"call_{os.urandom(12).hex()}"
 
     @abstractmethod
     def push(self, text: str) -> list[Event]:
