@@ -37,6 +37,7 @@ class Style(NamedTuple):
 
     tools: str | None = None
     reasoning: str | None = None
+    has_template: bool = False  # chats can be rendered
 
 
 def style_of(args: Args) -> Style:
@@ -46,6 +47,7 @@ def style_of(args: Args) -> Style:
     found = Style(
         _chosen(args.model.tool_call_parser, [detect_tools(text) for text in texts]),
         _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
+        has_template=sources.of(False) is not None,
     )
     if found.tools is not None:
         tool_parser_class(found.tools)

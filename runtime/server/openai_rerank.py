@@ -9,11 +9,12 @@ from typing import Any
 
 from aiohttp import web
 
-from ramet.ipc.messages import LogprobAsk, unpack_ids
+from ramet.ipc.messages import Chat, LogprobAsk, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, one_of, read_object
+from ramet.runtime.server.chat import render
 from ramet.runtime.server.openai_other import check_model
 from ramet.runtime.server.openai_scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.openai_types import usage
@@ -30,7 +31,8 @@ Query: {query}
 Document: {document}
 Is this document what is wanted for this query? Answer yes or no."""
 INSTRUCT = "a document that answers the query"
-ANSWERS = ((" yes", " no"), ("yes", "no"))
+AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
+IN_A_TURN = (("yes", "no"), ("Yes", "No"))
 Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and what was run to find it
 
 
@@ -86,10 +88,10 @@ def flattened(messages: list[dict[str, str]]) -> str:
 async def answer_ids(service: Service) -> tuple[int, int]:
     """The tokens that stand for yes and no.
 
-    The first ones of " yes" and " no", for a word after a colon begins with its space; where these are the same token
-    (a space by itself), the first ones of the bare words.
+    The first ones of the bare words where they begin a turn, of " yes" and " no" after a colon, for a word there begins
+    with its space; where these are the same token (a space by itself), the first ones of the next pair.
     """
-    for words in ANSWERS:
+    for words in IN_A_TURN if service.style.has_template else AFTER_A_COLON:
         yes, no = [await _first_token(service, word) for word in words]
         if yes != no:
             return yes, no
@@ -108,12 +110,22 @@ async def _first_token(service: Service, word: str) -> int:
 async def _by_answers(service: Service, rid: str, query: str, documents: list[str], instruct: str) -> Judged:
     ask = LogprobAsk(ids=await answer_ids(service))
     items = [
-        Prompt(rid, NEXT_TOKEN, flattened(judge_messages(query, text, instruct)), place=f"documents[{i}]", logprobs=ask)
+        await _question(service, Prompt(rid, NEXT_TOKEN, place=f"documents[{i}]", logprobs=ask), query, text, instruct)
         for i, text in enumerate(documents)
     ]
     with service.client.submit(items, streaming=False) as submission:
         done = await submission.whole()
     return [shares(next_logprobs(sequence))[0] for sequence in done], done
+
+
+async def _question(service: Service, prompt: Prompt, query: str, document: str, instruct: str) -> Prompt:
+    messages = judge_messages(query, document, instruct)
+    if not service.style.has_template:
+        return prompt._replace(text=flattened(messages))
+    try:
+        return prompt._replace(ids=(await render(service.client, Chat(messages))).ids)
+    except ClientError as error:
+        raise ClientError(prompt.place, error.fact, error.hint, error.status, error.code) from None
 
 
 async def _by_embeddings(service: Service, rid: str, query: str, documents: list[str], instruct: str | None) -> Judged:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Generate, Tokenize
-from ramet.runtime.server.openai_rerank import flattened, judge_messages
+from ramet.ipc.messages import Generate, Tokenize, unpack_ids
+from ramet.runtime.server.chat import Style
+from ramet.runtime.server.openai_rerank import INSTRUCT, flattened, judge_messages
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of
 from tests.fakes.server import Served, served
@@ -80,6 +81,18 @@ def test_words_that_begin_with_their_space_are_preferred() -> None:
         assert {m.logprobs.ids for m in server.engine.of_type(Generate)} == {(40, 41)}
 
     served(check)
+
+
+def test_the_model_s_template_asks_where_there_is_one() -> None:
+    async def check(server: Served) -> None:
+        server.engine.tokenize = {"yes": [50], "no": [51]}.__getitem__
+        assert (await server.post(PATH, GOOD))[0] == 200
+        for message, document in zip(server.engine.of_type(Generate), GOOD["documents"], strict=True):
+            (asked,) = judge_messages("q", document, INSTRUCT)
+            assert bytes(unpack_ids(message.ids)).decode() == f"user:{asked['content']}\n"
+            assert message.logprobs.ids == (50, 51)
+
+    served(check, style=Style(has_template=True))
 
 
 def test_a_vocabulary_that_cannot_tell_yes_from_no_is_a_clear_400() -> None:
