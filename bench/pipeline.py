@@ -8,6 +8,9 @@ that was started elsewhere (--base-url), or where there is no /proc, only the cl
 The client is no HTTP library, on purpose: it costs little, or it would be the thing that is measured. It writes one
 request per connection and counts the blank lines that end events; only the last event, which has the usage, is parsed.
 Events (less the usage and [DONE]) and completion tokens must be the same number for every stream, or the run fails.
+
+With --chat the streams are chats: two events more (the role, the end), none for a token without text, and the prompt goes
+through the chat template, the output through the parser of reasoning, with --tools through that of calls as well.
 """
 
 import argparse
@@ -55,9 +58,8 @@ class Round:
 class Stream(asyncio.Protocol):
     """One connection, one request; counts events as bytes arrive. `ended` is its future result."""
 
-    def __init__(self, request: bytes, ended: "asyncio.Future[None]") -> None:
-        self._request, self.ended = request, ended
-        self.status = b""
+    def __init__(self, request: bytes, ended: "asyncio.Future[None]", chat: bool = False) -> None:
+        self._request, self.ended, self._chat = request, ended, chat
         self.events = 0
         self.tail = b""
 
@@ -82,7 +84,7 @@ class Stream(asyncio.Protocol):
         usage = _USAGE.findall(self.tail)
         if not self.status.endswith(b"200") or not usage or b"[DONE]" not in self.tail:
             raise BadOption(f"a stream failed: {self.status!r} ... {self.tail[-300:]!r}")
-        if self.events - CLOSING_EVENTS != int(usage[-1]):
+        if not self._chat and self.events - CLOSING_EVENTS != int(usage[-1]):
             raise BadOption(
                 f"{self.events - CLOSING_EVENTS} events for {int(usage[-1])} tokens: not one event per token"
             )
@@ -116,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--streams", type=positive, default=128, help="concurrent streams, default 128")
     p.add_argument("--input-len", type=positive, default=16, help="tokens of each prompt, default 16")
     p.add_argument("--output-len", type=positive, default=1024, help="tokens of each stream, default 1024")
+    p.add_argument("--chat", action="store_true", help="chats instead of completions; --input-len counts words then")
+    p.add_argument("--tools", action="store_true", help="chats that offer a tool")
     p.add_argument("--rounds", type=positive, default=3, help="measured rounds after one warm-up, default 3")
     p.add_argument("--output-file", type=Path, default=report.results_file("pipeline"), help=report.RESULTS_HELP)
     p.add_argument("serve", nargs="*", help="after --: options for the server")
@@ -133,7 +137,10 @@ async def one_round(url: str, options: argparse.Namespace, parent: int | None) -
     """All streams at once, from connecting to the last byte."""
     loop = asyncio.get_running_loop()
     where = urlsplit(url)
-    streams = [Stream(request_bytes(where.netloc, options, i), loop.create_future()) for i in range(options.streams)]
+    chat = options.chat or options.tools
+    streams = [
+        Stream(request_bytes(where.netloc, options, i), loop.create_future(), chat) for i in range(options.streams)
+    ]
     before, start = _cpu_seconds(parent), time.perf_counter()
     host, port = where.hostname or "127.0.0.1", where.port or 80
     await asyncio.gather(*(loop.create_connection(partial(itself, stream), host, port) for stream in streams))
@@ -162,13 +169,25 @@ def itself(stream: Stream) -> Stream:
 
 def request_bytes(host: str, options: argparse.Namespace, number: int) -> bytes:
     """HTTP/1.1, closed at the end of the answer. Each prompt begins differently, so the streams share no prefix."""
-    prompt = [8 + (number * 31 + i) % 200 for i in range(options.input_len)]
+    chat = options.chat or options.tools
     body = json.dumps({
-        "model": options.model, "prompt": prompt, "max_tokens": options.output_len, "temperature": 0,
-        "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
+        "model": options.model, "max_tokens": options.output_len, "temperature": 0, "ignore_eos": True, "stream": True,
+        "stream_options": {"include_usage": True},
+        **(_chat(options, number) if chat else _prompt(options, number)),
     }).encode()  # fmt: skip
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _prompt(options: argparse.Namespace, number: int) -> dict[str, Any]:
+    return {"prompt": [8 + (number * 31 + i) % 200 for i in range(options.input_len)]}
+
+
+def _chat(options: argparse.Namespace, number: int) -> dict[str, Any]:
+    words = " ".join(str((number * 31 + i) % 200) for i in range(options.input_len))
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+    return {"messages": [{"role": "user", "content": words}], **({"tools": [tool]} if options.tools else {})}
 
 
 def median_round(rounds: Sequence[Round]) -> Round:
