@@ -9,7 +9,7 @@ The client is no HTTP library, on purpose: it costs little, or it would be the t
 request per connection and counts the blank lines that end events; only the last event, which has the usage, is parsed.
 Events (less the usage and [DONE]) and completion tokens must be the same number for every stream, or the run fails.
 
-With --chat the streams are chats: two events more (the role, the end), none for a token without text, and the prompt goes
+With --chat the streams are chats: two events more (the role, the end), none for a token without text; the prompt goes
 through the chat template, the output through the parser of reasoning, with --tools through that of calls as well.
 """
 
@@ -60,6 +60,7 @@ class Stream(asyncio.Protocol):
 
     def __init__(self, request: bytes, ended: "asyncio.Future[None]", chat: bool = False) -> None:
         self._request, self.ended, self._chat = request, ended, chat
+        self.status = b""
         self.events = 0
         self.tail = b""
 
