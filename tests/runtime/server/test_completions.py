@@ -7,7 +7,7 @@ import pytest
 
 from ramet.ipc.messages import Finish, Generate, unpack_ids
 from ramet.ipc.params import SamplingParams
-from tests.fakes.engine import CACHED, text_of
+from tests.fakes.engine import CACHED, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served
 
 
@@ -225,5 +225,26 @@ def test_a_rid_names_the_request() -> None:
         _, reply = await server.post("/v1/completions", {"prompt": [[1], [2, 3]], "rid": "mine", "max_tokens": 1})
         assert reply["id"] == "mine"
         assert [unpack_ids(m.ids) for m in server.engine.of_type(Generate)] == [[1], [2, 3]]
+
+    served(check)
+
+
+@pytest.mark.parametrize("prompt", ["a", ["a", "bb"]])
+@pytest.mark.parametrize("logprobs", [None, 0])
+def test_of_best_of_outputs_the_likeliest_are_told(prompt: object, logprobs: int | None) -> None:
+    async def check(server: Served) -> None:
+        body = {"prompt": prompt, "n": 2, "best_of": 5, "max_tokens": 4, "logprobs": logprobs}
+        status, reply = await server.post("/v1/completions", body)
+        sent = server.engine.of_type(Generate)
+        expected = []
+        for message in sent:
+            assert len(message.uids) == 5
+            means = {uid: sum(logprob_of(message, token_at(uid, i)) for i in range(4)) / 4 for uid in message.uids}
+            expected += [text_of(uid, 4) for uid in sorted(means, key=lambda uid: -means[uid])[:2]]
+            assert len(set(means.values())) > 1, "the fake's outputs must differ"
+        assert status == 200 and [choice["text"] for choice in reply["choices"]] == expected
+        assert [choice["index"] for choice in reply["choices"]] == list(range(len(expected)))
+        assert reply["usage"]["completion_tokens"] == 5 * 4 * len(sent)
+        assert all((choice["logprobs"] is None) == (logprobs is None) for choice in reply["choices"])
 
     served(check)

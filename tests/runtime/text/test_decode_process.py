@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.ipc.messages import Closed, Finish, Opened, TextStep, TokenStep, pack_ids
+from ramet.ipc.messages import Closed, Finish, LogprobAsk, Opened, Scores, TextStep, TokenStep, pack_ids
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.stops import StopMatch, StopMatcher
@@ -105,6 +105,15 @@ def test_text_without_a_stop_in_sight_is_shown_at_once(byte_level: Tokenizer) ->
     ids = byte_level.encode("the quick brown fox")
     pieces = run_one(byte_level, ids, Finish("length", length=len(ids)), stop=("STOP",), stop_regex=(r"\d+",))
     assert pieces == [byte_level.decode([i]) for i in ids] + [""]
+
+
+def test_the_bytes_of_half_characters_go_with_their_texts(byte_level: Tokenizer) -> None:
+    halves = {byte_level.token_bytes(token): token for token in range(420) if byte_level.token_bytes(token) is not None}
+    own, best, (whole,) = halves[b"\xe4"], halves[b"\x9c"], byte_level.encode("o")
+    scores = Scores(1, False, pack_ids([own]), bytes(4), pack_ids([best, whole]), bytes(8))
+    step = TokenStep([1], pack_ids([own]), [opened(1, logprobs=LogprobAsk(num_top=2, texts=True))], scores=[scores])
+    (told,) = Detokenizer(byte_level).step(step).scores
+    assert told.texts == ("\ufffd", "\ufffd", "o") and told.raw == {own: b"\xe4", best: b"\x9c"}
 
 
 def test_end_before_the_beginning_has_an_empty_tail(byte_level: Tokenizer) -> None:
