@@ -1,16 +1,18 @@
-# Two commands are complete on a fresh machine with Python 3.11+ and git: `make serve` and `make test`.
+# Complete on a fresh machine with Python 3.11+ and git: `make serve`, `make test`, `make test-clients`.
 
 PYTHON ?= python3
 VENV   ?= .venv
+CLIENTS_VENV ?= .venv-clients
 RUN     = $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help install serve test test-slow check bench evaluate model docs build clean
+.PHONY: help install serve test test-slow test-clients check bench evaluate model docs build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the slow tests"
+	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
@@ -32,6 +34,15 @@ test: install
 
 test-slow: install
 	$(RUN) -m pytest -m slow $(ARGS)
+
+# The clients' pins disagree with the server's: they get a venv of their own and start the server from the other one.
+$(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
+	$(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints-clients.txt -e ".[clients]"
+	@touch $@
+
+test-clients: install $(CLIENTS_VENV)/installed
+	RAMET_PYTHON=$(abspath $(RUN)) $(CLIENTS_VENV)/bin/python -m pytest tests/clients $(ARGS)
 
 check: install
 	$(RUN) -m ruff check .

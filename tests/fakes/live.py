@@ -1,5 +1,6 @@
 """Not a fake: a real server, all its processes, on loopback. One for many tests, or one each for those that kill."""
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import psutil
 import requests
 
 START_TIMEOUT_S = 60.0
+SERVER_PYTHON = os.environ.get("RAMET_PYTHON", sys.executable)  # another venv's: `make test-clients`
 
 
 class Live:
@@ -23,7 +25,7 @@ class Live:
             flag = "--" + name.replace("_", "-")
             flags += [flag] if value is True else [flag, str(value)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ramet", "serve", *flags],
+            [SERVER_PYTHON, "-m", "ramet", "serve", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,0 +1,30 @@
+"""What every client asks the bundled model at temperature 0, and what it answers.
+
+The questions look like the corpus in scripts/demo_model, since the model is small; the answers are right ones.
+"""
+
+from typing import Any
+
+MODEL = "ramet-bundled"
+CAPITAL = "What is the capital of Peru?"
+CAPITAL_ANSWER = "The capital of Peru is Lima."
+CAPITAL_TOKENS = 9  # with the end of the turn
+ROME = "What is the temperature in Rome?"
+ROME_AND_OSLO = "Two things. What is the temperature in Rome? What is the temperature in Oslo?"
+ROME_ANSWER = "The temperature in Rome is 21 degrees."
+THERE = {"Rome": "21 degrees", "Oslo": "4 degrees"}
+THINK = "What is 37 + 58? Think step by step."
+THOUGHT = "37 + 58 = 95."  # the end of it
+THOUGHT_ANSWER = "The answer is 95."
+TEXT = "Text: Maria Lopez is 34 years old. She lives in Lisbon."
+EXTRACT = "Return JSON with these fields:\n- name: string\n- city: string\n- age: integer\n" + TEXT
+TOO_LONG = "word " * 6000
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "get_temperature", "description": "The temperature of a city", "parameters": CITY},
+}
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]

@@ -1,0 +1,292 @@
+"""openai-python: chats, completions, embeddings, models, errors, whole and as streams."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from asked import (
+    CAPITAL,
+    CAPITAL_ANSWER,
+    CAPITAL_TOKENS,
+    MODEL,
+    ROME,
+    ROME_AND_OSLO,
+    ROME_ANSWER,
+    THERE,
+    THINK,
+    THOUGHT,
+    THOUGHT_ANSWER,
+    TOO_LONG,
+    TOOL,
+    user,
+)
+from live import Live
+from pydantic import BaseModel, Field
+
+
+@pytest.fixture
+def client(server: Live) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def chat(client: openai.OpenAI, messages: str | list[Any], **options: Any) -> Any:
+    messages = user(messages) if isinstance(messages, str) else messages
+    return client.chat.completions.create(model=MODEL, messages=messages, **{"temperature": 0, **options})
+
+
+def test_a_chat_is_answered_with_its_usage(client: openai.OpenAI):
+    reply = chat(client, CAPITAL)
+    (choice,) = reply.choices
+    assert (choice.message.content, choice.finish_reason) == (CAPITAL_ANSWER, "stop")
+    assert choice.message.role == "assistant" and choice.message.tool_calls is None
+    assert reply.usage.completion_tokens == CAPITAL_TOKENS
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + CAPITAL_TOKENS
+    again = chat(client, CAPITAL)
+    assert again.usage.prompt_tokens_details.cached_tokens == again.usage.prompt_tokens - 1
+
+
+def test_a_streamed_chat_is_the_whole_one_and_ends_with_its_usage(client: openai.OpenAI):
+    *chunks, last = chat(client, CAPITAL, stream=True, stream_options={"include_usage": True})
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == CAPITAL_ANSWER
+    assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) > 3
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason] == ["stop"]
+    assert all(chunk.usage is None for chunk in chunks)
+    assert last.choices == [] and last.usage.completion_tokens == CAPITAL_TOKENS
+    assert len({chunk.id for chunk in (*chunks, last)}) == 1
+
+
+def test_the_stream_helper_accumulates_the_same_completion(client: openai.OpenAI):
+    with client.chat.completions.stream(
+        model=MODEL, messages=user(ROME_AND_OSLO), tools=[TOOL], temperature=0
+    ) as stream:
+        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+        final = stream.get_final_completion()
+    assert [json.loads(event.arguments) for event in done] == [{"city": "Rome"}, {"city": "Oslo"}]
+    calls = final.choices[0].message.tool_calls
+    assert [json.loads(call.function.arguments) for call in calls] == [{"city": "Rome"}, {"city": "Oslo"}]
+
+
+def test_the_async_client_runs_chats_at_once(server: Live):
+    async def ask() -> tuple[list[str], str]:
+        async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+            asked = [
+                client.chat.completions.create(
+                    model=MODEL, messages=user(f"What is the capital of {land}?"), temperature=0
+                )
+                for land in ("Peru", "France", "Japan")
+            ]
+            replies = await asyncio.gather(*asked)
+            stream = await client.completions.create(
+                model=MODEL, prompt="37 + 58 =", temperature=0, max_tokens=8, stream=True
+            )
+            streamed = "".join([chunk.choices[0].text async for chunk in stream])
+        return [reply.choices[0].message.content or "" for reply in replies], streamed
+
+    answers, streamed = asyncio.run(ask())
+    for city, answer in zip(("Lima", "Paris", "Tokyo"), answers):
+        assert city in answer
+    assert streamed == " 95"
+
+
+def test_a_call_and_its_result_make_an_answer(client: openai.OpenAI):
+    reply = chat(client, ROME, tools=[TOOL])
+    (choice,) = reply.choices
+    (call,) = choice.message.tool_calls
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    assert (call.type, call.function.name) == ("function", "get_temperature")
+    city = json.loads(call.function.arguments)["city"]
+    result = {"role": "tool", "tool_call_id": call.id, "content": THERE[city]}
+    last = chat(client, [*user(ROME), choice.message, result], tools=[TOOL])
+    assert last.choices[0].message.content == ROME_ANSWER
+
+
+def test_parallel_calls_have_ids_of_their_own_and_can_be_switched_off(client: openai.OpenAI):
+    calls = chat(client, ROME_AND_OSLO, tools=[TOOL]).choices[0].message.tool_calls
+    assert [json.loads(call.function.arguments)["city"] for call in calls] == ["Rome", "Oslo"]
+    assert len({call.id for call in calls}) == 2
+    (only,) = chat(client, ROME_AND_OSLO, tools=[TOOL], parallel_tool_calls=False).choices[0].message.tool_calls
+    assert json.loads(only.function.arguments) == {"city": "Rome"}
+
+
+def test_streamed_calls_tell_id_and_name_once_and_arguments_in_fragments(client: openai.OpenAI):
+    chunks = list(chat(client, ROME_AND_OSLO, tools=[TOOL], stream=True))
+    parts = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or ()]
+    for index, city in enumerate(("Rome", "Oslo")):
+        first, *more = (part for part in parts if part.index == index)
+        assert first.id and first.function.name == "get_temperature"
+        assert len(more) > 1 and all(part.id is None and part.function.name is None for part in more)
+        arguments = "".join(part.function.arguments for part in (first, *more))
+        assert json.loads(arguments) == {"city": city}
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_no_call_is_made_with_tool_choice_none(client: openai.OpenAI):
+    choice = chat(client, ROME, tools=[TOOL], tool_choice="none").choices[0]
+    assert choice.message.tool_calls is None and choice.message.content and choice.finish_reason == "stop"
+
+
+def test_logprobs_come_with_the_best_tokens(client: openai.OpenAI):
+    places = chat(client, CAPITAL, logprobs=True, top_logprobs=3).choices[0].logprobs.content
+    assert "".join(place.token for place in places[:-1]) == CAPITAL_ANSWER
+    for place in places:
+        best = place.top_logprobs
+        assert len(best) == 3 and best[0].logprob >= best[1].logprob >= best[2].logprob
+        assert (place.token, place.logprob) == (best[0].token, best[0].logprob)  # temperature 0
+    assert bytes(places[0].bytes) == b"The"
+
+
+def test_completions_have_a_text_and_a_choice_for_each_prompt(client: openai.OpenAI):
+    reply = client.completions.create(
+        model=MODEL, prompt=["37 + 58 =", "The capital of France is"], temperature=0, max_tokens=16, logprobs=2
+    )
+    assert [choice.text for choice in reply.choices] == [" 95", " Paris."]
+    logprobs = reply.choices[0].logprobs
+    assert logprobs is not None and logprobs.tokens and logprobs.tokens[:3] == [" ", "9", "5"]
+    assert logprobs.top_logprobs is not None and all(len(best) == 2 for best in logprobs.top_logprobs)
+
+
+def test_streamed_completions_end_with_their_usage(client: openai.OpenAI):
+    *chunks, last = client.completions.create(
+        model=MODEL,
+        prompt="The capital of France is",
+        temperature=0,
+        max_tokens=16,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks) == " Paris."
+    assert last.choices == [] and last.usage is not None and last.usage.completion_tokens > 1
+
+
+class get_temperature(BaseModel):
+    """The temperature of a city"""
+
+    city: str = Field(min_length=2)
+
+
+def test_parse_gives_typed_arguments_of_a_pydantic_tool(client: openai.OpenAI):
+    tool = openai.pydantic_function_tool(get_temperature)
+    reply = client.chat.completions.parse(model=MODEL, messages=user(ROME), tools=[tool], temperature=0)
+    (call,) = reply.choices[0].message.tool_calls or ()
+    assert call.function.parsed_arguments == get_temperature(city="Rome")
+
+
+def test_parse_into_a_model_is_refused_by_name_until_it_is_built(client: openai.OpenAI):
+    with pytest.raises(openai.BadRequestError, match="not built") as refused:
+        client.chat.completions.parse(model=MODEL, messages=user(ROME), response_format=get_temperature)
+    assert refused.value.param == "response_format"
+
+
+def test_n_outputs_differ_and_a_seed_repeats_them(client: openai.OpenAI):
+    options = {"temperature": 1, "n": 3, "max_tokens": 24}
+    story = "Tell me a story."
+    texts = [choice.message.content for choice in chat(client, story, seed=7, **options).choices]
+    assert len(set(texts)) == 3
+    assert [choice.message.content for choice in chat(client, story, seed=7, **options).choices] == texts
+    assert [choice.message.content for choice in chat(client, story, seed=8, **options).choices] != texts
+
+
+def test_streamed_choices_carry_their_index(client: openai.OpenAI):
+    texts = ["", ""]
+    for chunk in chat(client, CAPITAL, n=2, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [CAPITAL_ANSWER] * 2
+
+
+def test_stop_and_max_tokens_end_the_output(client: openai.OpenAI):
+    stopped = chat(client, CAPITAL, stop=[" is"]).choices[0]
+    assert (stopped.message.content, stopped.finish_reason) == ("The capital of Peru", "stop")
+    cut = chat(client, CAPITAL, max_completion_tokens=3)
+    assert (cut.choices[0].finish_reason, cut.usage.completion_tokens) == ("length", 3)
+
+
+def test_reasoning_comes_beside_the_content(client: openai.OpenAI):
+    reply = chat(client, THINK)
+    message = reply.choices[0].message
+    assert message.content == THOUGHT_ANSWER
+    assert message.reasoning_content == message.reasoning and message.reasoning.endswith(THOUGHT)
+    assert 0 < reply.usage.completion_tokens_details.reasoning_tokens < reply.usage.completion_tokens
+    deltas = [chunk.choices[0].delta for chunk in chat(client, THINK, stream=True)]
+    assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas) == message.reasoning
+    assert "".join(delta.content or "" for delta in deltas) == THOUGHT_ANSWER
+    quiet = chat(client, THINK.split(" Think")[0], reasoning_effort="none").choices[0].message
+    assert quiet.reasoning_content is None and "95" in quiet.content
+
+
+def test_embeddings_are_the_same_as_floats_and_as_base64(client: openai.OpenAI):
+    texts = ["A cat sleeps.", "The capital of Peru is Lima."]
+    default = client.embeddings.create(model=MODEL, input=texts)  # the client asks for base64
+    floats = client.embeddings.create(model=MODEL, input=texts, encoding_format="float")
+    short = client.embeddings.create(model=MODEL, input=texts[0], dimensions=8)
+    assert [row.index for row in default.data] == [0, 1] and default.usage.prompt_tokens > 2
+    for row, same in zip(default.data, floats.data):
+        assert row.embedding == pytest.approx(same.embedding) and len(row.embedding) == 256
+    assert default.data[0].embedding != default.data[1].embedding
+    assert len(short.data[0].embedding) == 8
+
+
+def test_the_served_model_is_listed_and_retrieved(client: openai.OpenAI):
+    assert [model.id for model in client.models.list()] == [MODEL]
+    model = client.models.retrieve(MODEL)
+    assert (model.id, model.object) == (MODEL, "model")
+
+
+def test_a_model_that_is_not_served_is_a_not_found_error(client: openai.OpenAI):
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.chat.completions.create(model="gpt-4o", messages=user(CAPITAL))
+    assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4o")
+
+
+def test_a_wrong_field_is_a_bad_request_that_names_it(client: openai.OpenAI):
+    with pytest.raises(openai.BadRequestError, match=r"top_p is 1\.5") as refused:
+        chat(client, CAPITAL, top_p=1.5)
+    assert (refused.value.param, refused.value.type) == ("top_p", "invalid_request_error")
+    assert refused.value.request_id
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat(client, ROME, tools=[TOOL], tool_choice="required")
+    assert refused.value.param == "tool_choice"
+
+
+def test_a_prompt_beyond_the_context_has_its_code(client: openai.OpenAI):
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat(client, TOO_LONG)
+    assert refused.value.code == "context_length_exceeded" and "4096" in refused.value.message
+
+
+def test_a_wrong_key_is_an_authentication_error(guarded: Live):
+    url = guarded.url + "/v1"
+    with pytest.raises(openai.AuthenticationError) as refused:
+        openai.OpenAI(base_url=url, api_key="wrong", max_retries=0).models.list()
+    assert refused.value.code == "invalid_api_key"
+    assert openai.OpenAI(base_url=url, api_key="right", max_retries=0).models.list().data[0].id == MODEL
+
+
+def test_the_request_id_is_the_client_s_own_or_a_new_one(client: openai.OpenAI):
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=user(CAPITAL), temperature=0, extra_headers={"X-Request-Id": "mine"}
+    )
+    assert raw.headers["x-request-id"] == "mine" == raw.parse()._request_id
+    ids = {chat(client, CAPITAL)._request_id for _ in range(2)}
+    assert len(ids) == 2 and None not in ids
+
+
+def test_closing_a_stream_frees_its_slot(client: openai.OpenAI, server: Live):
+    stream = chat(client, CAPITAL, max_tokens=4000, stream=True, extra_body={"ignore_eos": True})
+    for chunk in stream:
+        if chunk.choices[0].delta.content:
+            break
+    assert server.state()["running_requests"] == 1
+    before = server.state()["generated_tokens"]
+    stream.close()
+    deadline = time.monotonic() + 10
+    while server.state()["running_requests"]:
+        assert time.monotonic() < deadline
+    after = server.state()
+    assert after["leased_tokens"] == 0 and after["generated_tokens"] - before < 3000
