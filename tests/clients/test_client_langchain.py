@@ -1,0 +1,124 @@
+"""LangChain's ChatOpenAI and OpenAIEmbeddings, as its pages tell users to point them at another server."""
+
+import asyncio
+import string
+from typing import Any
+
+import openai
+import pytest
+import tiktoken
+from asked import (
+    CAPITAL,
+    CAPITAL_ANSWER,
+    CAPITAL_TOKENS,
+    MODEL,
+    ROME,
+    ROME_AND_OSLO,
+    ROME_ANSWER,
+    THERE,
+    TOO_LONG,
+)
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from live import Live
+
+
+@pytest.fixture
+def at(server: Live) -> dict[str, Any]:
+    return {"base_url": server.url + "/v1", "api_key": "none", "model": MODEL, "max_retries": 0}
+
+
+@pytest.fixture
+def chat(at: dict[str, Any]) -> ChatOpenAI:
+    return ChatOpenAI(**at, temperature=0, stream_usage=True)
+
+
+@tool
+def get_temperature(city: str) -> str:
+    """The temperature of a city"""
+    return THERE[city]
+
+
+def test_invoke_has_text_and_usage(chat: ChatOpenAI):
+    reply = chat.invoke([SystemMessage("You are a helpful assistant."), HumanMessage(CAPITAL)])
+    assert reply.content == CAPITAL_ANSWER and reply.response_metadata["finish_reason"] == "stop"
+    usage = reply.usage_metadata
+    assert usage is not None and usage["output_tokens"] == CAPITAL_TOKENS
+    assert usage["total_tokens"] == usage["input_tokens"] + CAPITAL_TOKENS
+
+
+def test_a_stream_tells_its_usage_once(chat: ChatOpenAI):
+    chunks = list(chat.stream(CAPITAL))
+    assert "".join(str(chunk.content) for chunk in chunks) == CAPITAL_ANSWER
+    (usage,) = [chunk.usage_metadata for chunk in chunks if chunk.usage_metadata]
+    assert usage["output_tokens"] == CAPITAL_TOKENS
+
+
+def test_ainvoke_and_abatch_answer(chat: ChatOpenAI):
+    async def ask() -> list[Any]:
+        return [await chat.ainvoke(CAPITAL), *await chat.abatch(["What is the capital of France?"] * 2)]
+
+    first, *others = asyncio.run(ask())
+    assert first.content == CAPITAL_ANSWER and all("Paris" in other.content for other in others)
+
+
+def test_a_loop_of_tools_ends_with_the_answer(chat: ChatOpenAI):
+    bound = chat.bind_tools([get_temperature])
+    messages: list[Any] = [HumanMessage(ROME)]
+    rounds = 0
+    while True:
+        reply = bound.invoke(messages)
+        messages.append(reply)
+        if not reply.tool_calls:
+            break
+        rounds += 1
+        messages += [get_temperature.invoke(call) for call in reply.tool_calls]
+    assert (rounds, reply.content) == (1, ROME_ANSWER)
+
+
+def test_streamed_calls_add_up(chat: ChatOpenAI):
+    whole: Any = None
+    for chunk in chat.bind_tools([get_temperature]).stream(ROME_AND_OSLO):
+        whole = chunk if whole is None else whole + chunk
+    assert isinstance(whole, AIMessage)
+    assert [call["args"] for call in whole.tool_calls] == [{"city": "Rome"}, {"city": "Oslo"}]
+    assert len({call["id"] for call in whole.tool_calls}) == 2
+
+
+def test_logprobs_are_in_the_metadata(chat: ChatOpenAI):
+    reply = chat.bind(logprobs=True, top_logprobs=2).invoke(CAPITAL)
+    places = reply.response_metadata["logprobs"]["content"]
+    assert "".join(place["token"] for place in places[:-1]) == CAPITAL_ANSWER and len(places[0]["top_logprobs"]) == 2
+
+
+def test_structured_output_is_refused_by_name_until_it_is_built(chat: ChatOpenAI):
+    with pytest.raises(openai.BadRequestError, match=r"response_format .* not built"):
+        chat.with_structured_output({"title": "City", "type": "object", "properties": {}}).invoke(CAPITAL)
+
+
+def test_a_prompt_beyond_the_context_is_langchain_s_own_error(chat: ChatOpenAI):
+    with pytest.raises(ContextOverflowError):
+        chat.invoke(TOO_LONG)
+
+
+def test_the_responses_api_answers(at: dict[str, Any]):
+    reply = ChatOpenAI(**at, temperature=0, use_responses_api=True).invoke(CAPITAL)
+    assert reply.text == CAPITAL_ANSWER
+
+
+def test_embeddings_of_texts_are_those_of_each_text(at: dict[str, Any]):
+    embeddings = OpenAIEmbeddings(**at, check_embedding_ctx_length=False)
+    first, second = embeddings.embed_documents(["A cat sleeps.", CAPITAL])
+    assert len(first) == 256 and first != second
+    assert embeddings.embed_query(CAPITAL) == pytest.approx(second, abs=1e-3)
+
+
+def test_ids_of_another_tokenizer_are_a_400_with_the_hint(at: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    """Without check_embedding_ctx_length=False the client sends ids of its own, here of letters from 90,000 on."""
+    ranks = {letter.encode(): 90_000 + index for index, letter in enumerate(string.printable)}
+    encoding = tiktoken.Encoding("cl100k_base", pat_str=r".|\n", mergeable_ranks=ranks, special_tokens={})
+    monkeypatch.setattr("tiktoken.registry.ENCODINGS", {"cl100k_base": encoding})
+    with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False"):
+        OpenAIEmbeddings(**at).embed_query(CAPITAL)
