@@ -10,6 +10,7 @@ from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Finish, unpack_ids
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.anthropic_chat import read_chat
@@ -32,6 +33,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     model = check_model(service, body.model)
     fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
+    _refuse_parts(body)
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {'missing' if body.max_tokens is None else 0}, must be an integer >= 1")
     params = read_params(fields, service.defaults)
@@ -64,6 +66,15 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
             "usage": _usage(sequence),
         }
     )
+
+
+def _refuse_parts(body: MessagesBody) -> None:
+    """What else is not built. The code of a thread tells the client's tool runner to send whole chats from then on."""
+    if body.output_config is not None:
+        prompts.refuse_unbuilt({"output_config.format": body.output_config.get("format")}, {"output_config.format": ()})
+    if body.thread is not None:
+        fact = f"is {shown(body.thread)}, but this feature is not built yet"
+        raise ClientError("thread", fact, "send every turn of the chat", code="thread_unsupported_request")
 
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:

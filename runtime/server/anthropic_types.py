@@ -98,6 +98,10 @@ class MessagesBody(CountBody, frozen=True, kw_only=True):
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
     output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
+    output_config: Annotated[
+        dict[str, Any] | None, about("nothing is done with `effort`; `format` is refused until it is built")
+    ] = None
+    thread: Annotated[dict[str, Any] | None, unbuilt("a chat that the server keeps; the client sends all of it")] = None
 
 
 UNBUILT: dict[str, tuple[Any, ...]] = {"mcp_servers": (), "container": (), "output_format": ()}

@@ -131,7 +131,9 @@ def anthropic(error: RametError) -> web.Response:
 def anthropic_body(error: RametError) -> dict[str, Any]:
     status = status_of(error)
     kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": str(error)}}
+    code = error.code if isinstance(error, ClientError) else ""
+    details = {"details": {"error_code": code}} if code else {}
+    return {"type": "error", "error": {"type": kind, "message": str(error), **details}}
 
 
 def event(error: RametError) -> bytes:

@@ -73,6 +73,19 @@ def test_a_tool_use_and_its_result_make_an_answer(client: anthropic.Anthropic):
     assert (last.content[0].text, last.stop_reason) == (ROME_ANSWER, "end_turn")
 
 
+def test_the_tool_runner_sends_whole_chats_and_ends_with_the_answer(client: anthropic.Anthropic):
+    ran = []
+
+    @anthropic.beta_tool
+    def get_temperature(city: str) -> str:
+        """The temperature of a city"""
+        ran.append(city)
+        return THERE[city]
+
+    last = client.beta.messages.tool_runner(messages=user(ROME), tools=[get_temperature], **GREEDY).until_done()
+    assert (ran, last.content[0].text) == (["Rome"], ROME_ANSWER)
+
+
 def test_streamed_tool_uses_have_their_input_in_pieces(client: anthropic.Anthropic):
     with client.messages.stream(messages=user(ROME_AND_OSLO), tools=[TOOL], **GREEDY) as stream:
         pieces = [event.partial_json for event in stream if event.type == "input_json"]
@@ -123,6 +136,9 @@ def test_errors_are_the_client_s_classes(client: anthropic.Anthropic, guarded: L
         client.messages.create(messages=user(TOO_LONG), **GREEDY)
     with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
         client.messages.create(messages=user(ROME), tools=[TOOL], tool_choice={"type": "any"}, **GREEDY)
+    form = {"type": "json_schema", "schema": CITY}
+    with pytest.raises(anthropic.BadRequestError, match=r"output_config\.format .* not built"):
+        client.messages.create(messages=user(ROME), output_config={"format": form}, **GREEDY)
     with pytest.raises(anthropic.AuthenticationError):
         anthropic.Anthropic(base_url=guarded.url, api_key="wrong", max_retries=0).messages.create(
             messages=user(CAPITAL), **GREEDY

@@ -185,6 +185,8 @@ def test_tokens_are_counted_without_running_anything() -> None:
     ({"tools": [{"name": "a b"}]}, "tools[0].name"), ({"tools": [{"type": "bash_20250124", "name": "b"}]}, "tools[0]"),
     ({"tools": [WEATHER], "tool_choice": {"type": "any"}}, "tool_choice"), ({"tool_choice": {}}, "tool_choice"),
     ({"thinking": {"type": "maybe"}}, "thinking"), ({"stop_sequences": 3}, "stop_sequences"), ({"top_k": 0}, "top_k"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+    ({"output_config": {"format": 3}}, "output_config.format"), ({"output_config": 3}, "output_config"),
     ({"mcp_servers": [{}]}, "mcp_servers"), ({"system": [{"type": "image"}]}, "system[0]"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_by_name_in_anthropic_s_shape(change: dict[str, Any], named: str) -> None:
@@ -192,6 +194,26 @@ def test_what_is_wrong_is_refused_by_name_in_anthropic_s_shape(change: dict[str,
         status, reply = await server.post(PATH, {**HELLO, **change})
         assert status == 400 and set(reply) == {"type", "error"} and reply["type"] == "error"
         assert reply["error"]["type"] == "invalid_request_error" and named in reply["error"]["message"]
+
+    served(check)
+
+
+@pytest.mark.parametrize("thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}])
+def test_a_thread_is_refused_so_that_the_client_sends_whole_chats(thread: dict[str, str]) -> None:
+    """anthropic-sdk-python's tool runner reads the code: without it, a turn would be answered without those before."""
+
+    async def check(server: Served) -> None:
+        status, reply = await server.post(PATH, {**HELLO, "thread": thread})
+        assert status == 400 and "thread" in reply["error"]["message"]
+        assert reply["error"]["details"] == {"error_code": "thread_unsupported_request"}
+
+    served(check)
+
+
+def test_how_much_effort_the_output_is_worth_changes_nothing() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        assert (await server.post(PATH, {**HELLO, "output_config": {"effort": "low"}}))[0] == 200
 
     served(check)
 
