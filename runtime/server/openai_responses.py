@@ -21,7 +21,7 @@ from ramet.runtime.server.extras import in_int32, namespace_of
 from ramet.runtime.server.openai_other import check_model
 from ramet.runtime.server.openai_params import read_params
 from ramet.runtime.server.response_store import Stored
-from ramet.runtime.server.responses_chat import items_of, read_chat, read_items
+from ramet.runtime.server.responses_chat import items_of, listed, read_chat, read_items
 from ramet.runtime.server.responses_items import Output
 from ramet.runtime.server.responses_types import UNBUILT, ResponsesBody
 from ramet.runtime.server.service import Service
@@ -38,7 +38,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     prompts.refuse_unbuilt(fields, UNBUILT)
     form = body.text.format if body.text is not None else None
     params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS), form, "text.format")
-    before = orjson.loads(_stored(service, body.previous_response_id).messages) if body.previous_response_id else []
+    before = _messages_before(service, body.previous_response_id) if body.previous_response_id else []
     items = items_of(body.input)
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
@@ -83,13 +83,15 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 async def stored(service: Service, request: web.Request, name: str) -> web.Response:
     """A stored response: GET it or its `/input_items`, DELETE it."""
     key, _, part = name.partition("/")
-    found = _stored(service, key)
+    found = _stored(service, key, "")
     match request.method, part:
         case (("GET" | "HEAD"), ""):
             return web.Response(body=found.response, content_type="application/json")
         case (("GET" | "HEAD"), "input_items"):
-            data = orjson.loads(found.items)
-            ends = {"first_id": None, "last_id": None, "has_more": False}
+            data = listed(key, orjson.loads(found.items))
+            if request.query.get("order") != "asc":
+                data.reverse()
+            ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}
             return problems.reply({"object": "list", "data": data, **ends})
         case "DELETE", "":
             service.responses.drop(key)
@@ -100,12 +102,18 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
             raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
 
 
-def _stored(service: Service, key: str) -> Stored:
+def _messages_before(service: Service, key: str) -> list[Any]:
+    messages: list[Any] = orjson.loads(_stored(service, key, "previous_response_id").messages)
+    return messages
+
+
+def _stored(service: Service, key: str, place: str) -> Stored:
+    """`place`: the field that names it, or nothing where the path does."""
     found = service.responses.get(key)
     if found is None:
-        fact = f"is {shown(key)}: no such response is stored"
+        fact = f"is {shown(key)}: no such response is stored" if place else f"No response {shown(key)} is stored"
         hint = "the least recently used are forgotten, and all of them when the server ends"
-        raise ClientError("previous_response_id", fact, hint, 404, "response_not_found")
+        raise ClientError(place, fact, hint, 404, "response_not_found")
     return found
 
 

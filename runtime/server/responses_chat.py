@@ -1,6 +1,6 @@
 """Items of /v1/responses to chats, as the template reads them: messages, function calls, their outputs, reasoning.
 
-Decides what an item becomes. Knows no reply and no store.
+Decides what an item becomes, and how it is listed later. Knows no reply and no store.
 """
 
 from typing import Any
@@ -37,6 +37,31 @@ def items_of(given: str | list[Any]) -> list[Item]:
         if not isinstance(item, dict):
             raise ClientError(f"input[{i}]", f"is {shown(item)}, must be an item")
     return given
+
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+
+
+def listed(response_id: str, items: list[Item]) -> list[Item]:
+    """Items as a stored response lists them: each has an id, by which OpenAI's client tells what it is."""
+    listing = []
+    for i, item in enumerate(items):
+        kind = item.get("type", "message")
+        made_id = f"{_PREFIXES[kind]}_{response_id.removeprefix('resp_')}_{i}"
+        told = {**item, "type": kind, "id": item.get("id") or made_id, "status": item.get("status") or "completed"}
+        if kind == "message":
+            told["content"] = _listed_content(item)
+        listing.append(told)
+    return listing
+
+
+def _listed_content(item: Item) -> list[Any]:
+    content = item.get("content")
+    if not isinstance(content, str):
+        return list(content or ())
+    if item.get("role") == "assistant":
+        return [{"type": "output_text", "text": content, "annotations": []}]
+    return [{"type": "input_text", "text": content}]
 
 
 def read_items(items: list[Item]) -> list[Message]:

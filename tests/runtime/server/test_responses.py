@@ -185,9 +185,33 @@ def test_a_stored_response_is_told_again_until_it_is_deleted() -> None:
         assert status == 200 and items["data"][0]["content"][0]["text"] == "Hello"
         async with server.http.delete(path) as response:
             assert await response.json() == {"id": reply["id"], "object": "response", "deleted": True}
-        assert (await server.get(path))[0] == 404
+        for gone in (path, path + "/input_items", f"{PATH}/other"):
+            status, error = await server.get(gone)
+            assert (status, error["error"]["code"], error["error"]["param"]) == (404, "response_not_found", None)
         status, error = await server.post(PATH, {"input": "a", "previous_response_id": reply["id"]})
         assert status == 404 and error["error"]["param"] == "previous_response_id"
+
+    served(check)
+
+
+def test_listed_input_items_have_ids_and_parts_the_newest_first() -> None:
+    """OpenAI's client takes a user's message without an id for one of the assistant."""
+
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "weather", "arguments": "{}"}
+        items = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes?"}, call]
+        items.append({"type": "function_call_output", "call_id": "c", "output": "rain", "id": None})
+        _, reply = await server.post(PATH, {"input": items})
+        _, page = await server.get(f"{PATH}/{reply['id']}/input_items?order=asc")
+        user, assistant, called, output = page["data"]
+        assert user["content"] == [{"type": "input_text", "text": "Hello"}] and user["type"] == "message"
+        assert assistant["content"] == [{"type": "output_text", "text": "Yes?", "annotations": []}]
+        assert called == {**call, "status": "completed"} and output["output"] == "rain"
+        assert user["id"].startswith("msg_") and output["id"].startswith("fco_") and user["id"] != assistant["id"]
+        assert (page["first_id"], page["last_id"], page["has_more"]) == (user["id"], output["id"], False)
+        _, newest = await server.get(f"{PATH}/{reply['id']}/input_items")
+        assert newest["data"] == page["data"][::-1]
 
     served(check)
 
