@@ -16,6 +16,9 @@ from asked import (
     ROME_AND_OSLO,
     ROME_ANSWER,
     THERE,
+    THINK,
+    THOUGHT,
+    THOUGHT_ANSWER,
     TOO_LONG,
 )
 from langchain_core.exceptions import ContextOverflowError
@@ -103,9 +106,11 @@ def test_a_prompt_beyond_the_context_is_langchain_s_own_error(chat: ChatOpenAI):
         chat.invoke(TOO_LONG)
 
 
-def test_the_responses_api_answers(at: dict[str, Any]):
-    reply = ChatOpenAI(**at, temperature=0, use_responses_api=True).invoke(CAPITAL)
-    assert reply.text == CAPITAL_ANSWER
+def test_the_responses_api_keeps_the_reasoning(at: dict[str, Any]):
+    reply = ChatOpenAI(**at, temperature=0, use_responses_api=True).invoke(THINK)
+    reasoning, text = reply.content
+    assert (reasoning["type"], text["text"], reply.text) == ("reasoning", THOUGHT_ANSWER, THOUGHT_ANSWER)
+    assert reasoning["content"][0]["text"].endswith(THOUGHT)
 
 
 def test_embeddings_of_texts_are_those_of_each_text(at: dict[str, Any]):
