@@ -171,7 +171,7 @@ class ModelList(Shape):
 class TokenizeReply(Shape):
     """A list of prompts gets a list of each."""
 
-    tokens: list[int] | list[list[int]]
+    tokens: list[int | list[int]]
     count: int | list[int]
     max_model_len: int
 
