@@ -20,7 +20,8 @@ MAX_DEPTH = 64
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"[]{}")
-_MISMATCH = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
+_MISMATCH = re.compile(r"Expected `(.+?)`(?: (?!got)(.+?))?(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
+_MISSING = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?$")
 _WORDS = {
     "bool": "true or false",
     "int": "an integer",
@@ -83,13 +84,17 @@ def one_of(place: str, value: str, words: Collection[str]) -> str:
 
 
 def _explained(value: Any, text: str) -> ClientError:
+    """What msgspec says, as we say it."""
+    if missing := _MISSING.match(text):
+        return ClientError(".".join(name for name in (missing[2], missing[1]) if name), "is missing")
     mismatch = _MISMATCH.match(text)
     if mismatch is None:
         return ClientError("body", text)
-    place = mismatch[2] or "body"
+    place = mismatch[3] or "body"
     words = [word for word in mismatch[1].split(" | ") if word != "null"]
     wanted = " or ".join(_WORDS.get(word, word) for word in words)
-    return ClientError(place, f"is {shown(_at(value, place))}, must be {wanted}")
+    bound = f" {mismatch[2]}" if mismatch[2] else ""  # such as: >= 0, of length <= 5, matching regex '...'
+    return ClientError(place, f"is {shown(_at(value, place))}, must be {wanted}{bound}")
 
 
 def _at(value: Any, place: str) -> Any:
