@@ -36,15 +36,14 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     model = check_model(service, body.model)
     fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
-    if body.text is not None:
-        fields["response_format"] = _flat_format(body.text.format)
+    _refuse_format(body)
     params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS))
     before = orjson.loads(_stored(service, body.previous_response_id).messages) if body.previous_response_id else []
     items = items_of(body.input)
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
     rid = request_ids.of_request(request, response_id, None)
-    prompt = await render(service.client, chat)
+    prompt = await render(service.client, chat, "input")
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     reading = Reading(service.style, prompt.tail, names, body.parallel_tool_calls is not False)
     item = Prompt(
@@ -110,11 +109,16 @@ def _stored(service: Service, key: str) -> Stored:
     return found
 
 
-def _flat_format(form: dict[str, Any] | None) -> dict[str, Any] | None:
-    """text.format as chat completions write it."""
-    if form is None or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": form}
+def _refuse_format(body: ResponsesBody) -> None:
+    """Anything but text."""
+    form = body.text.format if body.text is not None else None
+    match form:
+        case None | {"type": "text"}:
+            pass
+        case {"type": "json_object" | "json_schema"}:
+            raise ClientError("text.format", f"is {shown(form)}, but this feature is not built yet", "omit it")
+        case _:
+            raise ClientError("text.format.type", f"is {shown(form.get('type'))}, must be text")
 
 
 def _logprobs(body: ResponsesBody) -> LogprobAsk | None:

@@ -1,0 +1,28 @@
+"""What chats, responses and messages refuse is said under the name of the client's own field."""
+
+from typing import Any
+
+import pytest
+
+from tests.fakes.server import Served, served
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+USER = {"role": "user", "content": "REJECT"}
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [  # path, body, field, a piece of the message
+    (RESPONSES, {"input": "hi", "text": {"format": {"type": "json_object"}}}, "text.format", "not built"),
+    (RESPONSES, {"input": "hi", "text": {"format": {"look": 1}}}, "text.format.type", "must be text"),
+    (RESPONSES, {"input": "REJECT"}, "input", "9999"),
+    (CHAT, {"messages": [USER]}, "messages", "9999"),
+    (MESSAGES, {"messages": [USER], "max_tokens": 1}, "messages", "9999"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "field", "piece"), REFUSED)
+def test_refusals_name_the_field(path: str, body: dict[str, Any], field: str, piece: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(path, body)
+        assert status == 400 and piece in reply["error"]["message"]
+        assert reply["error"]["message"].startswith(field + " ")
+        assert reply["error"].get("param", field) == field
+
+    served(check)
