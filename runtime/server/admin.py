@@ -4,19 +4,20 @@ Decides their fields. The scheduler answers for its own state; nothing here is a
 """
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
 from msgspec import Struct, to_builtins
 
 from ramet.ipc.messages import ControlReply
-from ramet.ipc.params import shown
+from ramet.ipc.params import about, shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import WEIGHT_VERSION
 from ramet.runtime.server import problems
 from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.schemas import RID
 from ramet.runtime.server.service import Service
 from ramet.version import __version__
 
@@ -25,8 +26,8 @@ ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: i
 
 
 class AbortBody(Struct, frozen=True, kw_only=True):
-    rid: str | None = None
-    abort_all: bool | None = None
+    rid: Annotated[str | None, about("of the request; exactly as it was given", **RID)] = None
+    abort_all: Annotated[bool | None, about("every request")] = None
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:

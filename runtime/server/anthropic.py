@@ -10,6 +10,7 @@ from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Finish, unpack_ids
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.anthropic_chat import read_chat
@@ -33,7 +34,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
     if body.max_tokens is None or body.max_tokens == 0:
-        raise ClientError("max_tokens", f"is {'missing' if body.max_tokens is None else 0}, must be an integer >= 1")
+        raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
     params = read_params(fields, service.defaults)
     namespace = namespace_of(body.cache_salt or "", "")
     priority = in_int32("priority", body.priority or 0)

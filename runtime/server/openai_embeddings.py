@@ -6,7 +6,7 @@ told computes every token; one whose last token is told reuses a cached prefix.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -18,15 +18,12 @@ from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, one_of, read_object
 from ramet.runtime.server.openai_other import check_model
 from ramet.runtime.server.openai_types import usage
-from ramet.runtime.server.pooling_types import EmbeddingsBody
+from ramet.runtime.server.pooling_types import FORMATS, KINDS, MOST_INPUTS, EmbeddingsBody
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.server.vectors import Recipe, in_base64, prompt_to_embed, vector_of
 from ramet.runtime.text.pooling import Kind, Pooling
 
-MOST_INPUTS = 2048
-FORMATS = ("float", "base64")
-KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 OTHER_VOCABULARY = (
     "are they ids of another model's tokenizer? LangChain's OpenAIEmbeddings sends such, unless "
     "check_embedding_ctx_length=False"
@@ -71,18 +68,18 @@ def read_inputs(body: EmbeddingsBody, kind: Kind, limits: Limits) -> list[Prompt
 def _contents(body: EmbeddingsBody, vocab_size: int) -> Iterator[tuple[str, str | bytes]]:
     """(place, text or packed ids) of each input. The first entry of a list says what the others must be."""
     match body.input:
-        case None:
-            raise ClientError("input", "is missing, must be a string, a list of strings, or token ids")
         case str() as text:
             yield "input", prompts.check_text("input", text)
-        case [int(), *_] as ids:
-            yield "input", _pack("input", ids, vocab_size)
         case [str(), *_] as texts:
             for i, item in enumerate(texts):
                 yield f"input[{i}]", prompts.check_text(f"input[{i}]", item)
-        case lists:
+        case [] | [list(), *_] as lists:
             for i, item in enumerate(lists):
                 yield f"input[{i}]", _pack(f"input[{i}]", item, vocab_size)
+        case [*ids]:
+            yield "input", _pack("input", ids, vocab_size)
+        case other:
+            raise ClientError("input", f"is {shown(other)}, must be a string, a list of strings, or token ids")
 
 
 def _pack(place: str, ids: Any, vocab_size: int) -> bytes:
