@@ -17,7 +17,6 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import WEIGHT_VERSION
 from ramet.runtime.server import problems
 from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.schemas import RID
 from ramet.runtime.server.service import Service
 from ramet.version import __version__
 
@@ -26,7 +25,7 @@ ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: i
 
 
 class AbortBody(Struct, frozen=True, kw_only=True):
-    rid: Annotated[str | None, about("of the request; exactly as it was given", **RID)] = None
+    rid: Annotated[str | None, about("of the request; exactly as it was given", minLength=1)] = None
     abort_all: Annotated[bool | None, about("every request")] = None
 
 

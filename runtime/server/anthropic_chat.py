@@ -35,7 +35,7 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
 
 
 def _tools(body: CountBody, style: Style) -> tuple[list[dict[str, Any]], bool]:
-    choice = body.tool_choice or {"type": "auto"}
+    choice = {"type": "auto"} if body.tool_choice is None else body.tool_choice
     parallel = choice.get("disable_parallel_tool_use") is not True
     match choice.get("type"):
         case "auto":

@@ -6,11 +6,11 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.runtime.server.openai_types import sampled, unbuilt
-from ramet.runtime.server.schemas import ANTHROPIC_MESSAGE, IN_INT32, KEY, TEXT_BLOCK, one_of, typed_fields
+from ramet.runtime.server.schemas import ANTHROPIC_MESSAGE, IN_INT32, KEY, TEXT_BLOCK, TOOL_NAME, one_of, typed_fields
 
 
 class AnthropicTool(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")]
+    name: Annotated[str, Meta(pattern=TOOL_NAME)]
     description: str | None = None
     input_schema: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     type: Annotated[

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
 from ramet.runtime.server.openai_types import SamplingBody, sampled, unbuilt
-from ramet.runtime.server.schemas import MESSAGE, TOOL_CHOICE
+from ramet.runtime.server.schemas import MESSAGE, TOOL_CHOICE, TOOL_NAME
 
 MESSAGES = about(
     "the chat: role, content (text, or parts of it), tool_calls, tool_call_id, reasoning_content",
@@ -16,7 +16,7 @@ MESSAGES = about(
 
 
 class Function(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")]
+    name: Annotated[str, Meta(pattern=TOOL_NAME)]
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None

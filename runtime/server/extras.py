@@ -12,7 +12,7 @@ from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
-from ramet.runtime.server.schemas import HIDDEN_STATES, IDS_OR_NULL, IN_INT32, INT32, KEY, each
+from ramet.runtime.server.schemas import HIDDEN_OR_LIST, IDS_OR_NULL, IN_INT32, INT32, KEY, each
 
 MOST_TOP = 256  # best tokens at each place
 MOST_IDS = 1024  # chosen tokens at each place
@@ -59,11 +59,7 @@ class Asking(Struct, frozen=True, kw_only=True):
         str | list[str | None] | None, about("name of a logit processor; needs `--enable-custom-logit-processor`")
     ] = None
     return_hidden_states: Annotated[
-        bool | str | list[bool | str | None] | None,
-        about(
-            'of every token that is read; "last": of the last one',
-            anyOf=[{"enum": HIDDEN_STATES}, {"type": "array", "items": {"enum": HIDDEN_STATES}}],
-        ),
+        Any, about('of every token that is read; "last": of the last one', anyOf=HIDDEN_OR_LIST)
     ] = None
 
 
@@ -107,7 +103,7 @@ def checked_processor(name: str, is_on: bool) -> str:
     return name
 
 
-def which_hidden(value: bool | str | None) -> str:
+def which_hidden(value: Any) -> str:
     """The word for it: all, last, or empty for none."""
     match value:
         case None | False:

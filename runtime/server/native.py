@@ -21,7 +21,7 @@ from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.extras import Asking, read_extras
 from ramet.runtime.server.openai_types import unbuilt
-from ramet.runtime.server.schemas import ID_OR_IDS, RID, SAMPLING, each
+from ramet.runtime.server.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
@@ -39,7 +39,11 @@ class GenerateBody(Asking, frozen=True, kw_only=True):
     ] = None
     input_embeds: Annotated[
         list[Any] | None,
-        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
+        about(
+            "a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only",
+            items=ROW_OR_ROWS,
+            minItems=1,
+        ),
     ] = None
     sampling_params: Annotated[
         dict[str, Any] | list[dict[str, Any] | None] | None,

@@ -36,7 +36,10 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     limits = service.client.limits
     recipe = read_recipe(body, service.pooling, limits.hidden_size)
-    packed = one_of("encoding_format", body.encoding_format or FORMATS[0], FORMATS) == "base64"
+    packed = (
+        one_of("encoding_format", FORMATS[0] if body.encoding_format is None else body.encoding_format, FORMATS)
+        == "base64"
+    )
     items = read_inputs(body, recipe.kind, limits)
     with service.client.submit(items, streaming=False) as submission:
         done = await submission.whole()
@@ -51,7 +54,7 @@ def read_recipe(body: EmbeddingsBody, default: Pooling, hidden_size: int) -> Rec
         raise ClientError("model", "has no hidden states, so there are no embeddings")
     if body.dimensions is not None and not 1 <= body.dimensions <= hidden_size:
         raise ClientError("dimensions", f"is {shown(body.dimensions)}, must be in [1, {hidden_size}]")
-    kind = KINDS[one_of("pooling", body.pooling or default.kind, KINDS)]
+    kind = KINDS[one_of("pooling", default.kind if body.pooling is None else body.pooling, KINDS)]
     return Recipe(kind, default.normalize if body.normalize is None else body.normalize, body.dimensions)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import LogprobAsk
-from ramet.ipc.params import ParamError, SamplingParams, parse, shown
+from ramet.ipc.params import CHECKS, ParamError, SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
 from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
@@ -36,13 +36,24 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
     prompts.refuse_unbuilt({name: fields.get(name) for name in UNBUILT}, UNBUILT)
     given = {name: fields.get(name) for name in SAME}
     for ours, names in NAMES.items():
-        given[ours] = next((fields[name] for name in names if fields.get(name) is not None), None)
+        said = [name for name in names if fields.get(name) is not None]
+        given[ours] = fields[said[0]] if said else None
+        for name in said[1:]:
+            _check_unused(ours, name, fields[name])
     if (constraint := _constraint(fields.get("response_format"))) is not None:
         given["json_schema"] = constraint
     try:
         return parse(given, defaults, "")
     except ParamError as error:
         raise _as_written(error, fields) from None
+
+
+def _check_unused(ours: str, name: str, value: Any) -> None:
+    """A value that another one goes before must be valid as well."""
+    try:
+        CHECKS[ours].read(name, value)
+    except ParamError as error:
+        raise ClientError.of(error) from None
 
 
 def read_extras(body: SamplingBody, logprobs: LogprobAsk | None, processors_on: bool) -> Extras:

@@ -37,7 +37,7 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     """Documents sorted by how well they fit a query."""
     body = convert(await read_object(request), RerankBody)
     model = check_model(service, body.model)
-    method = one_of("method", body.method or METHODS[0], METHODS)
+    method = one_of("method", METHODS[0] if body.method is None else body.method, METHODS)
     query, documents = read_texts(body)
     top_n = len(documents) if body.top_n is None else body.top_n
     if not 1 <= top_n <= len(documents):

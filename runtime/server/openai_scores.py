@@ -70,6 +70,10 @@ def read_labels(ids: list[int], vocab_size: int) -> tuple[int, ...]:
 
 def read_pairs(body: ScoreBody, vocab_size: int) -> list[Prompt]:
     """One prompt for each item, in order."""
+    if isinstance(body.query, str):
+        prompts.check_text("query", body.query)
+    else:
+        prompts.pack_checked("query", body.query, vocab_size)
     rid = f"score-{prompts.new_id()}"
     if isinstance(body.items, str):
         return [_pair(rid, "items", body.query, body.items, bool(body.item_first), vocab_size)]
@@ -90,7 +94,5 @@ def _pair(rid: str, place: str, query: Any, item: Any, item_first: bool, vocab_s
     if isinstance(query, list) and isinstance(item, list):
         ids = prompts.pack_checked("query", query, vocab_size), prompts.pack_checked(place, item, vocab_size)
         return Prompt(rid, NEXT_TOKEN, ids=b"".join(ids[::-1] if item_first else ids), place=place)
-    if not isinstance(query, str | list):
-        raise ClientError("query", f"is {shown(query)}, must be a string or a list of token ids")
     wanted = "a string" if isinstance(query, str) else "a list of token ids"
     raise ClientError(place, f"is {shown(item)}, must be {wanted}, as query is")

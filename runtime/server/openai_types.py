@@ -12,7 +12,17 @@ from msgspec import Meta, Struct
 from ramet.ipc.messages import Finish
 from ramet.ipc.params import CHECKS, MAX_SAMPLES, SamplingParams, about
 from ramet.runtime.server.extras import MOST_TOP
-from ramet.runtime.server.schemas import HIDDEN_STATES, ID_LISTS, IN_INT32, KEY, MESSAGE, RID, texts_or_ids
+from ramet.runtime.server.schemas import (
+    HIDDEN_STATES,
+    ID_LISTS,
+    IN_INT32,
+    KEY,
+    MESSAGE,
+    RID,
+    STRING_OR_NULL,
+    texts_or_ids,
+    typed,
+)
 from ramet.runtime.server.submission import Sequence
 
 _ABOUT = {
@@ -31,7 +41,15 @@ def unbuilt(text: str, **schema: Any) -> Meta:
     return about(f"*refused until it is built*: {text}", **{"x-unbuilt": True}, **schema)
 
 
-FORMAT = {"required": ["type"], "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}}}
+_SCHEMA_FORMAT = {
+    "type": "object",
+    "required": ["type", "json_schema"],
+    "properties": {
+        "type": {"const": "json_schema"},
+        "json_schema": {"type": "object", "required": ["schema"], "properties": {"schema": {"type": "object"}}},
+    },
+}
+FORMATS = [typed("text", "json_object"), _SCHEMA_FORMAT, {"type": "null"}]
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
@@ -86,12 +104,14 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     )
     extra_key: Annotated[str | None, about("the same, for a key that is no secret", **KEY)] = None
     response_format: Annotated[
-        dict[str, Any] | None, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', **FORMAT)
+        Any, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', anyOf=FORMATS)
     ] = None
-    json_schema: Annotated[Any, unbuilt("a JSON schema that the output keeps to")] = None
-    regex: Annotated[Any, unbuilt("a pattern that the output matches")] = None
-    ebnf: Annotated[Any, unbuilt("a grammar that the output keeps to")] = None
-    structural_tag: Annotated[Any, unbuilt("schemas between tags of the output")] = None
+    json_schema: Annotated[
+        Any, unbuilt("a JSON schema that the output keeps to", type=["string", "object", "null"])
+    ] = None
+    regex: Annotated[Any, unbuilt("a pattern that the output matches", **STRING_OR_NULL)] = None
+    ebnf: Annotated[Any, unbuilt("a grammar that the output keeps to", **STRING_OR_NULL)] = None
+    structural_tag: Annotated[Any, unbuilt("schemas between tags of the output", **STRING_OR_NULL)] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter")] = None
 

@@ -5,13 +5,15 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.server.openai_types import FORMAT, sampled, unbuilt
-from ramet.runtime.server.schemas import IN_INT32, INPUT, KEY, TOOL_CHOICE, one_of
+from ramet.runtime.server.openai_types import sampled, unbuilt
+from ramet.runtime.server.schemas import IN_INT32, INPUT, KEY, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
+
+NAMED = {"required": ["type", "name"], "properties": {"name": {"type": "string", "pattern": TOOL_NAME}}}
 
 
 class ResponseTool(Struct, frozen=True, kw_only=True):
     type: Annotated[str, about("`function`; OpenAI's own tools run on its servers alone", enum=["function"])]
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")] | None = None
+    name: Annotated[str, Meta(pattern=TOOL_NAME)] | None = None
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
@@ -24,7 +26,11 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
 
 class TextOptions(Struct, frozen=True, kw_only=True):
     format: Annotated[
-        dict[str, Any] | None, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', **FORMAT)
+        dict[str, Any] | None,
+        unbuilt(
+            'a JSON schema that the output keeps to; {"type": "text"} is taken',
+            **typed_fields("text", "json_object", "json_schema"),
+        ),
     ] = None
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
@@ -43,9 +49,7 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
     max_output_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
     temperature: Annotated[Any, sampled("temperature")] = None
     top_p: Annotated[Any, sampled("top_p")] = None
-    tools: Annotated[
-        list[ResponseTool] | None, about("functions that the model may call", items={"required": ["type", "name"]})
-    ] = None
+    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call", items=NAMED)] = None
     tool_choice: Annotated[
         Any, about("`auto` or `none`; `required` and a named function are not built yet", **TOOL_CHOICE)
     ] = None

@@ -14,10 +14,12 @@ STRING_OR_NULL: Schema = {"type": ["string", "null"]}
 TEXT: Schema = {"type": "string", "minLength": 1}
 TOKEN_ID: Schema = {"type": "integer", "minimum": 0, "maximum": INT32 - 1}
 IDS: Schema = {"type": "array", "items": TOKEN_ID, "minItems": 1}
+TOOL_NAME = "^[A-Za-z0-9_.:/-]{1,128}$"
 IN_INT32: Schema = {"minimum": -INT32, "maximum": INT32 - 1}
 KEY: Schema = {"maxLength": 1024}
 RID: Schema = {"minLength": 1, "maxLength": 256}
 HIDDEN_STATES: list[Any] = [True, False, "last", None]
+HIDDEN_OR_LIST: list[Schema] = [{"enum": HIDDEN_STATES}, {"type": "array", "items": {"enum": HIDDEN_STATES}}]
 SAMPLING: Schema = {name: {"anyOf": [check.schema, {"type": "null"}]} for name, check in CHECKS.items()}
 
 
@@ -50,6 +52,8 @@ def texts_or_ids(most: int | None = None) -> Schema:
 
 IDS_OR_NULL: Schema = {"anyOf": [TOKEN_ID, {"type": "array", "items": TOKEN_ID, "maxItems": 1024}, {"type": "null"}]}
 ID_OR_IDS: Schema = {"anyOf": [TOKEN_ID, IDS]}
+ROW: Schema = {"type": "array", "items": {"type": "number", "minimum": -1e4, "maximum": 1e4}, "minItems": 1}
+ROW_OR_ROWS: Schema = {"anyOf": [ROW, {"type": "array", "items": ROW, "minItems": 1}]}
 ID_LISTS: Schema = {"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]}
 TOOL_CHOICE: Schema = {
     "anyOf": [

@@ -1,4 +1,4 @@
-"""What chats, responses and messages refuse is said under the name of the client's own field."""
+"""What the endpoints under /v1 refuse is said under the name of the client's own field."""
 
 from typing import Any
 
@@ -13,6 +13,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [  # path, body, field, a 
     (RESPONSES, {"input": "hi", "text": {"format": {"look": 1}}}, "text.format.type", "must be text"),
     (RESPONSES, {"input": "REJECT"}, "input", "9999"),
     (CHAT, {"messages": [USER]}, "messages", "9999"),
+    (CHAT, {"messages": [USER], "max_completion_tokens": 1, "max_tokens": True}, "max_tokens", "True"),
+    (CHAT, {"messages": [USER], "sampling_seed": 1, "seed": "x"}, "seed", "'x'"),
+    (MESSAGES, {"messages": [USER], "max_tokens": 1, "tool_choice": {}}, "tool_choice.type", "None"),
+    ("/v1/embeddings", {"input": "hi", "encoding_format": ""}, "encoding_format", "base64"),
+    ("/v1/embeddings", {"input": "hi", "pooling": ""}, "pooling", "mean"),
+    ("/v1/rerank", {"query": "hi", "documents": ["a"], "method": ""}, "method", "embed"),
+    ("/v1/score", {"query": [], "items": ["a"], "label_token_ids": [1]}, "query", "[]"),
     (MESSAGES, {"messages": [USER], "max_tokens": 1}, "messages", "9999"),
 ]
 
