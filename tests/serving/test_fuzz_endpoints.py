@@ -38,7 +38,7 @@ BUSY = ("running_requests", "waiting_requests", "leased_tokens", "owned_tokens",
 @pytest.fixture(scope="module")
 def server() -> Iterator[Live]:
     """Small enough that requests wait for each other and are retracted."""
-    options = {"max_total_tokens": 600, "max_running_requests": 8, "page_size": 1, "context_length": 256}
+    options = {"max_total_tokens": 350, "max_running_requests": 8, "page_size": 1, "context_length": 256}
     with Live(check_invariants=True, **options) as live:
         yield live
 
@@ -84,10 +84,15 @@ def judge(asked: Request, path: str, status: int, kind: str, data: bytes) -> Non
     elif kind == "text/event-stream":
         judge_stream(path, data)
     elif kind == "application/json":
-        reply = ROUTES[path].reply if path in ROUTES else next(n.reply for p, n in NAMED.items() if path.startswith(p))
-        msgspec.json.decode(data, type=Any if reply is None else reply)
+        msgspec.json.decode(data, type=ROUTES[path].reply or Any if path in ROUTES else named_reply(path, asked.method))
     else:
         assert path == "/metrics", kind
+
+
+def named_reply(path: str, method: str) -> Any:
+    named = next(named for prefix, named in NAMED.items() if path.startswith(prefix))
+    fitting = [part for part in named.parts if part.method == method and path.endswith(part.tail)]
+    return max(fitting, key=lambda part: len(part.tail)).reply
 
 
 def names_a_field(message: str, path: str) -> bool:
