@@ -31,9 +31,9 @@ class ParamError(ValueError):
         self.name, self.fact, self.hint = name, fact, hint
 
 
-def about(text: str) -> msgspec.Meta:
-    """A field's line in the documentation."""
-    return msgspec.Meta(description=text)
+def about(text: str, **schema: Any) -> msgspec.Meta:
+    """A field's line in the documentation, and what its JSON schema says beside its type."""
+    return msgspec.Meta(description=text, extra_json_schema=schema or None)
 
 
 class Check(NamedTuple):

@@ -4,14 +4,14 @@ Decides their fields. The scheduler answers for its own state; nothing here is a
 """
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
 from msgspec import Struct, to_builtins
 
 from ramet.ipc.messages import ControlReply
-from ramet.ipc.params import shown
+from ramet.ipc.params import about, shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.reply import WEIGHT_VERSION
@@ -25,8 +25,8 @@ ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: i
 
 
 class AbortBody(Struct, frozen=True, kw_only=True):
-    rid: str | None = None
-    abort_all: bool | None = None
+    rid: Annotated[str | None, about("of the request; exactly as it was given", minLength=1)] = None
+    abort_all: Annotated[bool | None, about("every request")] = None
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:

@@ -35,7 +35,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     prompts.refuse_unbuilt(fields, UNBUILT)
     _refuse_parts(body)
     if body.max_tokens is None or body.max_tokens == 0:
-        raise ClientError("max_tokens", f"is {'missing' if body.max_tokens is None else 0}, must be an integer >= 1")
+        raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
     params = read_params(fields, service.defaults)
     namespace = namespace_of(body.cache_salt or "", "")
     priority = in_int32("priority", body.priority or 0)

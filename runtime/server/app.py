@@ -40,7 +40,7 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
         status = response.status
         return response
     except RametError as error:
-        response = problems.reply_to(path, error)
+        response = _refusal(request, path, error)
         status = response.status
         return response
     except ConnectionError:
@@ -52,6 +52,14 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
         return response
     finally:
         service.metrics.requests.add(1, endpoint, str(status))
+
+
+def _refusal(request: web.Request, path: str, error: RametError) -> web.Response:
+    response = problems.reply_to(path, error)
+    if request.content.exception() is not None:  # of its body: where it ends, and a next request begins, is not known
+        response.force_close()
+        request.content.feed_eof()  # else aiohttp reads on, and logs that it cannot
+    return response
 
 
 async def _dispatch(service: Service, path: str, request: web.Request) -> web.StreamResponse:

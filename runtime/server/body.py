@@ -20,9 +20,9 @@ MAX_DEPTH = 64
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"[]{}")
+_MISMATCH = re.compile(r"Expected `(.+?)`(?: (?!got)(.+?))?(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
 _WHERE = re.compile(r"(.*?)(?: - at `(?:\$\.?)?(.*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.+)`")
-_EXPECTED = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(.*)", re.DOTALL)  # and a bound, or a pattern
+_MISSING = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?$")
 _WORDS = {
     "bool": "true or false",
     "int": "an integer",
@@ -85,18 +85,19 @@ def one_of(place: str, value: str, words: Collection[str]) -> str:
 
 
 def _explained(value: Any, text: str) -> ClientError:
-    """The library's sentence in this server's words."""
-    found = _WHERE.fullmatch(text)
-    assert found is not None, text
-    what, place = found[1], found[2] or ""
-    if missing := _MISSING.fullmatch(what):
-        return ClientError(f"{place}.{missing[1]}".removeprefix("."), "is missing, must be set")
-    wanted = _EXPECTED.fullmatch(what)
-    if wanted is None:
-        return ClientError(place or "body", f"is {shown(_at(value, place))}: {what}" if place else what)
-    words = [word for word in wanted[1].split(" | ") if word != "null"]
-    kind = " or ".join(_WORDS.get(word, word) for word in words)
-    return ClientError(place or "body", f"is {shown(_at(value, place))}, must be {kind}{wanted[2]}")
+    """What msgspec says, as we say it."""
+    if missing := _MISSING.match(text):
+        return ClientError(".".join(name for name in (missing[2], missing[1]) if name), "is missing")
+    mismatch = _MISMATCH.match(text)
+    if mismatch is None:
+        found = _WHERE.fullmatch(text)
+        assert found is not None, text
+        return ClientError(found[2] or "body", found[1][:1].lower() + found[1][1:], "see /openapi.json")
+    place = mismatch[3] or "body"
+    words = [word for word in mismatch[1].split(" | ") if word != "null"]
+    wanted = " or ".join(_WORDS.get(word, word) for word in words)
+    bound = f" {mismatch[2]}" if mismatch[2] else ""  # such as: >= 0, of length <= 5, matching regex '...'
+    return ClientError(place, f"is {shown(_at(value, place))}, must be {wanted}{bound}")
 
 
 def _at(value: Any, place: str) -> Any:

@@ -89,13 +89,18 @@ class Reading(NamedTuple):
     parallel: bool = True  # more than one call is told
 
 
-async def render(client: EngineClient, chat: Chat) -> RenderReply:
-    """The chat as its prompt. Raises ClientError."""
+async def render(client: EngineClient, chat: Chat, place: str = "messages") -> RenderReply:
+    """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
     try:
         written = orjson.dumps(asdict(chat))
     except (orjson.JSONEncodeError, TypeError) as error:
-        raise ClientError("messages", f"cannot be written as JSON: {error}") from None
-    return await client.render(written)
+        raise ClientError(place, f"cannot be written as JSON: {error}") from None
+    try:
+        return await client.render(written)
+    except ClientError as error:
+        if place != "messages" and error.place.startswith("messages"):  # which of these was made of what, nobody knows
+            raise ClientError(place, error.fact, error.hint, error.status, error.code) from None
+        raise
 
 
 def showing(params: SamplingParams, reading: Reading, asked: bool) -> SamplingParams:

@@ -6,55 +6,17 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
 from ramet.runtime.server.openai_types import SamplingBody, sampled, unbuilt
+from ramet.runtime.server.schemas import MESSAGE, TOOL_CHOICE, TOOL_NAME
 
-MESSAGE_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["role"],
-    "properties": {
-        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant", "tool", "function"]},
-        "content": {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["type", "text"],
-                        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-                    },
-                },
-                {"type": "null"},
-            ]
-        },
-        "name": {"type": ["string", "null"]},
-        "tool_call_id": {"type": ["string", "null"]},
-        "reasoning_content": {"type": ["string", "null"]},
-        "tool_calls": {
-            "type": ["array", "null"],
-            "items": {
-                "type": "object",
-                "required": ["function"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "type": {"const": "function"},
-                    "function": {
-                        "type": "object",
-                        "required": ["name", "arguments"],
-                        "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
-                    },
-                },
-            },
-        },
-    },
-}
-MESSAGES = Meta(
-    description="the chat: role, content (text, or parts of it), tool_calls, tool_call_id, reasoning_content",
-    extra_json_schema={"items": MESSAGE_SCHEMA, "minItems": 1},
+MESSAGES = about(
+    "the chat: role, content (text, or parts of it), tool_calls, tool_call_id, reasoning_content",
+    items=MESSAGE,
+    minItems=1,
 )
 
 
 class Function(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")]
+    name: Annotated[str, Meta(pattern=TOOL_NAME)]
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
@@ -78,7 +40,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     ] = None
     tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
     tool_choice: Annotated[
-        str | dict[str, Any] | None, about("`auto` or `none`; `required` and a named function are not built yet")
+        Any, about("`auto` or `none`; `required` and a named function are not built yet", **TOOL_CHOICE)
     ] = None
     parallel_tool_calls: Annotated[bool | None, about("false: what follows the first call is not told")] = None
     reasoning_effort: Annotated[

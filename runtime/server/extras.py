@@ -12,11 +12,11 @@ from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
+from ramet.runtime.server.schemas import HIDDEN_OR_LIST, IDS_OR_NULL, IN_INT32, INT32, KEY, each
 
 MOST_TOP = 256  # best tokens at each place
 MOST_IDS = 1024  # chosen tokens at each place
 MOST_KEY_CHARS = 1024
-INT32 = 1 << 31
 Namespace = tuple[str, ...]
 
 
@@ -33,48 +33,54 @@ class Asking(Struct, frozen=True, kw_only=True):
 
     return_logprob: Annotated[bool | list[bool | None] | None, about("log-probabilities of the output's tokens")] = None
     logprob_start_len: Annotated[
-        int | list[int | None] | None, about("those of the prompt too, from this token on; -1: none")
+        int | list[int | None] | None,
+        about("those of the prompt too, from this token on; -1: none", **each(minimum=-1, maximum=INT32 - 1)),
     ] = None
     top_logprobs_num: Annotated[
-        int | list[int | None] | None, about("at each place those of this many best tokens")
+        int | list[int | None] | None,
+        about("at each place those of this many best tokens", **each(minimum=0, maximum=MOST_TOP)),
     ] = None
     token_ids_logprob: Annotated[
-        list[Any] | None, about("at each place those of these tokens; one list for all prompts, or one for each")
+        list[Any] | None,
+        about("at each place those of these tokens; one list for all prompts, or one for each", items=IDS_OR_NULL),
     ] = None
     return_text_in_logprobs: Annotated[bool | None, about("each with its token's text")] = None
     priority: Annotated[
-        int | list[int | None] | None, about("the larger goes before the smaller, whatever the queue's policy says")
+        int | list[int | None] | None,
+        about("the larger goes before the smaller, whatever the queue's policy says", **each(**IN_INT32)),
     ] = None
     extra_key: Annotated[
-        str | list[str | None] | None, about("prompts share cached prefixes with those of their key")
+        str | list[str | None] | None, about("prompts share cached prefixes with those of their key", **each(**KEY))
     ] = None
-    cache_salt: Annotated[str | list[str | None] | None, about("the same, for a secret that keeps users apart")] = None
+    cache_salt: Annotated[
+        str | list[str | None] | None, about("the same, for a secret that keeps users apart", **each(**KEY))
+    ] = None
     custom_logit_processor: Annotated[
         str | list[str | None] | None, about("name of a logit processor; needs `--enable-custom-logit-processor`")
     ] = None
     return_hidden_states: Annotated[
-        bool | str | list[bool | str | None] | None, about('of every token that is read; "last": of the last one')
+        Any, about('of every token that is read; "last": of the last one', anyOf=HIDDEN_OR_LIST)
     ] = None
 
 
 def read_extras(body: Asking, count: int, batch: bool, processors_on: bool) -> list[Extras]:
     """One for each prompt. Raises ClientError. `processors_on`: --enable-custom-logit-processor."""
 
-    def each(place: str, value: Any, neutral: Any) -> list[Any]:
+    def of_each(place: str, value: Any, neutral: Any) -> list[Any]:
         if not isinstance(value, list):
             return [neutral if value is None else value] * count
         prompts.check_length(place, len(value), count, batch)
         return [neutral if item is None else item for item in value]
 
-    wanted = each("return_logprob", body.return_logprob, False)
-    starts = each("logprob_start_len", body.logprob_start_len, -1)
-    tops = each("top_logprobs_num", body.top_logprobs_num, 0)
+    wanted = of_each("return_logprob", body.return_logprob, False)
+    starts = of_each("logprob_start_len", body.logprob_start_len, -1)
+    tops = of_each("top_logprobs_num", body.top_logprobs_num, 0)
     ids = _ids_of_each(body.token_ids_logprob, count, batch)
-    priorities = each("priority", body.priority, 0)
-    salts = each("cache_salt", body.cache_salt, "")
-    keys = each("extra_key", body.extra_key, "")
-    processors = each("custom_logit_processor", body.custom_logit_processor, "")
-    hidden = each("return_hidden_states", body.return_hidden_states, False)
+    priorities = of_each("priority", body.priority, 0)
+    salts = of_each("cache_salt", body.cache_salt, "")
+    keys = of_each("extra_key", body.extra_key, "")
+    processors = of_each("custom_logit_processor", body.custom_logit_processor, "")
+    hidden = of_each("return_hidden_states", body.return_hidden_states, False)
     texts = bool(body.return_text_in_logprobs)
     asks = [_ask(starts[i], tops[i], ids[i], texts) for i in range(count)]  # checked whether they are wanted or not
     return [
@@ -97,7 +103,7 @@ def checked_processor(name: str, is_on: bool) -> str:
     return name
 
 
-def which_hidden(value: bool | str | None) -> str:
+def which_hidden(value: Any) -> str:
     """The word for it: all, last, or empty for none."""
     match value:
         case None | False:

@@ -20,6 +20,8 @@ from ramet.runtime.scores import NAMES
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.extras import Asking, read_extras
+from ramet.runtime.server.openai_types import unbuilt
+from ramet.runtime.server.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
@@ -29,30 +31,39 @@ Texts = str | list[str | None] | None
 class GenerateBody(Asking, frozen=True, kw_only=True):
     """Every field this endpoint knows. A list gives one value per prompt."""
 
-    text: Annotated[str | list[str] | None, about("a prompt, or a list of them")] = None
-    input_ids: Annotated[list[Any] | None, about("a prompt as token ids, or a list of such")] = None
+    text: Annotated[str | list[str] | None, about("a prompt, or a list of them", **each(minLength=1), minItems=1)] = (
+        None
+    )
+    input_ids: Annotated[
+        list[Any] | None, about("a prompt as token ids, or a list of such", items=ID_OR_IDS, minItems=1)
+    ] = None
     input_embeds: Annotated[
         list[Any] | None,
-        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
+        about(
+            "a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only",
+            items=ROW_OR_ROWS,
+            minItems=1,
+        ),
     ] = None
     sampling_params: Annotated[
         dict[str, Any] | list[dict[str, Any] | None] | None,
-        about("see docs/sampling.md; one for all prompts or for each"),
+        about("see docs/sampling.md; one for all prompts or for each", **each(properties=SAMPLING)),
     ] = None
     rid: Annotated[
-        str | list[str] | None, about("name of the request, for /abort_request; a new one if it is absent")
+        str | list[str] | None,
+        about("name of the request, for /abort_request; a new one if it is absent", **each(**RID)),
     ] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
-    image_data: str | dict[str, Any] | list[Any] | None = None
-    audio_data: str | dict[str, Any] | list[Any] | None = None
-    video_data: str | dict[str, Any] | list[Any] | None = None
-    lora_path: Texts = None
-    return_routed_experts: bool | None = None
-    routed_experts_start_len: int | None = None
-    session_params: dict[str, Any] | list[dict[str, Any] | None] | None = None
-    grammar_backend: str | None = None
-    token_healing: bool | None = None
-    prefix_lease_s: float | None = None
+    image_data: Annotated[str | dict[str, Any] | list[Any] | None, unbuilt("pictures")] = None
+    audio_data: Annotated[str | dict[str, Any] | list[Any] | None, unbuilt("sound")] = None
+    video_data: Annotated[str | dict[str, Any] | list[Any] | None, unbuilt("films")] = None
+    lora_path: Annotated[Texts, unbuilt("an adapter")] = None
+    return_routed_experts: Annotated[bool | None, unbuilt("which experts each token went through")] = None
+    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on")] = None
+    session_params: Annotated[dict[str, Any] | list[dict[str, Any] | None] | None, unbuilt("a session")] = None
+    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
+    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again")] = None
+    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept")] = None
 
 
 # Fields whose feature is not built: the values that ask for nothing. null and an empty list always do.

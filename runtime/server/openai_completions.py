@@ -13,7 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Finish, LogprobAsk
-from ramet.ipc.params import MAX_SAMPLES, SamplingParams
+from ramet.ipc.params import MAX_SAMPLES, SamplingParams, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.scores import ScoreLists
 from ramet.runtime.server import problems, prompts, request_ids, sse
@@ -88,8 +88,6 @@ def _mean_logprob(sequence: Sequence) -> float:
 def read_prompts(body: CompletionBody, rid: str, params: SamplingParams, vocab_size: int) -> list[Prompt]:
     """One prompt as a string or as ids, or a list of either."""
     match body.prompt:
-        case None:
-            raise ClientError("prompt", "is missing, must be a string, a list of strings, or token ids")
         case str() as text:
             items = [Prompt(rid, params, text=prompts.check_text("prompt", text))]
         case [str(), *_] as texts:
@@ -102,8 +100,10 @@ def read_prompts(body: CompletionBody, rid: str, params: SamplingParams, vocab_s
                 Prompt(rid, params, ids=prompts.pack_checked(f"prompt[{i}]", each, vocab_size), place=f"prompt[{i}]")
                 for i, each in enumerate(lists)
             ]
-        case numbers:
+        case [*numbers]:
             items = [Prompt(rid, params, ids=prompts.pack_checked("prompt", numbers, vocab_size))]
+        case other:
+            raise ClientError("prompt", f"is {shown(other)}, must be a string, a list of strings, or token ids")
     prompts.check_count("prompt", len(items), len(items) * params.n)
     return items
 

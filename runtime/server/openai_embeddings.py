@@ -6,7 +6,7 @@ told computes every token; one whose last token is told reuses a cached prefix.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -18,15 +18,12 @@ from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, one_of, read_object
 from ramet.runtime.server.openai_other import check_model
 from ramet.runtime.server.openai_types import usage
-from ramet.runtime.server.pooling_types import EmbeddingsBody
+from ramet.runtime.server.pooling_types import FORMATS, KINDS, MOST_INPUTS, EmbeddingsBody
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.server.vectors import Recipe, in_base64, prompt_to_embed, vector_of
 from ramet.runtime.text.pooling import Kind, Pooling
 
-MOST_INPUTS = 2048
-FORMATS = ("float", "base64")
-KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 OTHER_VOCABULARY = (
     "are they ids of another model's tokenizer? LangChain's OpenAIEmbeddings sends such, unless "
     "check_embedding_ctx_length=False"
@@ -39,7 +36,10 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     limits = service.client.limits
     recipe = read_recipe(body, service.pooling, limits.hidden_size)
-    packed = one_of("encoding_format", body.encoding_format or FORMATS[0], FORMATS) == "base64"
+    packed = (
+        one_of("encoding_format", FORMATS[0] if body.encoding_format is None else body.encoding_format, FORMATS)
+        == "base64"
+    )
     items = read_inputs(body, recipe.kind, limits)
     with service.client.submit(items, streaming=False) as submission:
         done = await submission.whole()
@@ -54,7 +54,7 @@ def read_recipe(body: EmbeddingsBody, default: Pooling, hidden_size: int) -> Rec
         raise ClientError("model", "has no hidden states, so there are no embeddings")
     if body.dimensions is not None and not 1 <= body.dimensions <= hidden_size:
         raise ClientError("dimensions", f"is {shown(body.dimensions)}, must be in [1, {hidden_size}]")
-    kind = KINDS[one_of("pooling", body.pooling or default.kind, KINDS)]
+    kind = KINDS[one_of("pooling", default.kind if body.pooling is None else body.pooling, KINDS)]
     return Recipe(kind, default.normalize if body.normalize is None else body.normalize, body.dimensions)
 
 
@@ -71,18 +71,18 @@ def read_inputs(body: EmbeddingsBody, kind: Kind, limits: Limits) -> list[Prompt
 def _contents(body: EmbeddingsBody, vocab_size: int) -> Iterator[tuple[str, str | bytes]]:
     """(place, text or packed ids) of each input. The first entry of a list says what the others must be."""
     match body.input:
-        case None:
-            raise ClientError("input", "is missing, must be a string, a list of strings, or token ids")
         case str() as text:
             yield "input", prompts.check_text("input", text)
-        case [int(), *_] as ids:
-            yield "input", _pack("input", ids, vocab_size)
         case [str(), *_] as texts:
             for i, item in enumerate(texts):
                 yield f"input[{i}]", prompts.check_text(f"input[{i}]", item)
-        case lists:
+        case [] | [list(), *_] as lists:
             for i, item in enumerate(lists):
                 yield f"input[{i}]", _pack(f"input[{i}]", item, vocab_size)
+        case [*ids]:
+            yield "input", _pack("input", ids, vocab_size)
+        case other:
+            raise ClientError("input", f"is {shown(other)}, must be a string, a list of strings, or token ids")
 
 
 def _pack(place: str, ids: Any, vocab_size: int) -> bytes:

@@ -73,10 +73,8 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     """Token ids, or lists of them, to text."""
     body = convert(await read_object(request), DetokenizeBody)
     check_model(service, body.model)
-    if body.tokens is None:
-        raise ClientError("tokens", "is missing, must be a list of token ids")
     vocab_size = service.client.limits.vocab_size
-    if not prompts.is_batch_of_ids(body.tokens):
+    if not isinstance(body.tokens, list) or not prompts.is_batch_of_ids(body.tokens):
         packed = prompts.pack_checked("tokens", body.tokens, vocab_size)
         return problems.reply({"text": await service.client.detokenize(packed, body.skip_special_tokens)})
     prompts.check_count("tokens", len(body.tokens), len(body.tokens))

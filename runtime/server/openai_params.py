@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import LogprobAsk
-from ramet.ipc.params import ParamError, SamplingParams, parse, shown
+from ramet.ipc.params import CHECKS, ParamError, SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
 from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
@@ -37,7 +37,10 @@ def read_params(
     prompts.refuse_unbuilt({name: fields.get(name) for name in UNBUILT}, UNBUILT)
     given = {name: fields.get(name) for name in SAME}
     for ours, names in NAMES.items():
-        given[ours] = next((fields[name] for name in names if fields.get(name) is not None), None)
+        said = [name for name in names if fields.get(name) is not None]
+        given[ours] = fields[said[0]] if said else None
+        for name in said[1:]:
+            _check_unused(ours, name, fields[name])
     schema = _schema(form, form_place)
     if schema is not None:
         given["json_schema"] = schema
@@ -48,6 +51,14 @@ def read_params(
             fact = f"is {shown(form)}, but this feature is not built yet"
             raise ClientError(form_place, fact, error.hint) from None
         raise _as_written(error, fields) from None
+
+
+def _check_unused(ours: str, name: str, value: Any) -> None:
+    """A value that another one goes before must be valid as well."""
+    try:
+        CHECKS[ours].read(name, value)
+    except ParamError as error:
+        raise ClientError.of(error) from None
 
 
 def read_extras(body: SamplingBody, logprobs: LogprobAsk | None, processors_on: bool) -> Extras:
@@ -79,7 +90,8 @@ def _schema(form: Any, place: str) -> Any:
         case {"type": "json_schema"}:
             raise ClientError(place, f"is {shown(form)}, must have a schema, which is an object")
         case _:
-            raise ClientError(place, f"is {shown(form)}, must be an object of type text, json_object or json_schema")
+            kind = form.get("type") if isinstance(form, dict) else form
+            raise ClientError(f"{place}.type", f"is {shown(kind)}, must be text, json_object or json_schema")
 
 
 def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:

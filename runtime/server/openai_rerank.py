@@ -18,12 +18,11 @@ from ramet.runtime.server.chat import render
 from ramet.runtime.server.openai_other import check_model
 from ramet.runtime.server.openai_scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.openai_types import usage
-from ramet.runtime.server.pooling_types import Document, RerankBody
+from ramet.runtime.server.pooling_types import METHODS, Document, RerankBody
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.server.vectors import Recipe, cosine, prompt_to_embed, vector_of
 
-METHODS = ("generate", "embed")
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
 QUESTION = """\
 Judge one search result. What is wanted: {instruct}
@@ -40,7 +39,7 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     """Documents sorted by how well they fit a query."""
     body = convert(await read_object(request), RerankBody)
     model = check_model(service, body.model)
-    method = one_of("method", body.method or METHODS[0], METHODS)
+    method = one_of("method", METHODS[0] if body.method is None else body.method, METHODS)
     query, documents = read_texts(body)
     top_n = len(documents) if body.top_n is None else body.top_n
     if not 1 <= top_n <= len(documents):
@@ -58,10 +57,6 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
 
 def read_texts(body: RerankBody) -> tuple[str, list[str]]:
     """The query, and the text of each document."""
-    if body.query is None:
-        raise ClientError("query", "is missing, must be a string")
-    if body.documents is None:
-        raise ClientError("documents", 'is missing, must be a list of strings, or of objects with a "text"')
     prompts.check_count("documents", len(body.documents), len(body.documents))
     documents = [_text_of(f"documents[{i}]", document) for i, document in enumerate(body.documents)]
     return prompts.check_text("query", body.query), documents
@@ -70,8 +65,6 @@ def read_texts(body: RerankBody) -> tuple[str, list[str]]:
 def _text_of(place: str, document: str | Document) -> str:
     if isinstance(document, str):
         return prompts.check_text(place, document)
-    if document.text is None:
-        raise ClientError(f"{place}.text", "is missing, must be a string")
     return prompts.check_text(f"{place}.text", document.text)
 
 

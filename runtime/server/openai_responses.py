@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import LogprobAsk
-from ramet.ipc.params import MAX_NEW_TOKENS, shown
+from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
@@ -43,7 +43,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
     rid = request_ids.of_request(request, response_id, None)
-    prompt = await render(service.client, chat)
+    prompt = await render(service.client, chat, "input")
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     reading = Reading(service.style, prompt.tail, names, body.parallel_tool_calls is not False)
     item = Prompt(
@@ -55,7 +55,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
         priority=in_int32("priority", body.priority or 0),
         namespace=namespace_of(body.cache_salt or "", ""),
     )
-    response = _frame(body, response_id, model, params.temperature, params.top_p)
+    response = _frame(body, response_id, model, params)
     with service.client.submit([item], streaming=bool(body.stream)) as submission:
         (sequence,) = submission.sequences
         output = Output(sequence, Reader(reading), response)
@@ -122,7 +122,7 @@ def _logprobs(body: ResponsesBody) -> LogprobAsk | None:
     return LogprobAsk(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
-def _frame(body: ResponsesBody, response_id: str, model: str, temperature: float, top_p: float) -> dict[str, Any]:
+def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams) -> dict[str, Any]:
     """The response before it has said anything."""
     return {
         "id": response_id,
@@ -133,19 +133,19 @@ def _frame(body: ResponsesBody, response_id: str, model: str, temperature: float
         "error": None,
         "incomplete_details": None,
         "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
+        "max_output_tokens": None if body.max_output_tokens is None else params.max_new_tokens,
         "model": model,
         "output": [],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
         "store": body.store is not False,
-        "temperature": temperature,
+        "temperature": params.temperature,
         "text": {"format": {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",
         "tools": [to_builtins(tool) for tool in body.tools or ()],
         "top_logprobs": body.top_logprobs or 0,
-        "top_p": top_p,
+        "top_p": params.top_p,
         "truncation": "disabled",
         "usage": None,
         "user": body.user,

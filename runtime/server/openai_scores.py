@@ -6,6 +6,7 @@ without penalties, whatever defaults the model or the server has.
 
 import math
 from collections.abc import Sequence as Many
+from typing import Any
 
 from aiohttp import web
 
@@ -60,9 +61,7 @@ def shares(logprobs: Many[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def read_labels(ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
-    if ids is None:
-        raise ClientError("label_token_ids", "is missing, must be a list of token ids")
+def read_labels(ids: list[int], vocab_size: int) -> tuple[int, ...]:
     if len(ids) > MOST_IDS:
         raise ClientError("label_token_ids", f"has {len(ids)} entries, must have at most {MOST_IDS}")
     prompts.pack_checked("label_token_ids", ids, vocab_size)
@@ -71,11 +70,15 @@ def read_labels(ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
 
 def read_pairs(body: ScoreBody, vocab_size: int) -> list[Prompt]:
     """One prompt for each item, in order."""
-    if body.query is None or body.items is None:
-        raise ClientError("query" if body.query is None else "items", "is missing, must be texts or token ids")
+    if isinstance(body.query, str):
+        prompts.check_text("query", body.query)
+    else:
+        prompts.pack_checked("query", body.query, vocab_size)
     rid = f"score-{prompts.new_id()}"
     if isinstance(body.items, str):
         return [_pair(rid, "items", body.query, body.items, bool(body.item_first), vocab_size)]
+    if not isinstance(body.items, list):
+        raise ClientError("items", f"is {shown(body.items)}, must be a text, a list of texts, or lists of token ids")
     prompts.check_count("items", len(body.items), len(body.items))
     return [
         _pair(rid, f"items[{i}]", body.query, item, bool(body.item_first), vocab_size)
@@ -83,9 +86,7 @@ def read_pairs(body: ScoreBody, vocab_size: int) -> list[Prompt]:
     ]
 
 
-def _pair(
-    rid: str, place: str, query: str | list[int], item: str | list[int], item_first: bool, vocab_size: int
-) -> Prompt:
+def _pair(rid: str, place: str, query: Any, item: Any, item_first: bool, vocab_size: int) -> Prompt:
     """Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
     if isinstance(query, str) and isinstance(item, str):
         texts = prompts.check_text("query", query), prompts.check_text(place, item)

@@ -10,7 +10,19 @@ from typing import Annotated, Any, get_type_hints
 from msgspec import Meta, Struct
 
 from ramet.ipc.messages import Finish
-from ramet.ipc.params import CHECKS, SamplingParams, about
+from ramet.ipc.params import CHECKS, MAX_SAMPLES, SamplingParams, about
+from ramet.runtime.server.extras import MOST_TOP
+from ramet.runtime.server.schemas import (
+    HIDDEN_STATES,
+    ID_LISTS,
+    IN_INT32,
+    KEY,
+    MESSAGE,
+    RID,
+    STRING_OR_NULL,
+    texts_or_ids,
+    typed,
+)
 from ramet.runtime.server.submission import Sequence
 
 _ABOUT = {
@@ -24,9 +36,20 @@ def sampled(name: str, note: str = "") -> Meta:
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
 
 
-def unbuilt(text: str) -> Meta:
+def unbuilt(text: str, **schema: Any) -> Meta:
     """Says of a field that any value but one that asks for nothing is refused."""
-    return Meta(description=f"*refused until it is built*: {text}", extra_json_schema={"x-unbuilt": True})
+    return about(f"*refused until it is built*: {text}", **{"x-unbuilt": True}, **schema)
+
+
+_SCHEMA_FORMAT = {
+    "type": "object",
+    "required": ["type", "json_schema"],
+    "properties": {
+        "type": {"const": "json_schema"},
+        "json_schema": {"type": "object", "required": ["schema"], "properties": {"schema": {"type": "object"}}},
+    },
+}
+FORMATS = [typed("text", "json_object"), _SCHEMA_FORMAT, {"type": "null"}]
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
@@ -67,21 +90,28 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
     ] = None
     custom_params: Annotated[Any, sampled("custom_params")] = None
     return_hidden_states: Annotated[
-        bool | str | None, about('true: of every token that is read; "last": of the last one')
+        bool | str | None,
+        about('true: of every token that is read; "last": of the last one', enum=HIDDEN_STATES),
     ] = None
-    rid: Annotated[str | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
-    priority: Annotated[int | None, about("the larger goes before the smaller, whatever the queue's policy says")] = (
+    rid: Annotated[
+        str | None, about("name of the request, for /abort_request; the reply's id if it is absent", **RID)
+    ] = None
+    priority: Annotated[
+        int | None, about("the larger goes before the smaller, whatever the queue's policy says", **IN_INT32)
+    ] = None
+    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt", **KEY)] = (
         None
     )
-    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt")] = None
-    extra_key: Annotated[str | None, about("the same, for a key that is no secret")] = None
+    extra_key: Annotated[str | None, about("the same, for a key that is no secret", **KEY)] = None
     response_format: Annotated[
-        dict[str, Any] | None, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken')
+        Any, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', anyOf=FORMATS)
     ] = None
-    json_schema: Annotated[Any, unbuilt("a JSON schema that the output keeps to")] = None
-    regex: Annotated[Any, unbuilt("a pattern that the output matches")] = None
-    ebnf: Annotated[Any, unbuilt("a grammar that the output keeps to")] = None
-    structural_tag: Annotated[Any, unbuilt("schemas between tags of the output")] = None
+    json_schema: Annotated[
+        Any, unbuilt("a JSON schema that the output keeps to", type=["string", "object", "null"])
+    ] = None
+    regex: Annotated[Any, unbuilt("a pattern that the output matches", **STRING_OR_NULL)] = None
+    ebnf: Annotated[Any, unbuilt("a grammar that the output keeps to", **STRING_OR_NULL)] = None
+    structural_tag: Annotated[Any, unbuilt("schemas between tags of the output", **STRING_OR_NULL)] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter")] = None
 
@@ -89,14 +119,22 @@ class SamplingBody(Struct, frozen=True, kw_only=True):
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     """/v1/completions."""
 
-    prompt: Annotated[str | list[Any] | None, about("a text, token ids, or a list of either")] = None
+    prompt: Annotated[Any, about("a text, token ids, or a list of either", **texts_or_ids())]
     max_tokens: Annotated[Any, sampled("max_new_tokens", "16 if it is absent")] = None
     echo: Annotated[bool | None, about("the prompt goes before the output")] = None
     best_of: Annotated[
-        int | None, about("so many outputs are made, and the n whose tokens are likeliest on average are told")
+        int | None,
+        about(
+            "so many outputs are made, and the n whose tokens are likeliest on average are told",
+            minimum=1,
+            maximum=MAX_SAMPLES,
+        ),
     ] = None
     logprobs: Annotated[
-        int | bool | None, about("so many best tokens at each place; with `echo` those of the prompt as well")
+        int | bool | None,
+        about(
+            "so many best tokens at each place; with `echo` those of the prompt as well", minimum=0, maximum=MOST_TOP
+        ),
     ] = None
     suffix: Annotated[str | None, unbuilt("what comes after the output")] = None
 
@@ -104,8 +142,10 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
 class TokenizeBody(Struct, frozen=True, kw_only=True):
     """/v1/tokenize."""
 
-    prompt: Annotated[str | list[str] | None, about("a text, or a list of them")] = None
-    messages: Annotated[list[dict[str, Any]] | None, about("a chat, in the place of a prompt")] = None
+    prompt: Annotated[str | list[str] | None, about("a text, or a list of them", minItems=1)] = None
+    messages: Annotated[
+        list[dict[str, Any]] | None, about("a chat, in the place of a prompt", items=MESSAGE, minItems=1)
+    ] = None
     tools: Annotated[list[dict[str, Any]] | None, about("what the chat offers")] = None
     model: str | None = None
     add_special_tokens: Annotated[
@@ -116,7 +156,7 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
 class DetokenizeBody(Struct, frozen=True, kw_only=True):
     """/v1/detokenize."""
 
-    tokens: Annotated[list[Any] | None, about("token ids, or a list of such lists")] = None
+    tokens: Annotated[Any, about("token ids, or a list of such lists", **ID_LISTS)]
     model: str | None = None
     skip_special_tokens: bool = True
 

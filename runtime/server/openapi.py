@@ -3,6 +3,8 @@
 Decides how a route is described. Knows no route.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -29,28 +31,28 @@ QUERIES = {
         }
     ]
 }
+ERRORS = {"anthropic": told.AnthropicError, "openai": told.OpenAIError, "native": told.NativeError}
 Operation = dict[str, Any]
 
 
 @cache
 def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], ...]) -> bytes:
     types = [kind for _, route in routes for kind in (route.body, route.reply, route.event) if kind is not None]
-    types += [route.reply for _, route in named if route.reply is not None]
-    types += [told.NativeError, told.OpenAIError, told.AnthropicError]
+    types += [part.reply for _, each in named for part in each.parts]
+    types += [told.StreamError, *ERRORS.values()]
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     schema_of = dict(zip(map(str, types), schemas))
-    paths: dict[str, Any] = {}
+    paths: dict[str, Any] = defaultdict(dict)
     for path, route in routes:
-        paths[path] = {method.lower(): _operation(path, route, schema_of) for method in route.methods}
-    for prefix, route in named:
-        shown = prefix + "{id}"
-        name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-        paths[shown] = {
-            method.lower(): {**_operation(shown, route, schema_of), "parameters": [name]} for method in route.methods
-        }
+        for method in route.methods:
+            paths[path][method.lower()] = _operation(path, method, route, schema_of)
+    for prefix, each in named:
+        for part in each.parts:
+            path = prefix + "{id}" + part.tail
+            paths[path][part.method.lower()] = _named(path, each, part, schema_of)
     document = {
         "openapi": "3.1.0",
-        "info": {"title": "ramet", "version": __version__},
+        "info": {"title": "ramet", "version": __version__, "description": "A server of language models."},
         "security": [{}, *({name: []} for name in KEYS)],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": KEYS},
@@ -63,30 +65,45 @@ def document(routes: Mapping[str, Any], named: Mapping[str, Any]) -> bytes:
     return _written(tuple(routes.items()), tuple(named.items()))
 
 
-def _operation(path: str, route: Any, schema_of: Mapping[str, Any]) -> Operation:
-    reply: Any = {} if route.reply is None else schema_of[str(route.reply)]
-    content: dict[str, Any] = {"application/json": {"schema": reply}} if path != "/metrics" else {"text/plain": {}}
-    if (event := getattr(route, "event", None)) is not None:
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event": schema_of[str(event)]}
-    operation: Operation = {
-        "summary": (route.handler.__doc__ or "").splitlines()[0],
-        "responses": {"200": {"description": "done", "content": content}, "default": _problem(path, schema_of)},
-    }
+def _operation(path: str, method: str, route: Any, schema_of: Mapping[str, Any]) -> Operation:
+    content: dict[str, Any] = {"application/json": {"schema": schema_of.get(str(route.reply), {})}}
+    if path == "/metrics":
+        content = {"text/plain": {"schema": {"type": "string"}}}
+    if route.event is not None:
+        content["text/event-stream"] = _stream(schema_of[str(route.event)], schema_of)
+    operation = _frame(path, method, route.handler, content, schema_of)
     if path in QUERIES:
         operation["parameters"] = QUERIES[path]
-    if (body := getattr(route, "body", None)) is not None:
+    if route.body is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": schema_of[str(body)]}},
+            "content": {"application/json": {"schema": schema_of[str(route.body)]}},
         }
     return operation
 
 
-def _problem(path: str, schema_of: Mapping[str, Any]) -> dict[str, Any]:
-    shape = {"anthropic": told.AnthropicError, "openai": told.OpenAIError, "native": told.NativeError}[
-        problems.shape_of(path)
-    ]
-    return {
+def _named(path: str, named: Any, part: Any, schema_of: Mapping[str, Any]) -> Operation:
+    content = {"application/json": {"schema": schema_of[str(part.reply)]}}
+    name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {**_frame(path, part.method, named.handler, content, schema_of), "parameters": [name]}
+
+
+def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mapping[str, Any]) -> Operation:
+    shape = problems.shape_of(path)
+    problem = {
         "description": "refused or failed, with a 4xx or 5xx status",
-        "content": {"application/json": {"schema": schema_of[str(shape)]}},
+        "content": {"application/json": {"schema": schema_of[str(ERRORS[shape])]}},
     }
+    return {
+        "operationId": "_".join(re.findall(r"\w+", f"{method.lower()}{path}")),
+        "tags": [shape],
+        "summary": (handler.__doc__ or "").splitlines()[0],
+        "responses": {"200": {"description": "done", "content": content}, "default": problem},
+    }
+
+
+def _stream(event: Any, schema_of: Mapping[str, Any]) -> dict[str, Any]:
+    """`x-event`: each event's data is JSON of one of these; OpenAPI 3.1 has no word for that."""
+    if "anyOf" not in event:  # streams of many kinds of events have one for failures
+        event = {"anyOf": [event, schema_of[str(told.StreamError)]]}
+    return {"schema": {"type": "string"}, "x-event": event}

@@ -171,7 +171,7 @@ class ModelList(Shape):
 class TokenizeReply(Shape):
     """A list of prompts gets a list of each."""
 
-    tokens: list[int] | list[list[int]]
+    tokens: list[int | list[int]]
     count: int | list[int]
     max_model_len: int
 
@@ -236,6 +236,45 @@ class ResponseError(Shape):
     message: str
 
 
+class OutputText(Shape, tag_field="type", tag="output_text"):
+    text: str
+    annotations: list[Any]
+    logprobs: list[ToldPlace]
+
+
+class ReasoningText(Shape, tag_field="type", tag="reasoning_text"):
+    text: str
+
+
+OutputPart = OutputText | ReasoningText
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+class MessageItem(Shape, tag_field="type", tag="message"):
+    id: str
+    status: ItemStatus
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class ReasoningItem(Shape, tag_field="type", tag="reasoning"):
+    id: str
+    status: ItemStatus
+    summary: list[Any]
+    content: list[ReasoningText]
+
+
+class CallItem(Shape, tag_field="type", tag="function_call"):
+    id: str
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+OutputItem = MessageItem | ReasoningItem | CallItem
+
+
 class ResponseReply(Shape):
     id: str
     object: Literal["response"]
@@ -247,7 +286,7 @@ class ResponseReply(Shape):
     instructions: str | None
     max_output_tokens: int | None
     model: str
-    output: list[dict[str, Any]]
+    output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: str | None
     reasoning: dict[str, str | None]
@@ -264,11 +303,20 @@ class ResponseReply(Shape):
     metadata: dict[str, Any]
 
 
-class ResponseEvent(Struct, kw_only=True):
-    """One event of a stream; the rest of its keys depends on its type."""
+class ResponseItems(Shape):
+    """The input of a stored response, as it was sent."""
 
-    type: str
-    sequence_number: int
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedResponse(Shape):
+    id: str
+    object: Literal["response"]
+    deleted: bool
 
 
 class AnthropicUsage(Shape):
@@ -278,25 +326,78 @@ class AnthropicUsage(Shape):
     output_tokens: int
 
 
+class TextBlock(Shape, tag_field="type", tag="text"):
+    text: str
+
+
+class ThinkingBlock(Shape, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str
+
+
+class ToolUseBlock(Shape, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
 class AnthropicReply(Shape):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
     model: str
-    content: list[dict[str, Any]]
-    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+    content: list[ContentBlock]
+    stop_reason: StopReason
     stop_sequence: str | None
     usage: AnthropicUsage
 
 
-class AnthropicEvent(Struct, kw_only=True):
-    """One event of a stream; the rest of its keys depends on its type."""
-
-    type: str
-
-
 class TokenCount(Shape):
     input_tokens: int
+
+
+class Stopped(Shape, tag_field="type", tag="stop"):
+    """`matched`: the token, text or pattern that stopped it."""
+
+    matched: int | str | None
+
+
+class RanOut(Shape, tag_field="type", tag="length"):
+    length: int
+
+
+class Aborted(Shape, tag_field="type", tag="abort"):
+    message: str
+    status_code: int | None
+    err_type: str
+
+
+Triple = tuple[float | None, int, str | None]  # log-probability, token id, text
+Triples = list[list[Triple] | None]
+
+
+class MetaInfo(Shape):
+    """Log-probabilities and hidden states are there if they were asked for; `e2e_latency` (s) at the end."""
+
+    id: str
+    finish_reason: Stopped | RanOut | Aborted | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    num_retractions: int
+    weight_version: str
+    e2e_latency: float | UnsetType = UNSET
+    input_token_logprobs: list[Triple] | UnsetType = UNSET
+    output_token_logprobs: list[Triple] | UnsetType = UNSET
+    input_top_logprobs: Triples | UnsetType = UNSET
+    output_top_logprobs: Triples | UnsetType = UNSET
+    input_token_ids_logprobs: Triples | UnsetType = UNSET
+    output_token_ids_logprobs: Triples | UnsetType = UNSET
+    hidden_states: list[Any] | UnsetType = UNSET
 
 
 class GenerateReply(Shape):
@@ -304,8 +405,72 @@ class GenerateReply(Shape):
 
     text: str
     output_ids: list[int]
-    meta_info: dict[str, Any]
+    meta_info: MetaInfo
     index: int | UnsetType = UNSET
+
+
+class Status(Shape):
+    status: Literal["ok"]
+
+
+class ModelInfo(Shape):
+    model_path: str
+    tokenizer_path: str
+    served_model_name: str
+    is_generation: bool
+    preferred_sampling_params: None
+    weight_version: str
+    context_length: int
+    vocab_size: int
+    hidden_size: int
+
+
+class ServerInfo(Struct, kw_only=True):
+    """Beside these every option of `ramet serve` by its name."""
+
+    model_path: str
+    tokenizer_path: str
+    served_model_name: str
+    context_length: int
+    max_total_num_tokens: int
+    max_running_requests: int
+    vocab_size: int
+    sampling_defaults_resolved: dict[str, Any]
+    version: str
+    started: int
+    internal_states: list[dict[str, Any]]
+
+
+class Flushed(Shape):
+    success: bool
+    message: str
+
+
+class AbortReply(Shape):
+    """How many sequences were told to end."""
+
+    aborted: int
+
+
+class RequestState(Struct, kw_only=True):
+    """The first sequence's keys, which depend on its state, and all sequences."""
+
+    id: str
+    state: str
+    sequences: list[dict[str, Any]]
+
+
+class StreamMessage(Shape):
+    message: str
+    type: str
+    code: int
+    retryable: bool
+
+
+class StreamError(Shape):
+    """The last event but [DONE] of a stream that broke off."""
+
+    error: StreamMessage
 
 
 class NativeMessage(Shape):

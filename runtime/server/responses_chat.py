@@ -27,8 +27,10 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
     return Chat(messages, _tools(body, style) or None, kwargs | (body.chat_template_kwargs or {}))
 
 
-def items_of(given: str | list[Any]) -> list[Item]:
+def items_of(given: Any) -> list[Item]:
     """The input as items."""
+    if not isinstance(given, str | list):
+        raise ClientError("input", f"is {shown(given)}, must be a string or a list of items")
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
     if not given:

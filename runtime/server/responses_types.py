@@ -6,59 +6,14 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
 from ramet.runtime.server.openai_types import sampled, unbuilt
+from ramet.runtime.server.schemas import IN_INT32, INPUT, KEY, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
 
-_ITEM: dict[str, Any] = {
-    "anyOf": [
-        {
-            "type": "object",
-            "required": ["role", "content"],
-            "properties": {
-                "type": {"const": "message"},
-                "role": {"enum": ["user", "assistant", "system", "developer"]},
-                "content": {
-                    "anyOf": [
-                        {"type": "string"},
-                        {
-                            "type": "array",
-                            "items": {
-                                "type": "object",
-                                "required": ["type", "text"],
-                                "properties": {
-                                    "type": {"enum": ["input_text", "output_text"]},
-                                    "text": {"type": "string"},
-                                },
-                            },
-                        },
-                    ]
-                },
-            },
-        },
-        {
-            "type": "object",
-            "required": ["type", "call_id", "name", "arguments"],
-            "properties": {
-                "type": {"const": "function_call"},
-                "call_id": {"type": "string"},
-                "name": {"type": "string"},
-                "arguments": {"type": "string"},
-            },
-        },
-        {
-            "type": "object",
-            "required": ["type", "call_id", "output"],
-            "properties": {
-                "type": {"const": "function_call_output"},
-                "call_id": {"type": "string"},
-                "output": {"type": "string"},
-            },
-        },
-    ]
-}
+NAMED = {"required": ["type", "name"], "properties": {"name": {"type": "string", "pattern": TOOL_NAME}}}
 
 
 class ResponseTool(Struct, frozen=True, kw_only=True):
-    type: Annotated[str, about("`function`; OpenAI's own tools run on its servers alone")]
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")] | None = None
+    type: Annotated[str, about("`function`; OpenAI's own tools run on its servers alone", enum=["function"])]
+    name: Annotated[str, Meta(pattern=TOOL_NAME)] | None = None
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
@@ -71,7 +26,11 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
 
 class TextOptions(Struct, frozen=True, kw_only=True):
     format: Annotated[
-        dict[str, Any] | None, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken')
+        dict[str, Any] | None,
+        unbuilt(
+            'a JSON schema that the output keeps to; {"type": "text"} is taken',
+            **typed_fields("text", "json_object", "json_schema"),
+        ),
     ] = None
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
@@ -80,11 +39,7 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
     """/v1/responses."""
 
     input: Annotated[
-        str | list[Any],
-        Meta(
-            description="the user's text, or items: messages, function calls and their outputs, reasoning",
-            extra_json_schema={"anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM, "minItems": 1}]},
-        ),
+        Any, about("the user's text, or items: messages, function calls and their outputs, reasoning", **INPUT)
     ]
     model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
     instructions: Annotated[str | None, about("the system turn; not carried over to a next response")] = None
@@ -94,9 +49,9 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
     max_output_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
     temperature: Annotated[Any, sampled("temperature")] = None
     top_p: Annotated[Any, sampled("top_p")] = None
-    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call")] = None
+    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call", items=NAMED)] = None
     tool_choice: Annotated[
-        str | dict[str, Any] | None, about("`auto` or `none`; `required` and a named function are not built yet")
+        Any, about("`auto` or `none`; `required` and a named function are not built yet", **TOOL_CHOICE)
     ] = None
     parallel_tool_calls: Annotated[bool | None, about("false: what follows the first call is not told")] = None
     reasoning: Annotated[ReasoningOptions | None, about("`effort`")] = None
@@ -109,7 +64,9 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
     ] = None
     metadata: Annotated[dict[str, Any] | None, about("comes back with the response")] = None
     user: Annotated[str | None, about("accepted; nothing is done with it")] = None
-    truncation: Annotated[str | None, about("`disabled`: what does not fit the context is refused")] = None
+    truncation: Annotated[
+        str | None, about("`disabled`: what does not fit the context is refused", **one_of("disabled", "auto"))
+    ] = None
     stop: Annotated[Any, sampled("stop")] = None
     seed: Annotated[Any, sampled("sampling_seed")] = None
     top_k: Annotated[Any, sampled("top_k")] = None
@@ -118,10 +75,12 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
     presence_penalty: Annotated[Any, sampled("presence_penalty")] = None
     repetition_penalty: Annotated[Any, sampled("repetition_penalty")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt")] = None
-    priority: Annotated[int | None, about("the larger goes before the smaller, whatever the queue's policy says")] = (
+    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt", **KEY)] = (
         None
     )
+    priority: Annotated[
+        int | None, about("the larger goes before the smaller, whatever the queue's policy says", **IN_INT32)
+    ] = None
     background: Annotated[bool | None, unbuilt("an answer to ask for later")] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None

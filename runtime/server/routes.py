@@ -25,6 +25,7 @@ from ramet.runtime.server import (
 from ramet.runtime.server import reply_types as told
 from ramet.runtime.server.anthropic_types import CountBody, MessagesBody
 from ramet.runtime.server.chat_types import ChatBody
+from ramet.runtime.server.event_types import AnthropicEvent, ResponseEvent
 from ramet.runtime.server.openai_types import CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
 from ramet.runtime.server.responses_types import ResponsesBody
@@ -42,12 +43,20 @@ class Route(NamedTuple):
     event: Any = None  # type of an event of a stream, where there is one
 
 
+class Part(NamedTuple):
+    """One thing that a named path answers: a method, and what follows the name."""
+
+    method: str
+    tail: str
+    reply: Any
+
+
 class Named(NamedTuple):
     """A path that ends in a name, which may hold slashes."""
 
     methods: tuple[str, ...]
     handler: NamedHandler
-    reply: Any = None
+    parts: tuple[Part, ...]
 
 
 async def openapi_json(service: Service, request: web.Request) -> web.Response:
@@ -63,8 +72,8 @@ ROUTES: dict[str, Route] = {
     "/v1/completions": Route(
         POST, openai_completions.completions, CompletionBody, told.CompletionReply, told.CompletionReply
     ),
-    "/v1/responses": Route(POST, openai_responses.responses, ResponsesBody, told.ResponseReply, told.ResponseEvent),
-    "/v1/messages": Route(POST, anthropic.messages, MessagesBody, told.AnthropicReply, told.AnthropicEvent),
+    "/v1/responses": Route(POST, openai_responses.responses, ResponsesBody, told.ResponseReply, ResponseEvent),
+    "/v1/messages": Route(POST, anthropic.messages, MessagesBody, told.AnthropicReply, AnthropicEvent),
     "/v1/messages/count_tokens": Route(POST, anthropic.count_tokens, CountBody, told.TokenCount),
     "/v1/embeddings": Route(POST, openai_embeddings.embeddings, EmbeddingsBody, told.EmbeddingReply),
     "/v1/score": Route(POST, openai_scores.score, ScoreBody, told.ScoreReply),
@@ -74,21 +83,29 @@ ROUTES: dict[str, Route] = {
     "/tokenize": Route(POST, openai_other.tokenize, TokenizeBody, told.TokenizeReply),
     "/v1/detokenize": Route(POST, openai_other.detokenize, DetokenizeBody, told.DetokenizeReply),
     "/detokenize": Route(POST, openai_other.detokenize, DetokenizeBody, told.DetokenizeReply),
-    "/health": Route(GET, health.health),
-    "/health_generate": Route(GET, health.health_generate),
-    "/ready": Route(GET, health.ready),
+    "/health": Route(GET, health.health, reply=told.Status),
+    "/health_generate": Route(GET, health.health_generate, reply=told.Status),
+    "/ready": Route(GET, health.ready, reply=told.Status),
     "/metrics": Route(GET, health.metrics),
-    "/get_model_info": Route(GET, admin.model_info),
-    "/model_info": Route(GET, admin.model_info),
-    "/get_server_info": Route(GET, admin.server_info),
-    "/server_info": Route(GET, admin.server_info),
-    "/flush_cache": Route(EITHER, admin.flush_cache),
-    "/abort_request": Route(POST, admin.abort_request, admin.AbortBody),
+    "/get_model_info": Route(GET, admin.model_info, reply=told.ModelInfo),
+    "/model_info": Route(GET, admin.model_info, reply=told.ModelInfo),
+    "/get_server_info": Route(GET, admin.server_info, reply=told.ServerInfo),
+    "/server_info": Route(GET, admin.server_info, reply=told.ServerInfo),
+    "/flush_cache": Route(EITHER, admin.flush_cache, reply=told.Flushed),
+    "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, told.AbortReply),
     "/openapi.json": Route(GET, openapi_json),
 }
 
 NAMED: dict[str, Named] = {
-    "/v1/models/": Named(GET, openai_other.model, told.ModelCard),
-    "/v1/requests/": Named(GET, admin.where),
-    "/v1/responses/": Named(("GET", "POST", "DELETE"), openai_responses.stored),
+    "/v1/models/": Named(GET, openai_other.model, (Part("GET", "", told.ModelCard),)),
+    "/v1/requests/": Named(GET, admin.where, (Part("GET", "", told.RequestState),)),
+    "/v1/responses/": Named(
+        ("GET", "POST", "DELETE"),
+        openai_responses.stored,
+        (
+            Part("GET", "", told.ResponseReply),
+            Part("DELETE", "", told.DeletedResponse),
+            Part("GET", "/input_items", told.ResponseItems),
+        ),
+    ),
 }

@@ -156,7 +156,10 @@ class FakeEngine:
                 loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
             case Render():
                 text = rendered(orjson.loads(message.chat)) + self.prompt_end
-                loop.call_soon(self.tell, RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
+                if "REJECT" in text:
+                    loop.call_soon(self.tell, CallFailed(message.call, "messages", "has 9999 tokens"))
+                else:
+                    loop.call_soon(self.tell, RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids) > 255:

@@ -297,6 +297,19 @@ def test_a_small_body_that_unpacks_to_a_large_one_is_a_413() -> None:
     served(check, max_body_mb=1)
 
 
+@pytest.mark.parametrize("path", [GENERATE, "/nowhere"])
+def test_a_connection_whose_body_cannot_be_unpacked_is_closed_and_says_so(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(server: Served) -> None:
+        async with server.http.post(path, data=b"no gzip", headers={"Content-Encoding": "gzip"}) as response:
+            assert response.status in (400, 404) and response.headers["Connection"] == "close"
+        await goes_on(server)
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+    served(check)
+
+
 def test_the_tokenizers_refusal_is_a_400_under_the_clients_own_field() -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post(GENERATE, {"text": ["a", "REJECT"], "stream": True})

@@ -1,14 +1,15 @@
-"""The depth check agrees with a walk over the parsed value."""
+"""What is too deep agrees with a walk over the parsed value, and what is of the wrong type is named."""
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.body import MAX_DEPTH, deeper_than, parse_object
+from ramet.runtime.server.body import MAX_DEPTH, convert, deeper_than, parse_object
 
 VALUES = st.recursive(
     st.none() | st.integers(-5, 5) | st.text('[]{}"\\ab', max_size=6),
@@ -44,3 +45,28 @@ def test_brackets_within_text_are_no_depth() -> None:
 def test_a_syntax_error_shows_where() -> None:
     with pytest.raises(ClientError, match="temperature"):
         parse_object(b'{"text": "\xc3\xa4\xc3\xb6", "sampling_params": {"temperature": NaN}}')
+
+
+class Tool(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
+    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Body(msgspec.Struct):
+    tools: list[Tool]
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "message"),
+    [
+        ({}, "tools", "tools is missing"),
+        ({"tools": [{"name": "a"}, {}]}, "tools[1].name", "tools[1].name is missing"),
+        ({"tools": [{"name": "A b"}]}, "tools[0].name", "'A b', must be a string matching regex '^[a-z]+$'"),
+        ({"tools": [{"name": "a", "count": 0}]}, "tools[0].count", "is 0, must be an integer >= 1"),
+        ({"tools": [{"name": "a", "count": "x"}]}, "tools[0].count", "is 'x', must be an integer"),
+    ],
+)
+def test_a_wrong_field_is_named_wherever_it_is(body: Any, place: str, message: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        convert(body, Body)
+    assert caught.value.place == place and message in str(caught.value)

@@ -115,8 +115,8 @@ def test_the_question_holds_all_three_and_ends_where_an_answer_begins() -> None:
 
 
 BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, pieces of the message
-    ({"query": None}, "query", ("missing",)), ({"query": ""}, "query", ("empty",)), ({"query": [1]}, "query", ("[1]",)),
-    ({"documents": None}, "documents", ("missing",)), ({"documents": []}, "documents", ("at least one",)),
+    ({"query": None}, "query", ("None",)), ({"query": ""}, "query", ("empty",)), ({"query": [1]}, "query", ("[1]",)),
+    ({"documents": None}, "documents", ("None",)), ({"documents": []}, "documents", ("at least one",)),
     ({"documents": "a"}, "documents", ("list",)), ({"documents": ["a", 5]}, "documents[1]", ("5",)),
     ({"documents": ["a", ""]}, "documents[1]", ("empty",)),
     ({"documents": ["a", {"txt": "b"}]}, "documents[1].text", ("missing",)),

@@ -60,9 +60,9 @@ def test_nothing_but_the_models_own_logits_counts() -> None:
 
 GOOD: dict[str, Any] = {"query": "q", "items": ["a", "b"], "label_token_ids": LABELS}
 BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, pieces of the message
-    ({"query": None}, "query", ("missing",)), ({"items": None}, "items", ("missing",)),
-    ({"label_token_ids": None}, "label_token_ids", ("missing",)),
-    ({"query": ""}, "query", ("empty",)), ({"query": []}, "items[0]", ("'a'", "token ids", "as query is")),
+    ({"query": None}, "query", ("None",)), ({"items": None}, "items", ("None",)),
+    ({"label_token_ids": None}, "label_token_ids", ("None",)),
+    ({"query": ""}, "query", ("empty",)), ({"query": []}, "query", ("[]", "empty")),
     ({"query": 5}, "query", ("5",)), ({"items": []}, "items", ("at least one",)),
     ({"items": ["a", ""]}, "items[1]", ("empty",)), ({"items": ["a", [1]]}, "items[1]", ("[1]", "as query is")),
     ({"items": [5]}, "items[0]", ("5",)), ({"items": "REJECT"}, "items", ("9999",)),

@@ -1,0 +1,243 @@
+"""Every reply and every event of a stream has the shape that /openapi.json tells, and the one of its struct.
+
+The engine says a thought, a text and a call, so that each kind of item, block and delta occurs.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+
+from ramet.ipc.messages import Generate, PeerDied
+from ramet.runtime.server import openapi
+from ramet.runtime.server import reply_types as told
+from ramet.runtime.server.problems import shape_of
+from ramet.runtime.server.routes import NAMED, ROUTES
+from tests.fakes.server import Served, served
+
+DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))
+SAYS = [
+    "<think>",
+    "hm",
+    "</think>",
+    "Hello",
+    " you",
+    '<tool_call>\n{"name": "look", "arguments": {"x": 1}}\n</tool_call>',
+]
+USER = {"role": "user", "content": "hi"}
+FUNCTION = {"name": "look", "description": "finds", "parameters": {"type": "object", "properties": {}}}
+TOOLS = [{"type": "function", "function": FUNCTION}]
+CHAT = {"messages": [USER], "max_tokens": 20}
+USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+MESSAGE = {"messages": [USER], "max_tokens": 20}
+CLAUDE_TOOLS = [{"name": "look", "input_schema": {}}]
+RESPONSE = {"input": "hi", "tools": [{"type": "function", **FUNCTION}]}
+TRUNCATED = {"max_tokens": 2}
+POSTED: list[tuple[str, dict[str, Any]]] = [
+    ("/generate", {"text": "hi"}),
+    ("/generate", {"text": "hi", "stream": True}),
+    ("/generate", {"text": ["a", "b"], "sampling_params": {"n": 2}}),
+    ("/generate", {"text": ["a", "b"], "stream": True}),
+    ("/generate", {"text": "hi", "return_logprob": True, "token_ids_logprob": [3], "return_text_in_logprobs": True}),
+    ("/generate", {"text": "hi", "return_logprob": True, "stream": True}),
+    ("/generate", {"text": "hi", "return_hidden_states": "last"}),
+    ("/generate", {"text": "hi", "sampling_params": {"max_new_tokens": 0}}),
+    ("/v1/completions", {"prompt": "hi"}),
+    ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "best_of": 3, "echo": True}),
+    ("/v1/completions", {"prompt": "hi", "logprobs": 0, "echo": True}),
+    ("/v1/completions", {"prompt": "hi", "logprobs": 0, **USAGE}),
+    ("/v1/completions", {"prompt": "hi", "stream": True, "return_hidden_states": "last", "echo": True}),
+    ("/v1/chat/completions", CHAT),
+    ("/v1/chat/completions", {**CHAT, "n": 2, "tools": TOOLS}),
+    ("/v1/chat/completions", {**CHAT, "tools": TOOLS, **USAGE}),
+    ("/v1/chat/completions", {**CHAT, "tools": TOOLS, "parallel_tool_calls": False, "logprobs": True, "stream": True}),
+    ("/v1/chat/completions", {**CHAT, "logprobs": True, "return_hidden_states": "last", "separate_reasoning": False}),
+    ("/v1/chat/completions", {**CHAT, **TRUNCATED}),
+    ("/v1/chat/completions", {**CHAT, **TRUNCATED, "stream": True}),
+    ("/v1/responses", {"input": "hi", "store": False}),
+    ("/v1/responses", {**RESPONSE, "metadata": {"a": "b"}, "reasoning": {"effort": "low"}}),
+    ("/v1/responses", {**RESPONSE, "stream": True}),
+    ("/v1/responses", {"input": "hi", "max_output_tokens": 2, "stream": True}),
+    ("/v1/responses", {"input": "hi", "max_output_tokens": 2, "include": ["message.output_text.logprobs"]}),
+    ("/v1/messages", MESSAGE),
+    ("/v1/messages", {**MESSAGE, "tools": CLAUDE_TOOLS}),
+    ("/v1/messages", {**MESSAGE, "tools": CLAUDE_TOOLS, "stream": True}),
+    ("/v1/messages", {**MESSAGE, **TRUNCATED, "thinking": {"type": "enabled"}}),
+    ("/v1/messages", {**MESSAGE, **TRUNCATED, "stream": True}),
+    ("/v1/messages/count_tokens", {"messages": [USER]}),
+    ("/v1/embeddings", {"input": "hi"}),
+    ("/v1/embeddings", {"input": ["a", "b"], "encoding_format": "base64", "dimensions": 2}),
+    ("/v1/tokenize", {"prompt": "hi"}),
+    ("/tokenize", {"prompt": ["hi", "you"]}),
+    ("/tokenize", {"messages": [USER]}),
+    ("/v1/detokenize", {"tokens": [104, 105]}),
+    ("/detokenize", {"tokens": [[104], [105]]}),
+    ("/abort_request", {"abort_all": True}),
+    ("/flush_cache", {}),
+]
+ANY_OUTPUT: list[tuple[str, dict[str, Any]]] = [  # what the engine's own tokens answer
+    ("/v1/score", {"query": "a", "items": ["b", "c"], "label_token_ids": [1, 2]}),
+    ("/v1/rerank", {"query": "a", "documents": ["b", {"text": "c"}]}),
+    ("/v1/rerank", {"query": "a", "documents": ["b", "c"], "return_documents": False, "method": "embed"}),
+]
+GOT = sorted(path for path, route in ROUTES.items() if "GET" in route.methods and route.reply is not None)
+REFUSED: list[tuple[str, str, bytes, int]] = [
+    (method, path, body, status)
+    for path in ("/generate", "/v1/completions", "/v1/responses", "/v1/messages")
+    for method, body, status in (
+        ("POST", b"{}", 400),
+        ("POST", b'{"x": "' + b"a" * 150_000 + b'"}', 413),
+        ("DELETE", b"", 405),
+    )
+] + [("GET", f"{where}/nothing", b"", 404) for where in ("", "/v1", "/v1/messages", "/v1/responses")]
+
+
+def schema_at(template: str, method: str, kind: str = "application/json", status: str = "200") -> dict[str, Any]:
+    content = DOCUMENT["paths"][template][method.lower()]["responses"][status]["content"][kind]
+    schema: dict[str, Any] = content["x-event"] if "x-event" in content else content["schema"]
+    return schema
+
+
+def hold(value: Any, schema: dict[str, Any], struct: Any) -> None:
+    Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(value)
+    msgspec.convert(value, struct)
+
+
+def hold_reply(path: str, kind: str, data: bytes) -> None:
+    route = ROUTES[path]
+    if kind != "text/event-stream":
+        hold(orjson.loads(data), schema_at(path, "post", kind), route.reply)
+        return
+    lines = [line.removeprefix(b"data: ") for line in data.split(b"\n") if line.startswith(b"data: ")]
+    assert lines
+    for line in lines:
+        if line != b"[DONE]":
+            event = orjson.loads(line)
+            hold(
+                event,
+                schema_at(path, "post", kind),
+                told.StreamError if "type" not in event and "error" in event else route.event,
+            )
+
+
+def test_every_route_with_a_reply_is_asked() -> None:
+    asked = {path for path, _ in (*POSTED, *ANY_OUTPUT)} | set(GOT)
+    assert asked == {path for path, route in ROUTES.items() if route.reply is not None}
+
+
+@pytest.mark.parametrize(("path", "body"), [*POSTED, *ANY_OUTPUT])
+def test_replies_and_events_to_a_body(path: str, body: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = None if (path, body) in ANY_OUTPUT else SAYS
+        async with server.http.post(path, data=orjson.dumps(body)) as response:
+            data = await response.read()
+            assert response.status == 200, data
+            hold_reply(path, response.content_type, data)
+
+    served(check)
+
+
+@pytest.mark.parametrize("path", GOT)
+def test_replies_to_get(path: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.get(path)
+        assert status == 200
+        hold(reply, schema_at(path, "get"), ROUTES[path].reply)
+
+    served(check)
+
+
+def test_the_thought_the_text_and_the_call_are_told() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = SAYS
+        _, reply = await server.post("/v1/responses", RESPONSE)
+        assert [item["type"] for item in reply["output"]] == ["reasoning", "message", "function_call"]
+        _, reply = await server.post("/v1/messages", {**MESSAGE, "tools": CLAUDE_TOOLS})
+        assert [block["type"] for block in reply["content"]] == ["thinking", "text", "tool_use"]
+
+    served(check)
+
+
+def test_what_paths_with_an_id_answer() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = SAYS
+        _, response = await server.post("/v1/responses", RESPONSE)
+        stored = NAMED["/v1/responses/"].parts
+        for part in sorted(stored, key=lambda part: part.method == "DELETE"):
+            path = f"/v1/responses/{response['id']}{part.tail}"
+            async with server.http.request(part.method, path) as answer:
+                reply = orjson.loads(await answer.read())
+            hold(reply, schema_at("/v1/responses/{id}" + part.tail, part.method), part.reply)
+        _, card = await server.get("/v1/models/default-model-of-nobody")
+        hold(card, schema_at("/v1/models/{id}", "get", status="default"), told.OpenAIError)
+        _, models = await server.get("/v1/models")
+        _, card = await server.get(f"/v1/models/{models['data'][0]['id']}")
+        hold(card, schema_at("/v1/models/{id}", "get"), told.ModelCard)
+
+    served(check)
+
+
+def test_the_state_of_a_request() -> None:
+    async def check(server: Served) -> None:
+        asked = asyncio.create_task(server.post("/generate", {"text": "hi", "rid": "me"}))
+        await server.engine.saw(Generate)
+        _, reply = await server.get("/v1/requests/me")
+        hold(reply, schema_at("/v1/requests/{id}", "get"), told.RequestState)
+        while server.engine.running:
+            server.engine.step()
+        await asked
+
+    served(check, auto=False)
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), REFUSED)
+def test_refusals(method: str, path: str, body: bytes, status: int) -> None:
+    async def check(server: Served) -> None:
+        async with server.http.request(method, path, data=body or None) as response:
+            assert response.status == status
+            hold_refusal(path, await response.read())
+
+    served(check, max_body_mb=0.1)
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/messages", "/nowhere"])
+def test_refusals_of_a_key(path: str) -> None:
+    async def check(server: Served) -> None:
+        async with server.http.post(path, data=b"{}") as response:
+            assert response.status == 401
+            hold_refusal(path, await response.read())
+
+    served(check, api_key="secret")
+
+
+def hold_refusal(path: str, data: bytes) -> None:
+    struct = openapi.ERRORS[shape_of(path)]
+    hold(orjson.loads(data), {"$ref": f"#/components/schemas/{struct.__name__}"}, struct)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/generate", {"text": "hi"}),
+        ("/v1/completions", {"prompt": "hi"}),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/responses", {"input": "hi"}),
+        ("/v1/messages", MESSAGE),
+    ],
+)
+def test_streams_that_break_off(path: str, body: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        asked = asyncio.create_task(server.http.post(path, data=orjson.dumps({**body, "stream": True})))
+        await server.engine.saw(Generate)
+        server.engine.step()
+        response = await asked  # its headers have come
+        server.engine.tell(PeerDied("scheduler", 1))
+        data = await response.read()
+        assert response.status == 200 and b"process ended" in data
+        hold_reply(path, response.content_type, data)
+
+    served(check, auto=False)

@@ -1,0 +1,138 @@
+"""The request schemas of /openapi.json agree with the server: what they allow is taken, what they forbid is named.
+
+Allowed values may still be refused for what no schema can say: fields that clash, ids outside the vocabulary, length.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import requests
+from fuzzed_requests import JUNK
+from jsonschema import Draft202012Validator
+from live import Live
+from schema_values import SchemaValues
+
+from ramet.runtime.server import openapi
+from ramet.runtime.server.routes import NAMED, ROUTES
+
+HTTP = requests.Session()
+DRAWN = 6  # values of each field
+USER = {"role": "user", "content": "hi"}
+MINIMAL: dict[str, dict[str, Any]] = {
+    "/generate": {"text": "hi", "sampling_params": {"max_new_tokens": 1}},
+    "/v1/chat/completions": {"messages": [USER], "max_completion_tokens": 1},
+    "/v1/completions": {"prompt": "hi", "max_tokens": 1},
+    "/v1/responses": {"input": "hi", "max_output_tokens": 1},
+    "/v1/messages": {"messages": [USER], "max_tokens": 1},
+    "/v1/messages/count_tokens": {"messages": [USER]},
+    "/v1/embeddings": {"input": "hi"},
+    "/v1/score": {"query": "hi", "items": ["there"], "label_token_ids": [5]},
+    "/v1/rerank": {"query": "hi", "documents": ["there"]},
+    "/v1/tokenize": {"prompt": "hi"},
+    "/tokenize": {"prompt": "hi"},
+    "/v1/detokenize": {"tokens": [5]},
+    "/detokenize": {"tokens": [5]},
+    "/abort_request": {"rid": "nobody"},
+}
+BEYOND_SCHEMAS = re.compile(
+    "not built yet|vocabulary|token id in|this server serves|no such response|at most|exactly one|must be n|"
+    r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|or set |"
+    r"\[n, |it needs|but tools is empty|only one of them|as query|"
+    "one value for one prompt|one for each of the|number of documents|hidden size|constrained decoding|has no tokens|"
+    "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"
+    "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around"
+)
+DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))
+COMPONENTS = DOCUMENT["components"]["schemas"]
+FIELDS = [
+    (path, field)
+    for path, route in ROUTES.items()
+    if route.body is not None
+    for field in COMPONENTS[route.body.__name__]["properties"]
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Live]:
+    with Live(max_total_tokens=20000, context_length=512) as live:
+        yield live
+        state = live.state()
+        assert state["running_requests"] == state["leased_tokens"] == state["owned_tokens"] == 0
+
+
+def schema_of(path: str, field: str) -> dict[str, Any]:
+    schema: dict[str, Any] = COMPONENTS[ROUTES[path].body.__name__]["properties"][field]
+    return schema
+
+
+def validator(schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+
+
+def minimal_with(path: str, field: str, value: Any) -> dict[str, Any]:
+    """One of several prompts takes the place of the others."""
+    prompts = {"/generate": {"input_ids", "input_embeds"}, "/v1/tokenize": {"messages"}, "/tokenize": {"messages"}}
+    left_out = {"text", "prompt"} if value is not None and field in prompts.get(path, ()) else set()
+    return {name: item for name, item in MINIMAL[path].items() if name not in left_out} | {field: value}
+
+
+def send(server: Live, path: str, body: dict[str, Any]) -> tuple[int, str]:
+    answer = HTTP.post(server.url + path, data=json.dumps(body).encode(), timeout=60)
+    if answer.status_code == 200:
+        return 200, ""
+    return answer.status_code, answer.json()["error"]["message"]
+
+
+def test_every_endpoint_with_a_body_has_a_minimal_one() -> None:
+    assert MINIMAL.keys() == {path for path, route in ROUTES.items() if route.body is not None}
+
+
+@pytest.mark.parametrize("path", MINIMAL)
+def test_the_minimal_body_is_valid_and_taken(server: Live, path: str) -> None:
+    validator({"$ref": f"#/components/schemas/{ROUTES[path].body.__name__}"}).validate(MINIMAL[path])
+    assert send(server, path, MINIMAL[path]) == (200, "")
+
+
+@pytest.mark.parametrize("path", MINIMAL)
+def test_every_required_field_is_missed_by_name(server: Live, path: str) -> None:
+    for field in COMPONENTS[ROUTES[path].body.__name__].get("required", ()):
+        rest = {name: value for name, value in MINIMAL[path].items() if name != field}
+        assert send(server, path, rest) == (400, f"{field} is missing")
+
+
+@pytest.mark.parametrize(("path", "field"), FIELDS)
+def test_what_the_schema_allows_is_taken(server: Live, path: str, field: str) -> None:
+    schema, values = schema_of(path, field), SchemaValues(COMPONENTS, Random(f"{path} {field}"))
+    drawn = [values.value(schema, 1) for _ in range(DRAWN)]
+    valid = validator(schema)
+    junk = [value for value in JUNK if is_json(value) and valid.is_valid(value)]
+    for value in [*drawn, *junk]:
+        if isinstance(value, float) and value.is_integer():
+            continue  # JSON schema calls 2.0 an integer, not every client and field does
+        valid.validate(value)
+        status, message = send(server, path, minimal_with(path, field, value))
+        assert status == 200 or (status in (400, 404) and BEYOND_SCHEMAS.search(message)), (value, message)
+
+
+@pytest.mark.parametrize(("path", "field"), FIELDS)
+def test_what_the_schema_forbids_is_a_400_that_names_the_field(server: Live, path: str, field: str) -> None:
+    schema = schema_of(path, field)
+    valid = validator(schema)
+    forbidden = [value for value in JUNK if is_json(value) and not valid.is_valid(value)]
+    assert forbidden or schema.get("x-unbuilt"), "the schema allows everything"
+    for value in forbidden:
+        status, message = send(server, path, minimal_with(path, field, value))
+        assert status == 400 and re.match(rf"{field}\b", message), (value, status, message)
+
+
+def is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False).encode().decode("utf-8")
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return not (isinstance(value, int) and abs(value) > 2**63)
