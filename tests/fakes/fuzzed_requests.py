@@ -175,7 +175,7 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
     if draw.random() < 0.15:
         body["tools"] = _tools(draw, operation)
     if operation in FIELDS_OF_LIMIT and draw.random() < 0.9:
-        body[FIELDS_OF_LIMIT[operation]] = draw.choice((1, 2, 3, 8, 20))
+        body[FIELDS_OF_LIMIT[operation]] = draw.choice((1, 1, 2, 2, 3, 8, 20, 100))
     if draw.random() < 0.35:
         body["stream"] = True
     else:

@@ -182,5 +182,11 @@ def test_ten_thousand_mutated_bodies_on_every_endpoint_harm_nobody(server: Live)
     took = time.monotonic() - started
     for operation in sorted({operation for operation, _ in found}):
         print(operation, {status: count for (o, status), count in sorted(found.items(), key=str) if o == operation})
-    print(dict(shares(found)), f"{took:.0f} s")
+    print(dict(shares(found)), f"{took:.0f} s, {retractions(server):.0f} retractions")
     assert shares(found).total() == 10_000 and shares(found)[200] > 2000
+    assert retractions(server) > 0, "the server was never short of memory"
+
+
+def retractions(server: Live) -> float:
+    lines = requests.get(server.url + "/metrics", timeout=10).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("ramet:num_retracted_requests_total"))
