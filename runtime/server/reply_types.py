@@ -492,9 +492,14 @@ class OpenAIError(Shape):
     error: OpenAIMessage
 
 
+class AnthropicDetails(Shape):
+    error_code: str
+
+
 class AnthropicMessage(Shape):
     type: str
     message: str
+    details: AnthropicDetails | UnsetType = UNSET
 
 
 class AnthropicError(Shape):

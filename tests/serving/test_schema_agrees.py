@@ -39,7 +39,8 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/abort_request": {"rid": "nobody"},
 }
 BEYOND_SCHEMAS = re.compile(
-    "not built yet|vocabulary|token id in|this server serves|no such response|at most|exactly one|must be n|"
+    "not built yet|must have a schema|vocabulary|token id in|this server serves|no such response|at most|exactly one|"
+    "must be n|"
     r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|or set |"
     r"\[n, |it needs|but tools is empty|only one of them|as query|"
     "one value for one prompt|one for each of the|number of documents|hidden size|constrained decoding|has no tokens|"
