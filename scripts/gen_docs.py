@@ -22,9 +22,9 @@ from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server import native
 from ramet.runtime.server.native import GenerateBody
-from ramet.runtime.server.reasoning import reasoning_names
+from ramet.runtime.server.parsers.reasoning import reasoning_names
+from ramet.runtime.server.parsers.tools import tool_parser_names
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.server.tools import tool_parser_names
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names
 

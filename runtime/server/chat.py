@@ -16,9 +16,8 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server.client import EngineClient
-from ramet.runtime.server.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_style
-from ramet.runtime.server.submission import Sequence
-from ramet.runtime.server.tools import (
+from ramet.runtime.server.parsers.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_style
+from ramet.runtime.server.parsers.tools import (
     CallArguments,
     CallStart,
     Event,
@@ -27,6 +26,7 @@ from ramet.runtime.server.tools import (
     make_tool_parser,
     tool_parser_class,
 )
+from ramet.runtime.server.submission import Sequence
 from ramet.runtime.text.template_files import read_templates
 
 NOT_FORCED = "needs constrained decoding, which is not built yet"

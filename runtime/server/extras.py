@@ -12,7 +12,7 @@ from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
-from ramet.runtime.server.schemas import HIDDEN_OR_LIST, IDS_OR_NULL, IN_INT32, INT32, KEY, each
+from ramet.runtime.server.spec.schemas import HIDDEN_OR_LIST, IDS_OR_NULL, IN_INT32, INT32, KEY, each
 
 MOST_TOP = 256  # best tokens at each place
 MOST_IDS = 1024  # chosen tokens at each place

@@ -8,28 +8,47 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from ramet.runtime.server import (
-    admin,
-    anthropic,
-    health,
-    native,
-    openai_chat,
-    openai_completions,
-    openai_embeddings,
-    openai_other,
-    openai_rerank,
-    openai_responses,
-    openai_scores,
-    openapi,
-)
-from ramet.runtime.server import reply_types as told
-from ramet.runtime.server.anthropic_types import CountBody, MessagesBody
-from ramet.runtime.server.chat_types import ChatBody
-from ramet.runtime.server.event_types import AnthropicEvent, ResponseEvent
-from ramet.runtime.server.openai_types import CompletionBody, DetokenizeBody, TokenizeBody
-from ramet.runtime.server.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
-from ramet.runtime.server.responses_types import ResponsesBody
+from ramet.runtime.server.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
+from ramet.runtime.server.anthropic.messages import count_tokens, messages
+from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
+from ramet.runtime.server.health import health, health_generate, metrics, ready
+from ramet.runtime.server.native import GenerateBody, generate
+from ramet.runtime.server.openai.chat import chat_completions
+from ramet.runtime.server.openai.chat_types import ChatBody
+from ramet.runtime.server.openai.completions import completions
+from ramet.runtime.server.openai.embeddings import embeddings
+from ramet.runtime.server.openai.other import detokenize, model, models, tokenize
+from ramet.runtime.server.openai.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
+from ramet.runtime.server.openai.rerank import rerank
+from ramet.runtime.server.openai.responses import responses, stored
+from ramet.runtime.server.openai.responses_types import ResponsesBody
+from ramet.runtime.server.openai.scores import score
+from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.service import Handler, Service
+from ramet.runtime.server.spec import openapi
+from ramet.runtime.server.spec.anthropic import AnthropicEvent, AnthropicReply, TokenCount
+from ramet.runtime.server.spec.native import (
+    AbortReply,
+    Flushed,
+    GenerateReply,
+    ModelInfo,
+    RequestState,
+    ServerInfo,
+    Status,
+)
+from ramet.runtime.server.spec.openai import (
+    ChatChunk,
+    ChatReply,
+    CompletionReply,
+    DetokenizeReply,
+    EmbeddingReply,
+    ModelCard,
+    ModelList,
+    RerankReply,
+    ScoreReply,
+    TokenizeReply,
+)
+from ramet.runtime.server.spec.responses import DeletedResponse, ResponseEvent, ResponseItems, ResponseReply
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 NamedHandler = Callable[[Service, web.Request, str], Awaitable[web.Response]]
@@ -66,46 +85,48 @@ async def openapi_json(service: Service, request: web.Request) -> web.Response:
 
 ROUTES: dict[str, Route] = {
     "/generate": Route(
-        WRITE, native.generate, native.GenerateBody, told.GenerateReply | list[told.GenerateReply], told.GenerateReply
+        WRITE,
+        generate,
+        GenerateBody,
+        GenerateReply | list[GenerateReply],
+        GenerateReply,
     ),
-    "/v1/chat/completions": Route(POST, openai_chat.chat_completions, ChatBody, told.ChatReply, told.ChatChunk),
-    "/v1/completions": Route(
-        POST, openai_completions.completions, CompletionBody, told.CompletionReply, told.CompletionReply
-    ),
-    "/v1/responses": Route(POST, openai_responses.responses, ResponsesBody, told.ResponseReply, ResponseEvent),
-    "/v1/messages": Route(POST, anthropic.messages, MessagesBody, told.AnthropicReply, AnthropicEvent),
-    "/v1/messages/count_tokens": Route(POST, anthropic.count_tokens, CountBody, told.TokenCount),
-    "/v1/embeddings": Route(POST, openai_embeddings.embeddings, EmbeddingsBody, told.EmbeddingReply),
-    "/v1/score": Route(POST, openai_scores.score, ScoreBody, told.ScoreReply),
-    "/v1/rerank": Route(POST, openai_rerank.rerank, RerankBody, told.RerankReply),
-    "/v1/models": Route(GET, openai_other.models, reply=told.ModelList),
-    "/v1/tokenize": Route(POST, openai_other.tokenize, TokenizeBody, told.TokenizeReply),
-    "/tokenize": Route(POST, openai_other.tokenize, TokenizeBody, told.TokenizeReply),
-    "/v1/detokenize": Route(POST, openai_other.detokenize, DetokenizeBody, told.DetokenizeReply),
-    "/detokenize": Route(POST, openai_other.detokenize, DetokenizeBody, told.DetokenizeReply),
-    "/health": Route(GET, health.health, reply=told.Status),
-    "/health_generate": Route(GET, health.health_generate, reply=told.Status),
-    "/ready": Route(GET, health.ready, reply=told.Status),
-    "/metrics": Route(GET, health.metrics),
-    "/get_model_info": Route(GET, admin.model_info, reply=told.ModelInfo),
-    "/model_info": Route(GET, admin.model_info, reply=told.ModelInfo),
-    "/get_server_info": Route(GET, admin.server_info, reply=told.ServerInfo),
-    "/server_info": Route(GET, admin.server_info, reply=told.ServerInfo),
-    "/flush_cache": Route(EITHER, admin.flush_cache, reply=told.Flushed),
-    "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, told.AbortReply),
+    "/v1/chat/completions": Route(POST, chat_completions, ChatBody, ChatReply, ChatChunk),
+    "/v1/completions": Route(POST, completions, CompletionBody, CompletionReply, CompletionReply),
+    "/v1/responses": Route(POST, responses, ResponsesBody, ResponseReply, ResponseEvent),
+    "/v1/messages": Route(POST, messages, MessagesBody, AnthropicReply, AnthropicEvent),
+    "/v1/messages/count_tokens": Route(POST, count_tokens, CountBody, TokenCount),
+    "/v1/embeddings": Route(POST, embeddings, EmbeddingsBody, EmbeddingReply),
+    "/v1/score": Route(POST, score, ScoreBody, ScoreReply),
+    "/v1/rerank": Route(POST, rerank, RerankBody, RerankReply),
+    "/v1/models": Route(GET, models, reply=ModelList),
+    "/v1/tokenize": Route(POST, tokenize, TokenizeBody, TokenizeReply),
+    "/tokenize": Route(POST, tokenize, TokenizeBody, TokenizeReply),
+    "/v1/detokenize": Route(POST, detokenize, DetokenizeBody, DetokenizeReply),
+    "/detokenize": Route(POST, detokenize, DetokenizeBody, DetokenizeReply),
+    "/health": Route(GET, health, reply=Status),
+    "/health_generate": Route(GET, health_generate, reply=Status),
+    "/ready": Route(GET, ready, reply=Status),
+    "/metrics": Route(GET, metrics),
+    "/get_model_info": Route(GET, model_info, reply=ModelInfo),
+    "/model_info": Route(GET, model_info, reply=ModelInfo),
+    "/get_server_info": Route(GET, server_info, reply=ServerInfo),
+    "/server_info": Route(GET, server_info, reply=ServerInfo),
+    "/flush_cache": Route(EITHER, flush_cache, reply=Flushed),
+    "/abort_request": Route(POST, abort_request, AbortBody, AbortReply),
     "/openapi.json": Route(GET, openapi_json),
 }
 
 NAMED: dict[str, Named] = {
-    "/v1/models/": Named(GET, openai_other.model, (Part("GET", "", told.ModelCard),)),
-    "/v1/requests/": Named(GET, admin.where, (Part("GET", "", told.RequestState),)),
+    "/v1/models/": Named(GET, model, (Part("GET", "", ModelCard),)),
+    "/v1/requests/": Named(GET, where, (Part("GET", "", RequestState),)),
     "/v1/responses/": Named(
         ("GET", "POST", "DELETE"),
-        openai_responses.stored,
+        stored,
         (
-            Part("GET", "", told.ResponseReply),
-            Part("DELETE", "", told.DeletedResponse),
-            Part("GET", "/input_items", told.ResponseItems),
+            Part("GET", "", ResponseReply),
+            Part("DELETE", "", DeletedResponse),
+            Part("GET", "/input_items", ResponseItems),
         ),
     ),
 }

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.runtime.server.reasoning import make_reasoning, reasoning_names, reasoning_style
-from ramet.runtime.server.tools import CallArguments, CallStart, Event, make_tool_parser, tool_parser_class
+from ramet.runtime.server.parsers.reasoning import make_reasoning, reasoning_names, reasoning_style
+from ramet.runtime.server.parsers.tools import CallArguments, CallStart, Event, make_tool_parser, tool_parser_class
 
 NAMES = ("f", "g", "get_weather")
 OFFERED = frozenset(NAMES)

@@ -19,13 +19,13 @@ import yarl
 from fuzzed_requests import DEAD, LIVE, Fuzzer, Request
 from live import Live
 
-from ramet.runtime.server import reply_types as told
 from ramet.runtime.server.problems import shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError
 
 AT_ONCE = 16
 LIMIT_S = 120.0  # of one request
-ERRORS = {"native": told.NativeError, "openai": told.OpenAIError, "anthropic": told.AnthropicError}
+ERRORS = {"native": NativeError, "openai": OpenAIError, "anthropic": AnthropicError}
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed", "message_stop", "error")
 ABOUT_NO_FIELD = (
     "The request was ended before",  # by /abort_request

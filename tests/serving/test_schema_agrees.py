@@ -16,8 +16,8 @@ from jsonschema import Draft202012Validator
 from live import Live
 from schema_values import SchemaValues
 
-from ramet.runtime.server import openapi
 from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.server.spec import openapi
 
 HTTP = requests.Session()
 DRAWN = 6  # values of each field

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from ramet.runtime.server import openapi
 from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.server.spec import openapi
 from tests.fakes.server import Served, served
 
 DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))

@@ -3,7 +3,7 @@
 import pytest
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.server.reasoning import (
+from ramet.runtime.server.parsers.reasoning import (
     ReasoningParser,
     ReasoningStyle,
     detect_reasoning,
@@ -100,7 +100,7 @@ def test_unknown_style_names_the_known_ones():
 
 
 def test_style_can_be_registered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ramet.runtime.server.reasoning._STYLES", {})
+    monkeypatch.setattr("ramet.runtime.server.parsers.reasoning._STYLES", {})
     register_reasoning("angle", ReasoningStyle("<<", ">>"))
     assert reasoning_names() == ["angle"]
     assert read("angle", "<<a>b>>c") == ("a>b", "c")

@@ -13,10 +13,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ramet.ipc.messages import Generate, PeerDied
-from ramet.runtime.server import openapi
-from ramet.runtime.server import reply_types as told
 from ramet.runtime.server.problems import shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.server.spec import openapi
+from ramet.runtime.server.spec.errors import OpenAIError, StreamError
+from ramet.runtime.server.spec.native import RequestState
+from ramet.runtime.server.spec.openai import ModelCard
 from tests.fakes.server import Served, served
 
 DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))
@@ -120,7 +122,7 @@ def hold_reply(path: str, kind: str, data: bytes) -> None:
             hold(
                 event,
                 schema_at(path, "post", kind),
-                told.StreamError if "type" not in event and "error" in event else route.event,
+                StreamError if "type" not in event and "error" in event else route.event,
             )
 
 
@@ -173,10 +175,10 @@ def test_what_paths_with_an_id_answer() -> None:
                 reply = orjson.loads(await answer.read())
             hold(reply, schema_at("/v1/responses/{id}" + part.tail, part.method), part.reply)
         _, card = await server.get("/v1/models/default-model-of-nobody")
-        hold(card, schema_at("/v1/models/{id}", "get", status="default"), told.OpenAIError)
+        hold(card, schema_at("/v1/models/{id}", "get", status="default"), OpenAIError)
         _, models = await server.get("/v1/models")
         _, card = await server.get(f"/v1/models/{models['data'][0]['id']}")
-        hold(card, schema_at("/v1/models/{id}", "get"), told.ModelCard)
+        hold(card, schema_at("/v1/models/{id}", "get"), ModelCard)
 
     served(check)
 
@@ -186,7 +188,7 @@ def test_the_state_of_a_request() -> None:
         asked = asyncio.create_task(server.post("/generate", {"text": "hi", "rid": "me"}))
         await server.engine.saw(Generate)
         _, reply = await server.get("/v1/requests/me")
-        hold(reply, schema_at("/v1/requests/{id}", "get"), told.RequestState)
+        hold(reply, schema_at("/v1/requests/{id}", "get"), RequestState)
         while server.engine.running:
             server.engine.step()
         await asked

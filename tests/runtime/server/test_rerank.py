@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate, Tokenize, unpack_ids
 from ramet.runtime.server.chat import Style
-from ramet.runtime.server.openai_rerank import INSTRUCT, flattened, judge_messages
+from ramet.runtime.server.openai.rerank import INSTRUCT, flattened, judge_messages
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of
 from tests.fakes.server import Served, served

@@ -7,9 +7,9 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.server import tools
-from ramet.runtime.server.tool_hermes import HermesParser
-from ramet.runtime.server.tools import (
+from ramet.runtime.server.parsers import tools
+from ramet.runtime.server.parsers.hermes import HermesParser
+from ramet.runtime.server.parsers.tools import (
     CallArguments,
     CallStart,
     Event,

@@ -1,0 +1,215 @@
+"""POST /v1/messages and /v1/messages/count_tokens.
+
+Decides how a reply and its events look: thinking, text and tool_use blocks, one open at a time.
+"""
+
+from typing import Any
+
+import orjson
+from aiohttp import web
+from msgspec.structs import asdict, replace
+
+from ramet.ipc.messages import Finish, unpack_ids
+from ramet.ipc.params import shown
+from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.server import problems, prompts, request_ids, sse
+from ramet.runtime.server.anthropic.chat import read_chat
+from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBody
+from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.chat import Part, Reader, Reading, Thought, read_parts, render, showing
+from ramet.runtime.server.extras import in_int32, namespace_of
+from ramet.runtime.server.openai.other import check_model
+from ramet.runtime.server.openai.params import read_params
+from ramet.runtime.server.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server.service import Service
+from ramet.runtime.server.submission import Prompt, Sequence
+
+SIGNATURE = ""  # of thinking: nothing here has to be proved later
+
+
+async def messages(service: Service, request: web.Request) -> web.StreamResponse:
+    """Anthropic's messages with tools and thinking, whole or as a stream."""
+    body = convert(await read_object(request), MessagesBody)
+    model = check_model(service, body.model)
+    fields = asdict(body)
+    prompts.refuse_unbuilt(fields, UNBUILT)
+    _refuse_parts(body)
+    if body.max_tokens is None or body.max_tokens == 0:
+        raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
+    params = read_params(fields, service.defaults)
+    namespace = namespace_of(body.cache_salt or "", "")
+    priority = in_int32("priority", body.priority or 0)
+    chat, parallel = read_chat(body, service.style)
+    message_id = f"msg_{prompts.new_id()}"
+    rid = request_ids.of_request(request, message_id, None)
+    prompt = await render(service.client, chat)
+    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
+    reading = Reading(service.style, prompt.tail, names, parallel)
+    params = replace(showing(params, reading, asked=False), n=1)
+    item = Prompt(rid, params, ids=prompt.ids, place="messages", priority=priority, namespace=namespace)
+    with service.client.submit([item], streaming=bool(body.stream)) as submission:
+        (sequence,) = submission.sequences
+        reader = Reader(reading)
+        if body.stream:
+            events = Events(sequence, reader, message_id, model)
+            return await sse.stream(request, submission, lambda _: events.new(), failure=_failure, done=b"")
+        await submission.finished()
+    assert sequence.finish is not None
+    return problems.reply(
+        {
+            "id": message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": _content(read_parts(sequence, reader), reader),
+            **_ending(reader, sequence.finish),
+            "usage": _usage(sequence),
+        }
+    )
+
+
+def _refuse_parts(body: MessagesBody) -> None:
+    """What else is not built. The code of a thread tells the client's tool runner to send whole chats from then on."""
+    if body.output_config is not None:
+        prompts.refuse_unbuilt({"output_config.format": body.output_config.get("format")}, {"output_config.format": ()})
+    if body.thread is not None:
+        fact = f"is {shown(body.thread)}, but this feature is not built yet"
+        raise ClientError("thread", fact, "send every turn of the chat", code="thread_unsupported_request")
+
+
+async def count_tokens(service: Service, request: web.Request) -> web.Response:
+    """How many tokens a chat has as a prompt."""
+    body = convert(await read_object(request), CountBody)
+    check_model(service, body.model)
+    chat, _ = read_chat(body, service.style)
+    prompt = await render(service.client, chat)
+    return problems.reply({"input_tokens": len(unpack_ids(prompt.ids))})
+
+
+def _content(parts: list[Part], reader: Reader) -> list[dict[str, Any]]:
+    """The blocks of a whole message, which are those of its stream."""
+    blocks: list[dict[str, Any]] = []
+    for part in parts:
+        kind = blocks[-1]["type"] if blocks else ""
+        match part:
+            case str():
+                if kind != "text":
+                    blocks.append({"type": "text", "text": ""})
+                blocks[-1]["text"] += part
+            case Thought(text):
+                if kind != "thinking":
+                    blocks.append({"type": "thinking", "thinking": "", "signature": SIGNATURE})
+                blocks[-1]["thinking"] += text
+            case CallStart(name):
+                blocks.append({"type": "tool_use", "id": reader.new_call_id(), "name": name, "input": ""})
+            case CallArguments(text):
+                blocks[-1]["input"] += text
+    for block in blocks:
+        if block["type"] == "tool_use":
+            block["input"] = _input(block["input"])
+    return blocks or [{"type": "text", "text": ""}]
+
+
+def _input(arguments: str) -> Any:
+    """The arguments as an object, as Anthropic's clients declare them; what the model broke off is told as it is."""
+    try:
+        value = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return {"_raw": arguments}
+    return value if isinstance(value, dict) else {"_raw": arguments}
+
+
+def _ending(reader: Reader, finish: Finish) -> dict[str, Any]:
+    matched = finish.matched if isinstance(finish.matched, str) else None
+    match reader.reason(finish):
+        case "tool_calls":
+            reason = "tool_use"
+        case "length":
+            reason = "max_tokens"
+        case "stop" if matched is not None:
+            reason = "stop_sequence"
+        case _:
+            reason = "end_turn"
+    return {"stop_reason": reason, "stop_sequence": matched if reason == "stop_sequence" else None}
+
+
+def _usage(sequence: Sequence) -> dict[str, Any]:
+    """Input tokens are those that were computed, beside those that were read from the cache."""
+    return {
+        "input_tokens": sequence.num_prompt - sequence.num_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": sequence.num_cached,
+        "output_tokens": sequence.num_generated,
+    }
+
+
+def _failure(error: RametError) -> bytes:
+    body = problems.anthropic_body(error)
+    return sse.event("error", {"error": body["error"]})
+
+
+class Events:
+    """The stream of one message."""
+
+    def __init__(self, sequence: Sequence, reader: Reader, message_id: str, model: str) -> None:
+        self._sequence, self._reader, self._id, self._model = sequence, reader, message_id, model
+        self._begun = False
+        self._index, self._kind = -1, ""  # of the block that is open; "": none is
+
+    def new(self) -> bytes:
+        sequence, reader = self._sequence, self._reader
+        texts, _ = sequence.take()
+        told = b"" if self._begun else self._start()
+        told += b"".join([self._part(part) for text in texts for part in reader.push(text)])
+        if sequence.finish is None:
+            return told
+        told += b"".join([self._part(part) for part in reader.close(sequence.tail)])
+        if self._index < 0:
+            told += self._open("text", {"type": "text", "text": ""})
+        told += self._close()
+        ending = {"delta": _ending(reader, sequence.finish), "usage": _usage(sequence)}
+        return told + sse.event("message_delta", ending) + sse.event("message_stop", {})
+
+    def _start(self) -> bytes:
+        self._begun = True
+        message: dict[str, Any] = {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _usage(self._sequence) | {"output_tokens": 0},
+        }
+        return sse.event("message_start", {"message": message})
+
+    def _part(self, part: Part) -> bytes:
+        match part:
+            case str():
+                return self._within("text", {"type": "text", "text": ""}) + self._delta("text_delta", "text", part)
+            case Thought(text):
+                block = {"type": "thinking", "thinking": "", "signature": SIGNATURE}
+                return self._within("thinking", block) + self._delta("thinking_delta", "thinking", text)
+            case CallStart(name):
+                call = {"type": "tool_use", "id": self._reader.new_call_id(), "name": name, "input": {}}
+                return self._close() + self._open("tool_use", call)
+            case CallArguments(text):
+                return self._delta("input_json_delta", "partial_json", text)
+
+    def _within(self, kind: str, block: dict[str, Any]) -> bytes:
+        """What has to be told so that a block of this kind is open."""
+        return b"" if self._kind == kind else self._close() + self._open(kind, block)
+
+    def _open(self, kind: str, block: dict[str, Any]) -> bytes:
+        self._index, self._kind = self._index + 1, kind
+        return sse.event("content_block_start", {"index": self._index, "content_block": block})
+
+    def _delta(self, kind: str, key: str, text: str) -> bytes:
+        return sse.event("content_block_delta", {"index": self._index, "delta": {"type": kind, key: text}})
+
+    def _close(self) -> bytes:
+        if not self._kind:
+            return b""
+        self._kind = ""
+        return sse.event("content_block_stop", {"index": self._index})

@@ -1,0 +1,88 @@
+"""The bodies of Anthropic's endpoints. Only shapes; content blocks are read in chat.py."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ramet.ipc.params import MAX_NEW_TOKENS, about
+from ramet.runtime.server.openai.types import sampled, unbuilt
+from ramet.runtime.server.spec.schemas import (
+    ANTHROPIC_MESSAGE,
+    IN_INT32,
+    KEY,
+    TEXT_BLOCK,
+    TOOL_NAME,
+    one_of,
+    typed_fields,
+)
+
+
+class AnthropicTool(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(pattern=TOOL_NAME)]
+    description: str | None = None
+    input_schema: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
+    type: Annotated[
+        str | None, about("`custom`; Anthropic's own tools run on its servers alone", **one_of("custom"))
+    ] = None
+
+
+class CountBody(Struct, frozen=True, kw_only=True):
+    """/v1/messages/count_tokens."""
+
+    messages: Annotated[
+        list[Annotated[dict[str, Any], Meta(extra_json_schema=ANTHROPIC_MESSAGE)]],
+        about("turns of user and assistant; a last one of the assistant is continued", minItems=1),
+    ]
+    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
+    system: Annotated[str | list[dict[str, Any]] | None, about("the system text, or text blocks", items=TEXT_BLOCK)] = (
+        None
+    )
+    tools: Annotated[list[AnthropicTool] | None, about("functions that the model may call")] = None
+    tool_choice: Annotated[
+        dict[str, Any] | None,
+        about(
+            "`auto` or `none`; `any` and a named tool are not built yet", **typed_fields("auto", "none", "any", "tool")
+        ),
+    ] = None
+    thinking: Annotated[
+        dict[str, Any] | None,
+        about(
+            "`enabled` or `disabled`: given to the chat template as `enable_thinking`",
+            **typed_fields("enabled", "adaptive", "disabled"),
+        ),
+    ] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+
+
+class MessagesBody(CountBody, frozen=True, kw_only=True):
+    """/v1/messages."""
+
+    max_tokens: Annotated[
+        Any,
+        about(
+            "tokens to draw at most; cut to what the context leaves", type="integer", minimum=1, maximum=MAX_NEW_TOKENS
+        ),
+    ]
+    stop_sequences: Annotated[Any, sampled("stop")] = None
+    temperature: Annotated[Any, sampled("temperature")] = None
+    top_p: Annotated[Any, sampled("top_p")] = None
+    top_k: Annotated[Any, sampled("top_k")] = None
+    stream: Annotated[bool | None, about("server-sent events as text comes")] = None
+    metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
+    service_tier: Annotated[str | None, about("accepted; nothing is done with it")] = None
+    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt", **KEY)] = (
+        None
+    )
+    priority: Annotated[
+        int | None, about("the larger goes before the smaller, whatever the queue's policy says", **IN_INT32)
+    ] = None
+    mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
+    container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
+    output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
+    output_config: Annotated[
+        dict[str, Any] | None, about("nothing is done with `effort`; `format` is refused until it is built")
+    ] = None
+    thread: Annotated[dict[str, Any] | None, unbuilt("a chat that the server keeps; the client sends all of it")] = None
+
+
+UNBUILT: dict[str, tuple[Any, ...]] = {"mcp_servers": (), "container": (), "output_format": ()}

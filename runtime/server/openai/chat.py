@@ -1,0 +1,227 @@
+"""POST /v1/chat/completions.
+
+Decides how the body becomes a chat with its parameters, and how choices and chunks look. A token whose text passes
+unread is one event, with everything around it made once per choice.
+"""
+
+import time
+from typing import Any
+
+import orjson
+from aiohttp import web
+from msgspec.structs import replace
+
+from ramet.ipc.messages import Chat, Finish, LogprobAsk
+from ramet.ipc.params import MAX_NEW_TOKENS, shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import problems, prompts, request_ids, sse
+from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.chat import (
+    NOT_FORCED,
+    Call,
+    Part,
+    Reader,
+    Reading,
+    Style,
+    Thought,
+    joined,
+    read_parts,
+    refuse_without_parser,
+    render,
+    showing,
+)
+from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, Tool
+from ramet.runtime.server.openai.logprobs import chat_logprobs
+from ramet.runtime.server.openai.other import check_model
+from ramet.runtime.server.openai.params import fields_of, read_extras, read_params
+from ramet.runtime.server.openai.types import usage
+from ramet.runtime.server.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server.service import Service
+from ramet.runtime.server.submission import Prompt, Sequence
+
+TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
+
+
+async def chat_completions(service: Service, request: web.Request) -> web.StreamResponse:
+    """OpenAI's chat completions with tools and reasoning, whole or as a stream."""
+    written = await read_object(request)
+    body = convert(written, ChatBody)
+    model = check_model(service, body.model)
+    fields = fields_of(body)
+    prompts.refuse_unbuilt(fields, UNBUILT)
+    tools = offered_tools(body, service.style)
+    params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END), body.response_format)
+    extras = read_extras(body, _logprobs(body), service.args.execute.enable_custom_logit_processor)
+    rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
+    prompt = await render(service.client, _chat(body, _as_written(written["tools"]) if tools else None))
+    style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
+    names = frozenset(tool.function.name for tool in tools)
+    reading = Reading(style, prompt.tail, names, body.parallel_tool_calls is not False)
+    params = showing(params, reading, body.skip_special_tokens is not None)
+    item = Prompt(rid, params, ids=prompt.ids, place="messages")._replace(**extras._asdict())
+    kind = "chat.completion.chunk" if body.stream else "chat.completion"
+    frame = {"id": rid, "object": kind, "created": int(time.time()), "model": model}
+    with service.client.submit([item], streaming=bool(body.stream)) as submission:
+        readers = [Reader(reading) for _ in submission.sequences]
+        if body.stream:
+            with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+            choices = [Choice(s, reader, frame, with_usage) for s, reader in zip(submission.sequences, readers)]
+
+            def last() -> bytes:
+                told = {**frame, "choices": [], "usage": _usage(submission.sequences, readers)}
+                return b"data: " + orjson.dumps(told) + b"\n\n" if with_usage else b""
+
+            return await sse.stream(
+                request, submission, lambda fresh: b"".join([choices[s.index].events() for s in fresh]), last
+            )
+        done = await submission.finished()
+    whole = [_whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
+    return problems.reply({**frame, "choices": whole, "usage": _usage(done, readers)})
+
+
+def offered_tools(body: ChatBody, style: Style) -> list[Tool]:
+    """The tools that the chat template and the parser get; none of them where the client wants no calls."""
+    match body.tool_choice:
+        case None | "auto":
+            tools = body.tools or []
+        case "none":
+            tools = []
+        case "required" | {"type": "function" | "allowed_tools" | "custom"}:
+            raise ClientError("tool_choice", f"is {shown(body.tool_choice)}, which {NOT_FORCED}", "use auto")
+        case other:
+            raise ClientError("tool_choice", f"is {shown(other)}, must be auto, none, required or a named function")
+    if body.tool_choice == "auto" and not body.tools:
+        raise ClientError("tool_choice", "is 'auto', but tools is empty", "it needs tools")
+    refuse_without_parser(tools, style)
+    return tools
+
+
+def _as_written(tools: list[Any]) -> list[Any]:
+    """For templates that write a tool as JSON: the client's keys in the client's order, without those that are null."""
+    return [
+        {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
+        for tool in tools
+    ]
+
+
+def _chat(body: ChatBody, tools: list[Any] | None) -> Chat:
+    kwargs: dict[str, Any] = {}
+    if body.reasoning_effort is not None:
+        kwargs = {"reasoning_effort": body.reasoning_effort, "enable_thinking": body.reasoning_effort != "none"}
+    if body.verbosity is not None:
+        kwargs["verbosity"] = body.verbosity
+    if body.documents is not None:
+        kwargs["documents"] = body.documents
+    goes_on = bool(body.continue_final_message)
+    if goes_on and body.add_generation_prompt:
+        raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
+    return Chat(
+        body.messages,
+        tools,
+        kwargs | (body.chat_template_kwargs or {}),
+        add_generation_prompt=not goes_on if body.add_generation_prompt is None else body.add_generation_prompt,
+        continue_final_message=goes_on,
+    )
+
+
+def _logprobs(body: ChatBody) -> LogprobAsk | None:
+    if body.top_logprobs is not None and not body.logprobs:
+        raise ClientError("top_logprobs", f"is {body.top_logprobs}, but logprobs is not true", "it needs logprobs")
+    return LogprobAsk(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
+
+
+def _usage(sequences: list[Sequence], readers: list[Reader]) -> dict[str, Any]:
+    return usage(sequences, sum(reader.reasoning_tokens for reader in readers))
+
+
+def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
+    finish = sequence.finish
+    assert finish is not None
+    said = joined(read_parts(sequence, reader), reader)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": said.text if said.text or not said.calls else None,
+        "refusal": None,
+        "reasoning_content": said.thought or None,
+        "reasoning": said.thought or None,
+    }
+    if said.calls:
+        message["tool_calls"] = [_call(call) for call in said.calls]
+    logprobs = chat_logprobs(sequence.scores, 0) if sequence.scores is not None else None
+    return {"index": sequence.index, "message": message, "logprobs": logprobs, **_closed(sequence, reader, finish)}
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _closed(sequence: Sequence, reader: Reader, finish: Finish) -> dict[str, Any]:
+    """How it ended, and what is told with the end."""
+    hidden = {} if sequence.hidden is None else {"hidden_states": sequence.hidden.meta()}
+    return {"finish_reason": reader.reason(finish), "matched_stop": finish.matched} | hidden
+
+
+class Choice:
+    """The chunks of one sequence. A chunk is `head`, its delta, its log-probabilities, its end and `after`."""
+
+    def __init__(self, sequence: Sequence, reader: Reader, frame: dict[str, Any], with_usage: bool) -> None:
+        start = orjson.dumps({**frame, "choices": [{"index": sequence.index, "delta": 0}]})
+        self._sequence, self._reader = sequence, reader
+        self._head = b"data: " + start[: -len(b"0}]}")]
+        self._after = b"}]" + (b',"usage":null' if with_usage else b"") + b"}\n\n"
+        self._open = b',"logprobs":null,"finish_reason":null,"matched_stop":null' + self._after
+        self._calls = -1  # index of the newest one
+        self._begun = False
+
+    def events(self) -> bytes:
+        """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
+        sequence, first = self._sequence, self._sequence.num_taken
+        texts, _ = sequence.take()
+        chunks: list[bytes] = []
+        if not self._begun:
+            self._begun = True
+            chunks.append(self._head + b'{"role":"assistant","content":""}' + self._open)
+        if sequence.scores is not None:
+            chunks += [self._scored(text, first + i) for i, text in enumerate(texts)]
+        elif self._reader.plain:
+            head, after = self._head + b'{"content":', b"}" + self._open
+            chunks += [head + orjson.dumps(text) + after for text in texts if text]
+        else:
+            chunks += [self._chunk(self._delta(part)) for text in texts for part in self._reader.push(text)]
+        if sequence.finish is not None:
+            chunks += [self._chunk(self._delta(part)) for part in self._reader.close(sequence.tail)]
+            end = b',"logprobs":null,' + orjson.dumps(_closed(sequence, self._reader, sequence.finish))[1:-1]
+            chunks.append(self._head + b"{}" + end + self._after)
+        return b"".join(chunks)
+
+    def _chunk(self, delta: dict[str, Any]) -> bytes:
+        return self._head + orjson.dumps(delta) + self._open
+
+    def _scored(self, text: str, place: int) -> bytes:
+        """A token's chunks, the first of them with its log-probabilities."""
+        sequence = self._sequence
+        assert sequence.scores is not None
+        deltas = [self._delta(part) for part in self._reader.push(text)] or [{"content": ""}]
+        told = orjson.dumps(chat_logprobs(sequence.scores, place, place + 1))
+        end = b',"finish_reason":null,"matched_stop":null' + self._after
+        first = self._head + orjson.dumps(deltas[0]) + b',"logprobs":' + told + end
+        return first + b"".join([self._chunk(delta) for delta in deltas[1:]])
+
+    def _delta(self, part: Part) -> dict[str, Any]:
+        match part:
+            case str():
+                return {"content": part}
+            case Thought(text):
+                return {"reasoning_content": text, "reasoning": text}
+            case CallStart(name):
+                self._calls += 1
+                function = {"name": name, "arguments": ""}
+                call = {
+                    "index": self._calls,
+                    "id": self._reader.new_call_id(),
+                    "type": "function",
+                    "function": function,
+                }
+                return {"tool_calls": [call]}
+            case CallArguments(text):
+                return {"tool_calls": [{"index": self._calls, "function": {"arguments": text}}]}

@@ -1,0 +1,69 @@
+"""The body of /v1/chat/completions and the parts of its replies. Only shapes."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ramet.ipc.params import about
+from ramet.runtime.server.openai.types import SamplingBody, sampled, unbuilt
+from ramet.runtime.server.spec.schemas import MESSAGE, TOOL_CHOICE, TOOL_NAME
+
+MESSAGES = about(
+    "the chat: role, content (text, or parts of it), tool_calls, tool_call_id, reasoning_content",
+    items=MESSAGE,
+    minItems=1,
+)
+
+
+class Function(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(pattern=TOOL_NAME)]
+    description: str | None = None
+    parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
+    strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class ChatBody(SamplingBody, frozen=True, kw_only=True):
+    """/v1/chat/completions."""
+
+    messages: Annotated[list[Any], MESSAGES]
+    max_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
+    max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "goes before `max_tokens`")] = None
+    logprobs: Annotated[bool | None, about("log-probabilities of the output's tokens")] = None
+    top_logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=256)] | None,
+        about("at each place those of this many best tokens; needs `logprobs`"),
+    ] = None
+    tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
+    tool_choice: Annotated[
+        Any, about("`auto` or `none`; `required` and a named function are not built yet", **TOOL_CHOICE)
+    ] = None
+    parallel_tool_calls: Annotated[bool | None, about("false: what follows the first call is not told")] = None
+    reasoning_effort: Annotated[
+        str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")
+    ] = None
+    verbosity: Annotated[str | None, about("given to the chat template")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    documents: Annotated[list[dict[str, Any]] | None, about("given to the chat template")] = None
+    add_generation_prompt: Annotated[bool | None, about("false: the prompt does not begin the reply")] = None
+    continue_final_message: Annotated[bool | None, about("the output goes on where the last message ends")] = None
+    separate_reasoning: Annotated[bool | None, about("false: reasoning stays in the content")] = None
+    modalities: Annotated[list[str] | None, unbuilt('anything but ["text"]')] = None
+    audio: Annotated[dict[str, Any] | None, unbuilt("speech")] = None
+    web_search_options: Annotated[dict[str, Any] | None, unbuilt("searching the web")] = None
+    functions: Annotated[list[Any] | None, unbuilt("the old form of `tools`")] = None
+    function_call: Annotated[str | dict[str, Any] | None, unbuilt("the old form of `tool_choice`")] = None
+    chat_template: Annotated[str | None, unbuilt("a template of the client's; the server's is `--chat-template`")] = (
+        None
+    )
+
+
+# Fields whose feature is not built: the values that ask for nothing.
+UNBUILT: dict[str, tuple[Any, ...]] = {
+    "modalities": ("text",), "audio": (), "web_search_options": (), "functions": (), "function_call": ("none",),
+    "chat_template": ("",),
+}  # fmt: skip

@@ -1,0 +1,100 @@
+"""/v1/models, /v1/tokenize and /v1/detokenize, and which model names this server answers to."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from ramet.ipc.messages import Chat, unpack_ids
+from ramet.ipc.params import shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import problems, prompts
+from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.chat import render
+from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
+from ramet.runtime.server.service import Service
+
+ANY_MODEL = "default"  # what clients send that do not care
+
+
+def check_model(service: Service, name: str | None) -> str:
+    """The name to answer with. A client may leave it out; another model's name is a 404."""
+    served = service.args.model_name
+    if name not in (None, served, ANY_MODEL):
+        raise ClientError(
+            "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
+        )
+    return served
+
+
+MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
+
+
+async def models(service: Service, request: web.Request) -> web.Response:
+    """The served model, as a list of one."""
+    return problems.reply({"object": "list", "data": [_card(service)]})
+
+
+async def model(service: Service, request: web.Request, name: str) -> web.Response:
+    """The served model; 404 for another name."""
+    # paths lose their doubled and leading slashes on the way, so names are compared without them
+    served = service.args.model_name
+    if _plain(name) != _plain(served):
+        raise ClientError(
+            "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
+        )
+    return problems.reply(_card(service))
+
+
+async def tokenize(service: Service, request: web.Request) -> web.Response:
+    """A text, a list of texts or a chat to token ids."""
+    body = convert(await read_object(request), TokenizeBody)
+    check_model(service, body.model)
+    limit = service.client.limits.context_length
+    if body.messages is not None:
+        ids = unpack_ids((await render(service.client, Chat(body.messages, body.tools or None))).ids)
+        return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
+    if body.prompt is None:
+        raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
+    texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    if isinstance(body.prompt, list):
+        prompts.check_count("prompt", len(texts), len(texts))
+    characters = sum(map(len, texts))
+    if characters > MAX_TOKENIZE:
+        raise ClientError("prompt", f"has {characters} characters in all, must have at most {MAX_TOKENIZE}")
+    replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
+    lists = [unpack_ids(reply.ids) for reply in replies]
+    if isinstance(body.prompt, str):
+        return problems.reply({"tokens": lists[0], "count": len(lists[0]), "max_model_len": limit})
+    return problems.reply({"tokens": lists, "count": [len(each) for each in lists], "max_model_len": limit})
+
+
+async def detokenize(service: Service, request: web.Request) -> web.Response:
+    """Token ids, or lists of them, to text."""
+    body = convert(await read_object(request), DetokenizeBody)
+    check_model(service, body.model)
+    vocab_size = service.client.limits.vocab_size
+    if not isinstance(body.tokens, list) or not prompts.is_batch_of_ids(body.tokens):
+        packed = prompts.pack_checked("tokens", body.tokens, vocab_size)
+        return problems.reply({"text": await service.client.detokenize(packed, body.skip_special_tokens)})
+    prompts.check_count("tokens", len(body.tokens), len(body.tokens))
+    lists = [prompts.pack_checked(f"tokens[{i}]", ids, vocab_size) for i, ids in enumerate(body.tokens)]
+    texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in lists))
+    return problems.reply({"text": texts})
+
+
+def _card(service: Service) -> dict[str, Any]:
+    name = service.args.model_name
+    return {
+        "id": name,
+        "object": "model",
+        "created": service.started,
+        "owned_by": "ramet",
+        "root": name,
+        "parent": None,
+        "max_model_len": service.client.limits.context_length,
+    }
+
+
+def _plain(name: str) -> str:
+    return "/".join(part for part in name.split("/") if part)

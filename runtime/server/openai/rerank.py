@@ -1,0 +1,145 @@
+"""POST /v1/rerank: documents in the order of their worth for a query, in the shape of Cohere's and Jina's replies.
+
+Decides what the worth of a document is: how much likelier the model answers yes than no when it is asked (method
+"generate"), or the cosine of two embeddings ("embed"). Knows no pooling and no log-probabilities by itself.
+"""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from ramet.ipc.messages import Chat, LogprobAsk, unpack_ids
+from ramet.ipc.params import shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import problems, prompts
+from ramet.runtime.server.body import convert, one_of, read_object
+from ramet.runtime.server.chat import render
+from ramet.runtime.server.openai.other import check_model
+from ramet.runtime.server.openai.pooling_types import METHODS, Document, RerankBody
+from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
+from ramet.runtime.server.openai.types import usage
+from ramet.runtime.server.openai.vectors import Recipe, cosine, prompt_to_embed, vector_of
+from ramet.runtime.server.service import Service
+from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
+
+# The document comes last but for the question, so that all prompts of a request share a long prefix.
+QUESTION = """\
+Judge one search result. What is wanted: {instruct}
+Query: {query}
+Document: {document}
+Is this document what is wanted for this query? Answer yes or no."""
+INSTRUCT = "a document that answers the query"
+AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
+IN_A_TURN = (("yes", "no"), ("Yes", "No"))
+Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and what was run to find it
+
+
+async def rerank(service: Service, request: web.Request) -> web.Response:
+    """Documents sorted by how well they fit a query."""
+    body = convert(await read_object(request), RerankBody)
+    model = check_model(service, body.model)
+    method = one_of("method", METHODS[0] if body.method is None else body.method, METHODS)
+    query, documents = read_texts(body)
+    top_n = len(documents) if body.top_n is None else body.top_n
+    if not 1 <= top_n <= len(documents):
+        raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")
+    rid = f"rerank-{prompts.new_id()}"
+    if method == "embed":
+        worths, done = await _by_embeddings(service, rid, query, documents, body.instruct)
+    else:
+        worths, done = await _by_answers(service, rid, query, documents, body.instruct or INSTRUCT)
+    best = sorted(range(len(documents)), key=lambda i: (-worths[i], i))[:top_n]
+    shown_texts = documents if body.return_documents is not False else None
+    results = [_result(i, worths[i], shown_texts) for i in best]
+    return problems.reply({"id": rid, "object": "rerank", "model": model, "results": results, "usage": usage(done)})
+
+
+def read_texts(body: RerankBody) -> tuple[str, list[str]]:
+    """The query, and the text of each document."""
+    prompts.check_count("documents", len(body.documents), len(body.documents))
+    documents = [_text_of(f"documents[{i}]", document) for i, document in enumerate(body.documents)]
+    return prompts.check_text("query", body.query), documents
+
+
+def _text_of(place: str, document: str | Document) -> str:
+    if isinstance(document, str):
+        return prompts.check_text(place, document)
+    return prompts.check_text(f"{place}.text", document.text)
+
+
+def judge_messages(query: str, document: str, instruct: str) -> list[dict[str, str]]:
+    """The question as a chat."""
+    return [{"role": "user", "content": QUESTION.format(instruct=instruct, query=query, document=document)}]
+
+
+def flattened(messages: list[dict[str, str]]) -> str:
+    """A chat as plain text that an answer follows, for a model without a chat template."""
+    return "\n\n".join([*(message["content"] for message in messages), "Answer:"])
+
+
+async def answer_ids(service: Service) -> tuple[int, int]:
+    """The tokens that stand for yes and no.
+
+    The first ones of the bare words where they begin a turn, of " yes" and " no" after a colon, for a word there begins
+    with its space; where these are the same token (a space by itself), the first ones of the next pair.
+    """
+    for words in IN_A_TURN if service.style.has_template else AFTER_A_COLON:
+        yes, no = [await _first_token(service, word) for word in words]
+        if yes != no:
+            return yes, no
+    fact = "is 'generate', but in this model's vocabulary yes and no begin with the same token"
+    raise ClientError("method", fact, "use method 'embed'")
+
+
+async def _first_token(service: Service, word: str) -> int:
+    """Asked for once in the server's life."""
+    if word not in service.first_tokens:
+        reply = await service.client.tokenize(word, add_special_tokens=False)
+        service.first_tokens[word] = unpack_ids(reply.ids)[0]
+    return service.first_tokens[word]
+
+
+async def _by_answers(service: Service, rid: str, query: str, documents: list[str], instruct: str) -> Judged:
+    ask = LogprobAsk(ids=await answer_ids(service))
+    items = [
+        await _question(service, Prompt(rid, NEXT_TOKEN, place=f"documents[{i}]", logprobs=ask), query, text, instruct)
+        for i, text in enumerate(documents)
+    ]
+    with service.client.submit(items, streaming=False) as submission:
+        done = await submission.whole()
+    return [shares(next_logprobs(sequence))[0] for sequence in done], done
+
+
+async def _question(service: Service, prompt: Prompt, query: str, document: str, instruct: str) -> Prompt:
+    messages = judge_messages(query, document, instruct)
+    if not service.style.has_template:
+        return prompt._replace(text=flattened(messages))
+    try:
+        return prompt._replace(ids=(await render(service.client, Chat(messages))).ids)
+    except ClientError as error:
+        raise ClientError(prompt.place, error.fact, error.hint, error.status, error.code) from None
+
+
+async def _by_embeddings(service: Service, rid: str, query: str, documents: list[str], instruct: str | None) -> Judged:
+    hidden_size = service.client.limits.hidden_size
+    if not hidden_size:
+        raise ClientError("method", "is 'embed', but the model has no hidden states", "use method 'generate'")
+    if instruct:
+        raise ClientError("instruct", f"is {shown(instruct)}, but method 'embed' asks nothing", "write it into query")
+    check_numbers("documents", len(documents) + 1, hidden_size)
+    recipe = Recipe(service.pooling.kind, normalize=True)
+    items = [prompt_to_embed(rid, "query", recipe.kind, query)]
+    items += [prompt_to_embed(rid, f"documents[{i}]", recipe.kind, text) for i, text in enumerate(documents)]
+    with service.client.submit(items, streaming=False) as submission:
+        done = await submission.whole()
+    wanted, worths = vector_of(done[0], recipe), []
+    for sequence in done[1:]:
+        await asyncio.sleep(0)  # others are served in between
+        worths.append(cosine(wanted, vector_of(sequence, recipe)))
+    return worths, done
+
+
+def _result(index: int, worth: float, documents: list[str] | None) -> dict[str, Any]:
+    told = {} if documents is None else {"document": {"text": documents[index]}}
+    return {"index": index, "relevance_score": worth, **told}

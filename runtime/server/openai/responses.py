@@ -1,0 +1,153 @@
+"""POST /v1/responses, and the stored ones: GET, DELETE, their input items.
+
+Decides the order of things: read, render, run, tell, store. Output items and events are made in responses_items.py.
+"""
+
+import time
+from typing import Any
+
+import orjson
+from aiohttp import web
+from msgspec import to_builtins
+from msgspec.structs import asdict, replace
+
+from ramet.ipc.messages import LogprobAsk
+from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server import problems, prompts, request_ids, sse
+from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.chat import Reader, Reading, render, showing
+from ramet.runtime.server.extras import in_int32, namespace_of
+from ramet.runtime.server.openai.other import check_model
+from ramet.runtime.server.openai.params import read_params
+from ramet.runtime.server.openai.response_store import Stored
+from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
+from ramet.runtime.server.openai.responses_items import Output
+from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
+from ramet.runtime.server.service import Service
+from ramet.runtime.server.submission import Prompt, Sequence
+
+LOGPROBS = "message.output_text.logprobs"
+
+
+async def responses(service: Service, request: web.Request) -> web.StreamResponse:
+    """OpenAI's responses, whole or as a stream, kept for a next one or not."""
+    body = convert(await read_object(request), ResponsesBody)
+    model = check_model(service, body.model)
+    fields = asdict(body)
+    prompts.refuse_unbuilt(fields, UNBUILT)
+    form = body.text.format if body.text is not None else None
+    params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS), form, "text.format")
+    before = _messages_before(service, body.previous_response_id) if body.previous_response_id else []
+    items = items_of(body.input)
+    chat = read_chat(body, before, service.style)
+    response_id = f"resp_{prompts.new_id()}"
+    rid = request_ids.of_request(request, response_id, None)
+    prompt = await render(service.client, chat, "input")
+    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
+    reading = Reading(service.style, prompt.tail, names, body.parallel_tool_calls is not False)
+    item = Prompt(
+        rid,
+        showing(params, reading, asked=False),
+        ids=prompt.ids,
+        place="input",
+        logprobs=_logprobs(body),
+        priority=in_int32("priority", body.priority or 0),
+        namespace=namespace_of(body.cache_salt or "", ""),
+    )
+    response = _frame(body, response_id, model, params)
+    with service.client.submit([item], streaming=bool(body.stream)) as submission:
+        (sequence,) = submission.sequences
+        output = Output(sequence, Reader(reading), response)
+
+        def keep() -> None:
+            if body.store is not False and service.responses.is_on:
+                said = read_items(output.items)
+                service.responses.put(response_id, response, items, [*before, *read_items(items), *said])
+
+        if body.stream:
+
+            def events(_: list[Sequence]) -> bytes:
+                told = output.events()
+                if sequence.finish is not None:
+                    keep()
+                return told
+
+            return await sse.stream(request, submission, events, failure=output.failure, done=b"")
+        await submission.finished()
+    output.events()
+    keep()
+    return problems.reply(response)
+
+
+async def stored(service: Service, request: web.Request, name: str) -> web.Response:
+    """A stored response: GET it or its `/input_items`, DELETE it."""
+    key, _, part = name.partition("/")
+    found = _stored(service, key, "")
+    match request.method, part:
+        case (("GET" | "HEAD"), ""):
+            return web.Response(body=found.response, content_type="application/json")
+        case (("GET" | "HEAD"), "input_items"):
+            data = listed(key, orjson.loads(found.items))
+            if request.query.get("order") != "asc":
+                data.reverse()
+            ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}
+            return problems.reply({"object": "list", "data": data, **ends})
+        case "DELETE", "":
+            service.responses.drop(key)
+            return problems.reply({"id": key, "object": "response", "deleted": True})
+        case "POST", "cancel":
+            raise ClientError("", "Only a response with background = true can be cancelled, which is not built.")
+        case _:
+            raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
+
+
+def _messages_before(service: Service, key: str) -> list[Any]:
+    messages: list[Any] = orjson.loads(_stored(service, key, "previous_response_id").messages)
+    return messages
+
+
+def _stored(service: Service, key: str, place: str) -> Stored:
+    """`place`: the field that names it, or nothing where the path does."""
+    found = service.responses.get(key)
+    if found is None:
+        fact = f"is {shown(key)}: no such response is stored" if place else f"No response {shown(key)} is stored"
+        hint = "the least recently used are forgotten, and all of them when the server ends"
+        raise ClientError(place, fact, hint, 404, "response_not_found")
+    return found
+
+
+def _logprobs(body: ResponsesBody) -> LogprobAsk | None:
+    wanted = body.top_logprobs or LOGPROBS in (body.include or ())
+    return LogprobAsk(None, body.top_logprobs or 0, texts=True) if wanted else None
+
+
+def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams) -> dict[str, Any]:
+    """The response before it has said anything."""
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.instructions,
+        "max_output_tokens": None if body.max_output_tokens is None else params.max_new_tokens,
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+        "store": body.store is not False,
+        "temperature": params.temperature,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": [to_builtins(tool) for tool in body.tools or ()],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": params.top_p,
+        "truncation": "disabled",
+        "usage": None,
+        "user": body.user,
+        "metadata": body.metadata or {},
+    }
