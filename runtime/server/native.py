@@ -20,7 +20,7 @@ from ramet.runtime.scores import NAMES
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.extras import Asking, read_extras
-from ramet.runtime.server.openai.types import unbuilt
+from ramet.runtime.server.fields import unbuilt
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.spec.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
 from ramet.runtime.server.submission import Prompt, Sequence

@@ -26,7 +26,7 @@ from ramet.runtime.server import problems
 from ramet.runtime.server.app import make_app
 from ramet.runtime.server.chat import Style, style_of
 from ramet.runtime.server.client import EngineClient
-from ramet.runtime.server.openai.response_store import ResponseStore
+from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import read_pooling

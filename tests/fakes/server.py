@@ -16,8 +16,8 @@ from ramet.runtime.config import Args, make_args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.chat import Style
 from ramet.runtime.server.client import EngineClient
-from ramet.runtime.server.openai.response_store import ResponseStore
 from ramet.runtime.server.process import make_runner
+from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, FakeEngine

@@ -124,3 +124,21 @@ def test_every_module_says_what_it_decides():
         if path.name != "__init__.py":
             doc = ast.get_docstring(ast.parse(path.read_text()))
             assert doc and len(doc) > 20, path
+
+
+SURFACES = {"openai", "anthropic"}  # each speaks to clients of its own
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "runtime" / "server").rglob("*.py")), ids=lambda p: p.stem)
+def test_the_server_s_surfaces_know_neither_each_other_nor_their_table(path: Path):
+    server = ROOT / "runtime" / "server"
+    room = path.relative_to(server).parts[0]
+    if room == "routes.py":
+        return
+    for target in ours(path):
+        if target.is_relative_to(server):
+            inside = target.relative_to(server).parts[0]
+            assert inside not in SURFACES - {room}, f"{path.name} imports {target.relative_to(ROOT)}"
+            assert inside != "routes.py" or room == "app.py", f"{path.name} imports the table of routes"
+            if room == "parsers":
+                assert inside == "parsers", f"{path.name} imports {target.relative_to(ROOT)}"

@@ -18,8 +18,8 @@ from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBod
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import Part, Reader, Reading, Thought, read_parts, render, showing
 from ramet.runtime.server.extras import in_int32, namespace_of
-from ramet.runtime.server.openai.other import check_model
-from ramet.runtime.server.openai.params import read_params
+from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.params import read_params
 from ramet.runtime.server.parsers.tools import CallArguments, CallStart
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
-from ramet.runtime.server.openai.types import sampled, unbuilt
+from ramet.runtime.server.fields import sampled, unbuilt
 from ramet.runtime.server.spec.schemas import (
     ANTHROPIC_MESSAGE,
     IN_INT32,

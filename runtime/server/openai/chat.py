@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat, Finish, LogprobAsk
 from ramet.ipc.params import MAX_NEW_TOKENS, shown
@@ -30,11 +30,12 @@ from ramet.runtime.server.chat import (
     render,
     showing,
 )
+from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, Tool
+from ramet.runtime.server.openai.extras import read_extras
 from ramet.runtime.server.openai.logprobs import chat_logprobs
-from ramet.runtime.server.openai.other import check_model
-from ramet.runtime.server.openai.params import fields_of, read_extras, read_params
 from ramet.runtime.server.openai.types import usage
+from ramet.runtime.server.params import read_params
 from ramet.runtime.server.parsers.tools import CallArguments, CallStart
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
@@ -47,7 +48,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     written = await read_object(request)
     body = convert(written, ChatBody)
     model = check_model(service, body.model)
-    fields = fields_of(body)
+    fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
     tools = offered_tools(body, service.style)
     params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END), body.response_format)

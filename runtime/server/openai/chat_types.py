@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.server.openai.types import SamplingBody, sampled, unbuilt
+from ramet.runtime.server.fields import sampled, unbuilt
+from ramet.runtime.server.openai.types import SamplingBody
 from ramet.runtime.server.spec.schemas import MESSAGE, TOOL_CHOICE, TOOL_NAME
 
 MESSAGES = about(

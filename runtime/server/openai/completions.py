@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Finish, LogprobAsk
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams, shown
@@ -18,10 +18,11 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.scores import ScoreLists
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.openai.extras import read_extras
 from ramet.runtime.server.openai.logprobs import CompletionLogprobs, read_logprobs
-from ramet.runtime.server.openai.other import check_model
-from ramet.runtime.server.openai.params import fields_of, read_extras, read_params
 from ramet.runtime.server.openai.types import CompletionBody, ending, usage
+from ramet.runtime.server.params import read_params
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
@@ -34,7 +35,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     """OpenAI's text completions, whole or as a stream with one event per token."""
     body = convert(await read_object(request), CompletionBody)
     model = check_model(service, body.model)
-    fields = fields_of(body)
+    fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
     params = read_params(fields, replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS), body.response_format)
     best_of = _best_of(body, params.n)

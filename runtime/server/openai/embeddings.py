@@ -16,7 +16,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, one_of, read_object
-from ramet.runtime.server.openai.other import check_model
+from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import FORMATS, KINDS, MOST_INPUTS, EmbeddingsBody
 from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, in_base64, prompt_to_embed, vector_of

@@ -1,4 +1,4 @@
-"""/v1/models, /v1/tokenize and /v1/detokenize, and which model names this server answers to."""
+"""/v1/models, /v1/tokenize and /v1/detokenize."""
 
 import asyncio
 from typing import Any
@@ -11,21 +11,9 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import render
+from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
 from ramet.runtime.server.service import Service
-
-ANY_MODEL = "default"  # what clients send that do not care
-
-
-def check_model(service: Service, name: str | None) -> str:
-    """The name to answer with. A client may leave it out; another model's name is a 404."""
-    served = service.args.model_name
-    if name not in (None, served, ANY_MODEL):
-        raise ClientError(
-            "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
-        )
-    return served
-
 
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
 

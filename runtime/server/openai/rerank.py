@@ -15,7 +15,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, one_of, read_object
 from ramet.runtime.server.chat import render
-from ramet.runtime.server.openai.other import check_model
+from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import METHODS, Document, RerankBody
 from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.openai.types import usage

@@ -18,12 +18,12 @@ from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import Reader, Reading, render, showing
 from ramet.runtime.server.extras import in_int32, namespace_of
-from ramet.runtime.server.openai.other import check_model
-from ramet.runtime.server.openai.params import read_params
-from ramet.runtime.server.openai.response_store import Stored
+from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
+from ramet.runtime.server.params import read_params
+from ramet.runtime.server.response_store import Stored
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 

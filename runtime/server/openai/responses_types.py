@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.server.openai.types import sampled, unbuilt
+from ramet.runtime.server.fields import sampled, unbuilt
 from ramet.runtime.server.spec.schemas import IN_INT32, INPUT, KEY, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
 
 NAMED = {"required": ["type", "name"], "properties": {"name": {"type": "string", "pattern": TOOL_NAME}}}

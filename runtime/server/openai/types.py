@@ -5,13 +5,14 @@ prompts.py, messages in the tokenizer.
 """
 
 from collections.abc import Sequence as Many
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from ramet.ipc.messages import Finish
-from ramet.ipc.params import CHECKS, MAX_SAMPLES, SamplingParams, about
+from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.runtime.server.extras import MOST_TOP
+from ramet.runtime.server.fields import sampled, unbuilt
 from ramet.runtime.server.spec.schemas import (
     HIDDEN_STATES,
     ID_LISTS,
@@ -24,22 +25,6 @@ from ramet.runtime.server.spec.schemas import (
     typed,
 )
 from ramet.runtime.server.submission import Sequence
-
-_ABOUT = {
-    name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
-}
-
-
-def sampled(name: str, note: str = "") -> Meta:
-    """Says of a field that it is the sampling parameter `name`."""
-    text = f"{_ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
-    return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
-
-
-def unbuilt(text: str, **schema: Any) -> Meta:
-    """Says of a field that any value but one that asks for nothing is refused."""
-    return about(f"*refused until it is built*: {text}", **{"x-unbuilt": True}, **schema)
-
 
 _SCHEMA_FORMAT = {
     "type": "object",

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from ramet.ipc.messages import Generate, Render
-from ramet.runtime.server.openai.response_store import ResponseStore
+from ramet.runtime.server.response_store import ResponseStore
 from tests.fakes.engine import CACHED
 from tests.fakes.server import Served, served
 

@@ -1,19 +1,14 @@
-"""OpenAI's fields to sampling parameters and to what is asked beside them. Anthropic's endpoints read theirs here too.
+"""OpenAI's and Anthropic's fields to sampling parameters.
 
-Decides names only: what is valid ipc.params and extras.py say. Errors name the field that the client wrote.
+Decides names only: what is valid ipc.params says. Errors name the field that the client wrote.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import asdict
-
-from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import CHECKS, ParamError, SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
-from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
-from ramet.runtime.server.openai.types import SamplingBody
 
 # ours -> what clients call it; of several the first that is set counts
 NAMES: dict[str, tuple[str, ...]] = {
@@ -59,21 +54,6 @@ def _check_unused(ours: str, name: str, value: Any) -> None:
         CHECKS[ours].read(name, value)
     except ParamError as error:
         raise ClientError.of(error) from None
-
-
-def read_extras(body: SamplingBody, logprobs: LogprobAsk | None, processors_on: bool) -> Extras:
-    """What is asked beside sampling; the same of every prompt."""
-    return Extras(
-        logprobs,
-        in_int32("priority", body.priority or 0),
-        namespace_of(body.cache_salt or "", body.extra_key or ""),
-        checked_processor(body.custom_logit_processor or "", processors_on),
-        which_hidden(body.return_hidden_states),
-    )
-
-
-def fields_of(body: SamplingBody) -> dict[str, Any]:
-    return asdict(body)
 
 
 def _schema(form: Any, place: str) -> Any:
