@@ -7,20 +7,19 @@ page and a table look like; knows no figure and no option by name.
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from msgspec.inspect import TupleType
+from msgspec.json import schema_components
 
 from ramet.ipc.params import CHECKS, NEUTRAL, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
-from ramet.runtime.server import native
 from ramet.runtime.server.native import GenerateBody
 from ramet.runtime.server.parsers.reasoning import reasoning_names
 from ramet.runtime.server.parsers.tools import tool_parser_names
@@ -75,8 +74,8 @@ def http_api() -> str:
     return "\n".join(lines) + "\n"
 
 
-def fields_table(struct: Any, unbuilt: Collection[str] = ()) -> list[str]:
-    return ["| field | type | |", "|---|---|---|", *body_rows(struct, unbuilt)]
+def fields_table(struct: Any) -> list[str]:
+    return ["| field | type | |", "|---|---|---|", *body_rows(struct)]
 
 
 def openai_table(path: str) -> str:
@@ -94,33 +93,33 @@ def parsers_table() -> str:
     return "\n".join(lines)
 
 
-def body_rows(struct: Any, unbuilt: Collection[str] = ()) -> list[str]:
+def body_rows(struct: Any) -> list[str]:
     """A row for each field, those of the struct itself first and those that are refused until they are built last."""
-    hints, kinds = get_type_hints(struct, include_extras=True), get_type_hints(struct)
-    refused = {name for name, hint in hints.items() if name in unbuilt or is_unbuilt(hint)}
+    (shape,), components = schema_components([struct], ref_template="{name}")
+    fields = components[shape["$ref"]]["properties"]
     own = struct.__annotations__
     return [
-        f"| `{name}` | {spelled(kinds[name])} | {'*not built yet*' if name in unbuilt else about(hints[name])} |"
-        for name in sorted(kinds, key=lambda name: (name in refused, name not in own))
+        f"| `{name}` | {kind_of(fields[name])} | {fields[name].get('description', '')} |"
+        for name in sorted(fields, key=lambda name: ("x-unbuilt" in fields[name], name not in own))
     ]
 
 
-def is_unbuilt(kind: Any) -> bool:
-    return any((meta.extra_json_schema or {}).get("x-unbuilt") for meta in getattr(kind, "__metadata__", ()))
+def kind_of(schema: dict[str, Any]) -> str:
+    """A schema's kinds in JSON's words; null goes without saying."""
+    kinds = [kind for kind in kinds_of(schema) if kind != "null"]
+    return " or ".join(dict.fromkeys(kinds))
 
 
-def about(kind: Any) -> str:
-    """The description in an Annotated type, if it has one."""
-    return next((meta.description for meta in getattr(kind, "__metadata__", ())), "")
-
-
-def spelled(kind: Any) -> str:
-    """Nothing of a field that is checked elsewhere: its description says what is valid."""
-    if kind is Any:
-        return ""
-    names = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    shown_names = [str(n) if "[" in str(n) else n.__name__ for n in names if n is not type(None)]
-    return " or ".join(re.sub(r"(\w+\.)+", "", n).replace("|", "\\|") for n in shown_names)
+def kinds_of(schema: dict[str, Any]) -> list[str]:
+    if "anyOf" in schema:
+        return [kind for each in schema["anyOf"] for kind in kinds_of(each)]
+    if "$ref" in schema or "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        return [schema["$ref"]] if "$ref" in schema else [f"`{json.dumps(value)}`" for value in values]
+    types = schema.get("type", [])
+    kinds = [types] if isinstance(types, str) else types
+    inside = kind_of(schema["items"]) if isinstance(schema.get("items"), dict) else ""
+    return [f"array of {inside}" if kind == "array" and inside else kind for kind in kinds]
 
 
 def metrics() -> str:
@@ -159,7 +158,7 @@ def processors_table() -> str:
 
 
 def generate_table() -> str:
-    return "\n".join(fields_table(GenerateBody, native.UNBUILT))
+    return "\n".join(fields_table(GenerateBody))
 
 
 def tuning_table() -> str:
