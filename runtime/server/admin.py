@@ -55,6 +55,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
         {
             **options(service.args),
             **orjson.loads(limits.resolved),
+            **service.style.resolved,
             "model_path": str(service.args.model_folder),
             "tokenizer_path": str(service.args.tokenizer_folder),
             "served_model_name": service.args.model_name,

@@ -39,6 +39,18 @@ class Style(NamedTuple):
     reasoning: str | None = None
     has_template: bool = False  # chats can be rendered
 
+    @property
+    def resolved(self) -> dict[str, str]:
+        """What the options about it came to."""
+        return {"tool_call_parser": self.tools or "none", "reasoning_parser": self.reasoning or "none"}
+
+    @property
+    def line(self) -> str:
+        """For the log."""
+        if not self.has_template:
+            return "Chats: refused, for there is no chat template (--chat-template)"
+        return f"Chats: tool calls are read as {self.tools or 'none'}, reasoning as {self.reasoning or 'none'}"
+
 
 def style_of(args: Args) -> Style:
     """What the options say, or else the chat template. Raises ConfigError for a name that nobody knows."""

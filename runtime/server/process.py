@@ -85,6 +85,7 @@ def make_runner(service: Service) -> web.AppRunner:
 
 async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
     style = style_of(args)
+    LOGGER.info("%s", style.line)
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
     ready()
     match await inbox.recv():
