@@ -5,6 +5,7 @@ drives it with `step`. Tokens and texts follow formulas, so a test knows what mu
 """
 
 import asyncio
+import random
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -87,6 +88,16 @@ def state_of(message: Generate) -> list[float]:
 def logprob_of(message: Generate, token: int) -> float:
     """Of any token after a prompt."""
     return -(1 + (token + units_of(message)[-1]) % 5) / 2
+
+
+def pieces_of(text: str, seed: int) -> list[str]:
+    """The text in pieces of up to nine characters, some of them empty: an output for `FakeEngine.says`."""
+    draw, pieces = random.Random(seed), list[str]()
+    while text:
+        size = draw.randint(0, 9)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
 
 
 def rendered(chat: dict[str, Any]) -> str:

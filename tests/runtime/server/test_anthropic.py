@@ -1,7 +1,6 @@
 """/v1/messages: content blocks to chats, outputs to blocks and events, errors in Anthropic's shape."""
 
 import asyncio
-import random
 from typing import Any
 
 import orjson
@@ -9,7 +8,7 @@ import pytest
 
 from ramet.ipc.messages import Generate, Render
 from ramet.ipc.params import SamplingParams
-from tests.fakes.engine import CACHED
+from tests.fakes.engine import CACHED, pieces_of
 from tests.fakes.server import Served, served
 
 PATH = "/v1/messages"
@@ -20,15 +19,6 @@ OUTPUT = (
     '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
     '<tool_call>\n{"name": "weather", "arguments": {"city": "日本"}}\n</tool_call>'
 )
-
-
-def pieces_of(text: str, seed: int) -> list[str]:
-    draw, pieces = random.Random(seed), []
-    while text:
-        size = draw.randint(0, 9)
-        pieces.append(text[:size])
-        text = text[size:]
-    return pieces
 
 
 async def events_of(server: Served, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """/v1/chat/completions: what the engine is asked, how outputs become messages and chunks, what is refused."""
 
-import random
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from ramet.ipc.messages import Generate, Render, unpack_ids
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.runtime.server.chat import Style
-from tests.fakes.engine import CACHED, EOS, text_of
+from tests.fakes.engine import CACHED, EOS, pieces_of, text_of
 from tests.fakes.server import Served, served
 
 CHAT = "/v1/chat/completions"
@@ -22,16 +21,6 @@ TWO_CALLS = (
     '<tool_call>\n{"name": "weather", "arguments": {"city": "Bonn", "days": [1, {"a": "}"}]}}\n</tool_call>'
 )
 THOUGHT = "<think>\nIt rains, so: 🙂\n</think>\n\n"
-
-
-def pieces_of(text: str, seed: int) -> list[str]:
-    """The text in pieces of one to seven characters, some of them empty."""
-    draw, pieces = random.Random(seed), []
-    while text:
-        size = draw.randint(0, 7)
-        pieces.append(text[:size])
-        text = text[size:]
-    return pieces
 
 
 def replayed(events: list[Any]) -> dict[int, dict[str, Any]]:

@@ -1,6 +1,5 @@
 """/v1/responses: items in and out, events that add up to the response, what is stored and continued."""
 
-import random
 from typing import Any
 
 import orjson
@@ -8,7 +7,7 @@ import pytest
 
 from ramet.ipc.messages import Generate, Render
 from ramet.runtime.server.response_store import ResponseStore
-from tests.fakes.engine import CACHED
+from tests.fakes.engine import CACHED, pieces_of
 from tests.fakes.server import Served, served
 
 PATH = "/v1/responses"
@@ -18,15 +17,6 @@ OUTPUT = (
     '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
     '<tool_call>\n{"name": "weather", "arguments": {"city": "日本"}}\n</tool_call>'
 )
-
-
-def pieces_of(text: str, seed: int) -> list[str]:
-    draw, pieces = random.Random(seed), []
-    while text:
-        size = draw.randint(0, 9)
-        pieces.append(text[:size])
-        text = text[size:]
-    return pieces
 
 
 async def events_of(server: Served, body: dict[str, Any]) -> list[dict[str, Any]]:
