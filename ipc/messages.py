@@ -19,6 +19,8 @@ import msgspec
 
 from ramet.ipc.params import SamplingParams
 
+ID_BYTES = 4  # of a packed token id
+
 
 def pack_ids(ids: Iterable[int]) -> bytes:
     """Token ids as little-endian int32."""

@@ -69,9 +69,18 @@ async def _dispatch(service: Service, path: str, request: web.Request) -> web.St
         return await route.handler(service, request)
     for prefix, named in NAMED.items():
         if path.startswith(prefix):
-            _check_method(request, path, named.methods)
+            if request.method != "HEAD":
+                _check_method(request, path, named.methods)
             return await named.handler(service, request, path.removeprefix(prefix))
-    raise ClientError("", f"There is no {path} here.", status=404)
+    raise ClientError("", f"There is no {path} here.", _meant(path), 404)
+
+
+def _meant(path: str) -> str:
+    """The commonest mistakes in a base URL."""
+    for meant in ("/v1" + path, path.removeprefix("/v1")):
+        if meant in ROUTES:
+            return f"did you mean {meant}? OpenAI's clients take a base URL with /v1, Anthropic's one without"
+    return ""
 
 
 def _check_method(request: web.Request, path: str, methods: tuple[str, ...]) -> None:

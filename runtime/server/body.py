@@ -92,7 +92,10 @@ def _explained(value: Any, text: str) -> ClientError:
     if mismatch is None:
         found = _WHERE.fullmatch(text)
         assert found is not None, text
-        return ClientError(found[2] or "body", found[1][:1].lower() + found[1][1:], "see /openapi.json")
+        place, what = found[2] or "body", found[1]
+        if what.startswith("Invalid enum value"):
+            return ClientError(place, f"is {shown(_at(value, place))}, must be one of the values in /openapi.json")
+        return ClientError(place, what[:1].lower() + what[1:], "see /openapi.json")
     place = mismatch[3] or "body"
     words = [word for word in mismatch[1].split(" | ") if word != "null"]
     wanted = " or ".join(_WORDS.get(word, word) for word in words)

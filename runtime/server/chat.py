@@ -6,7 +6,7 @@ responses and Anthropic messages all speak through here, in OpenAI's messages.
 
 from collections.abc import Sized
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from msgspec.structs import asdict, replace
@@ -26,9 +26,10 @@ from ramet.runtime.server.parsers.tools import (
     make_tool_parser,
     tool_parser_class,
 )
-from ramet.runtime.server.submission import Sequence
+from ramet.runtime.server.submission import Sequence, Submission
 from ramet.runtime.text.template_files import read_templates
 
+AT_ONCE = 256  # tokens of a whole reply that are read, or told with log-probabilities, before others are served
 NOT_FORCED = "needs constrained decoding, which is not built yet"
 
 
@@ -38,6 +39,7 @@ class Style(NamedTuple):
     tools: str | None = None
     reasoning: str | None = None
     has_template: bool = False  # chats can be rendered
+    tells_tools: bool = True  # the template shows the model what it may call
 
     @property
     def resolved(self) -> dict[str, str]:
@@ -60,6 +62,7 @@ def style_of(args: Args) -> Style:
         _chosen(args.model.tool_call_parser, [detect_tools(text) for text in texts]),
         _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
         has_template=sources.of(False) is not None,
+        tells_tools=any("tools" in text for text in texts),
     )
     if found.tools is not None:
         tool_parser_class(found.tools)
@@ -90,6 +93,8 @@ def refuse_without_parser(tools: Sized, style: Style) -> None:
     if tools and style.tools is None:
         hint = "--tool-call-parser says how the model writes calls, --chat-template how it is told of tools"
         raise ClientError("tools", "are set, but this model's chat template shows no way to call them", hint)
+    if tools and not style.tells_tools:
+        raise ClientError("tools", "are set, but this model's chat template does not speak of them", "--chat-template")
 
 
 class Reading(NamedTuple):
@@ -97,8 +102,53 @@ class Reading(NamedTuple):
 
     style: Style
     tail: str = ""  # of the prompt
+    continued: str | None = None  # the text of the turn that the output goes on with; None: it begins a turn
     tools: frozenset[str] = frozenset()  # names; empty: calls are text
     parallel: bool = True  # more than one call is told
+
+
+class Prepared(NamedTuple):
+    """A chat that can be sent."""
+
+    ids: bytes  # packed int32
+    params: SamplingParams
+    reading: Reading
+
+
+async def prepare(
+    client: EngineClient,
+    submission: Submission,
+    style: Style,
+    chat: Chat,
+    params: SamplingParams,
+    *,
+    place: str = "messages",
+    parallel: bool = True,
+    as_shown: bool = False,
+) -> Prepared:
+    """Render a chat and choose what reads its outputs. Raises ClientError, or what ended the submission meanwhile.
+
+    `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
+    """
+    rendered = await submission.during(render(client, chat, place))
+    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
+    continued = _text(chat.messages[-1]) if chat.continue_final_message else None
+    reading = Reading(style, rendered.tail, continued, names, parallel)
+    return Prepared(rendered.ids, params if as_shown else _showing(params, reading), reading)
+
+
+def refuse_aborted(finish: Finish) -> None:
+    """For replies that have no word for an end on somebody's word: it is an error."""
+    if finish.kind == "abort":
+        raise ClientError("", f"The request was ended before it was done: {finish.message}", code="aborted")
+
+
+def _text(message: Any) -> str:
+    """Of a message as the client wrote it."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
 
 
 async def render(client: EngineClient, chat: Chat, place: str = "messages") -> RenderReply:
@@ -115,12 +165,12 @@ async def render(client: EngineClient, chat: Chat, place: str = "messages") -> R
         raise
 
 
-def showing(params: SamplingParams, reading: Reading, asked: bool) -> SamplingParams:
-    """With the special tokens in the text that the parsers look for. `asked`: the client said itself what is shown."""
+def _showing(params: SamplingParams, reading: Reading) -> SamplingParams:
+    """With the special tokens in the text that the parsers look for."""
     style = reading.style
     calls = bool(reading.tools) and style.tools is not None and tool_parser_class(style.tools).shows_special
     thoughts = style.reasoning is not None and reasoning_style(style.reasoning).shows_special
-    if asked or not (calls or thoughts):
+    if not (calls or thoughts):
         return params
     return replace(params, skip_special_tokens=False, spaces_between_special_tokens=False)
 
@@ -131,7 +181,7 @@ class Reader:
     def __init__(self, reading: Reading) -> None:
         style = reading.style
         self._thoughts: ReasoningParser | None = (
-            make_reasoning(style.reasoning, reading.tail) if style.reasoning else None
+            make_reasoning(style.reasoning, reading.tail, reading.continued) if style.reasoning else None
         )
         self._tools: ToolParser | None = (
             make_tool_parser(style.tools, reading.tools) if style.tools and reading.tools else None
@@ -243,5 +293,5 @@ def joined(parts: list[Part], reader: Reader) -> Said:
                 arguments.append("")
             case CallArguments():
                 arguments[-1] += part.text
-    calls = [Call(reader.new_call_id(), name, said or "{}") for name, said in zip(heads, arguments, strict=True)]
+    calls = [Call(reader.new_call_id(), name, said) for name, said in zip(heads, arguments, strict=True)]
     return Said(text, thought, calls)

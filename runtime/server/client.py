@@ -86,29 +86,41 @@ class EngineClient:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that were sent and are neither opened nor ended."""
+        """Sequences that were sent and are neither opened nor ended, and requests whose prompt is being made."""
         return self._num_waiting
 
     # -- what handlers ask ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def submit(self, prompts: Many[Prompt], streaming: bool, probe: bool = False) -> Iterator[Submission]:
-        """Send prompts. Leaving the block aborts what has not ended by then: a client that went away, or an error.
+    def open(self, streaming: bool, probe: bool = False) -> Iterator[Submission]:
+        """A request from its arrival on. Leaving the block aborts what has not ended by then.
 
-        A request is refused while `max_queued` sequences wait; one that finds a free place enters whole, however
-        many samples it asks for. A probe (health) is never refused for the queue.
+        It is refused while `max_queued` sequences wait; one that finds a free place enters whole, however many samples
+        it asks for. A probe (health) is never refused for the queue.
         """
         self._admit(probe)
         submission = Submission(streaming, time.monotonic())
         self._submissions.add(submission)
+        self._num_waiting += 1
         if self._timeout_s is not None:
             submission.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire, submission)
-        for prompt in prompts:
-            self._send(prompt, submission)
         try:
             yield submission
         finally:
             self._leave(submission)
+
+    def send(self, prompts: Many[Prompt], submission: Submission) -> None:
+        """Its prompts, all of them."""
+        self._count_sent(submission)
+        for prompt in prompts:
+            self._send(prompt, submission)
+
+    @contextmanager
+    def submit(self, prompts: Many[Prompt], streaming: bool, probe: bool = False) -> Iterator[Submission]:
+        """`open` and `send` at once."""
+        with self.open(streaming, probe) as submission:
+            self.send(prompts, submission)
+            yield submission
 
     def abort(self, rid: str | None, message: str) -> int:
         """End the sequences of one request id, or all (None). Their clients get what came so far. Returns how many."""
@@ -134,7 +146,7 @@ class EngineClient:
 
     async def render(self, chat: bytes) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""
-        self._check_open()
+        self._check_alive()
         worker = self._to_tokenizers[self._pick_worker()]
         answer = await self._calls.ask(worker, lambda call: Render(call, chat))
         assert isinstance(answer, RenderReply)
@@ -252,18 +264,20 @@ class EngineClient:
     # -- life of a sequence -----------------------------------------------------------------------------------------
 
     def _admit(self, probe: bool) -> None:
-        self._check_open()
-        if not probe and self._max_queued is not None and self._num_waiting >= self._max_queued:
-            raise problems.queue_full()
-
-    def _check_open(self) -> None:
         self._check_alive()
         if self.draining.done():
             raise problems.draining()
+        if not probe and self._max_queued is not None and self._num_waiting >= self._max_queued:
+            raise problems.queue_full()
 
     def _check_alive(self) -> None:
         if self.death.done():
             raise problems.peer_died(self.death.result())
+
+    def _count_sent(self, submission: Submission) -> None:
+        if not submission.sent:
+            submission.sent = True
+            self._num_waiting -= 1
 
     def _send(self, prompt: Prompt, submission: Submission) -> None:
         worker = self._pick_worker()
@@ -303,6 +317,7 @@ class EngineClient:
             self._left.set_result(None)
         if submission.timer is not None:
             submission.timer.cancel()
+        self._count_sent(submission)
         if submission.num_open:
             still_open = [s for s in submission.sequences if s.uid in self._sequences]
             for sequence in still_open:

@@ -1,14 +1,17 @@
-"""OpenAI's and Anthropic's fields to sampling parameters.
+"""OpenAI's and Anthropic's fields to sampling parameters, and to what is asked beside them.
 
-Decides names only: what is valid ipc.params says. Errors name the field that the client wrote.
+Decides names only: what is valid ipc.params and extras.py say. Errors name the field that the client wrote.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import CHECKS, ParamError, SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
+from ramet.runtime.server.extras import Extras, checked_processor, in_int32, namespace_of, which_hidden
+from ramet.runtime.server.sampling_fields import SamplingFields
 
 # ours -> what clients call it; of several the first that is set counts
 NAMES: dict[str, tuple[str, ...]] = {
@@ -22,7 +25,10 @@ SAME = (
     "presence_penalty", "repetition_penalty", "logit_bias", "ignore_eos", "skip_special_tokens",
     "spaces_between_special_tokens", "no_stop_trim", "json_schema", "regex", "ebnf", "structural_tag", "custom_params",
 )  # fmt: skip
-UNBUILT: dict[str, tuple[Any, ...]] = {"grammar_backend": (), "lora_path": ("",)}
+UNBUILT: dict[str, tuple[Any, ...]] = {
+    "grammar_backend": (), "lora_path": ("",), "structured_outputs": (), "guided_json": (), "guided_regex": (),
+    "guided_choice": (), "guided_grammar": (),
+}  # fmt: skip
 
 
 def read_params(
@@ -56,6 +62,19 @@ def _check_unused(ours: str, name: str, value: Any) -> None:
         raise ClientError.of(error) from None
 
 
+def read_extras(
+    body: SamplingFields, logprobs: LogprobAsk | None, processors_on: bool, hidden: bool | str | None = None
+) -> Extras:
+    """What is asked beside sampling; the same of every prompt."""
+    return Extras(
+        logprobs,
+        in_int32("priority", body.priority or 0),
+        namespace_of(body.cache_salt or "", body.extra_key or ""),
+        checked_processor(body.custom_logit_processor or "", processors_on),
+        which_hidden(hidden),
+    )
+
+
 def _schema(form: Any, place: str) -> Any:
     """What the output must keep to; None for free text. A schema stands in `json_schema` or beside the type."""
     match form:
@@ -78,7 +97,8 @@ def _as_written(error: ParamError, fields: Mapping[str, Any]) -> ClientError:
     """The error under the name that the client used."""
     place, fact = error.name.removeprefix("."), error.fact
     for ours, names in NAMES.items():
-        theirs = next((name for name in names if fields.get(name) is not None), names[-1])
+        known = [name for name in names if name in fields]
+        theirs = next((name for name in known if fields[name] is not None), known[0] if known else ours)
         if place == ours or place.startswith(ours + "["):
             place = theirs + place.removeprefix(ours)
         if ours == "max_new_tokens":

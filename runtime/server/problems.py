@@ -14,6 +14,9 @@ from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server.submission import Prompt
 
 CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
+OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
+# what clients of OpenAI and Anthropic ask before they try again: a deadline would be missed again
+RETRIES = {503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
 ANTHROPIC_TYPES = {
     401: "authentication_error",
     404: "not_found_error",
@@ -67,6 +70,8 @@ def rejected(message: Rejected, prompt: Prompt) -> ClientError:
         if re.match(rf"{theirs}(\[|$)", place):
             place = prompt.place + place.removeprefix(theirs)
             break
+    if prompt.params_place == "":  # OpenAI's names
+        place = OPENAI_NAMES.get(place, place)
     if place.startswith("sampling_params."):
         place = (prompt.params_place + place.removeprefix("sampling_params")).removeprefix(".")
     return ClientError(place, message.fact, message.hint, message.status, message.code)
@@ -143,5 +148,12 @@ def event(error: RametError) -> bytes:
     return b"data: " + orjson.dumps({"error": body}) + b"\n\n"
 
 
+def openai_event(error: RametError) -> bytes:
+    """As `event`, in OpenAI's shape."""
+    body = {**openai_body(error), "retryable": status_of(error) >= 500}
+    return b"data: " + orjson.dumps({"error": body}) + b"\n\n"
+
+
 def reply(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+    headers = RETRIES.get(status, {})
+    return web.Response(body=orjson.dumps(body), status=status, headers=headers, content_type="application/json")

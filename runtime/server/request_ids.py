@@ -4,6 +4,7 @@ Decides where it comes from: the body's `rid`, else the header X-Request-Id, els
 """
 
 import re
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -12,6 +13,7 @@ from ramet.runtime.server import prompts
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
 _KEY = web.RequestKey("request_id", str)
+PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # the rest of a body's rid is quoted as in a URL
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 
@@ -29,5 +31,4 @@ def of_request(request: web.Request, made: str, rid: str | None) -> str:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Called as the headers of a response go out."""
     chosen = request.get(_KEY) or of_request(request, f"req-{prompts.new_id()}", None)
-    if _WORD.fullmatch(chosen):
-        response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = chosen
+    response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = quote(chosen, safe=PRINTABLE)

@@ -28,17 +28,18 @@ class ResponseStore:
     def is_on(self) -> bool:
         return self._most > 0
 
-    def put(self, key: str, response: dict[str, Any], items: list[Any], messages: list[Any]) -> None:
-        """What is larger than the whole store is not kept."""
+    def put(self, key: str, response: dict[str, Any], items: list[Any], messages: list[Any]) -> bool:
+        """Whether it is kept: what is larger than the whole store is not."""
         stored = Stored(orjson.dumps(response), orjson.dumps(items), orjson.dumps(messages))
         self.drop(key)
         if stored.size > self._most:
-            return
+            return False
         self._kept[key] = stored
         self._held += stored.size
         while self._held > self._most:
             _, oldest = self._kept.popitem(last=False)
             self._held -= oldest.size
+        return True
 
     def get(self, key: str) -> Stored | None:
         if key in self._kept:

@@ -14,7 +14,7 @@ from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.health import health, health_generate, metrics, ready
 from ramet.runtime.server.native import GenerateBody, generate
 from ramet.runtime.server.openai.chat import chat_completions
-from ramet.runtime.server.openai.chat_types import ChatBody
+from ramet.runtime.server.openai.chat_types import ChatBody, TokenizeBody
 from ramet.runtime.server.openai.completions import completions
 from ramet.runtime.server.openai.embeddings import embeddings
 from ramet.runtime.server.openai.other import detokenize, model, models, tokenize
@@ -23,7 +23,7 @@ from ramet.runtime.server.openai.rerank import rerank
 from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_types import ResponsesBody
 from ramet.runtime.server.openai.scores import score
-from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody, TokenizeBody
+from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
 from ramet.runtime.server.service import Handler, Service
 from ramet.runtime.server.spec import openapi
 from ramet.runtime.server.spec.anthropic import AnthropicEvent, AnthropicReply, TokenCount

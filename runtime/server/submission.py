@@ -5,13 +5,15 @@ A sequence that its client gave up stays known until its last message came, but 
 """
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from ramet.ipc.messages import Finish, LogprobAsk
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.scores import HiddenLists, ScoreLists
 
+T = TypeVar("T")
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
 
@@ -91,6 +93,7 @@ class Submission:
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # its sequences have been told to end
+        self.sent = False  # its prompts; until then it counts as one that waits
         self._num_held = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -123,6 +126,19 @@ class Submission:
             if sequence.finish.kind == "abort":
                 raise ClientError("", f"The request was ended before it was done: {sequence.finish.message}")
         return self.sequences
+
+    async def during(self, asked: Coroutine[Any, Any, T]) -> T:
+        """An answer that is needed before anything can be sent. Raises the error that ended the request meanwhile."""
+        asking = asyncio.ensure_future(asked)
+        asking.add_done_callback(lambda _: self.wake())
+        try:
+            while not asking.done() and self.error is None:
+                await self._wait()
+            if self.error is not None:
+                raise self.error
+            return asking.result()
+        finally:
+            asking.cancel()
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

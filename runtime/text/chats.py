@@ -8,6 +8,7 @@ import msgspec
 
 from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
+from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_messages import normalise
 from ramet.runtime.text.chat_template import ChatTemplate
 from ramet.runtime.text.template_files import TemplateSources, read_templates
@@ -28,6 +29,9 @@ class Chats:
         """`chat` is a Chat as JSON. Raises ClientError."""
         asked = msgspec.json.decode(chat, type=Chat)
         messages = normalise(asked.messages, self._sources.of(bool(asked.tools)) or "")
+        if asked.continue_final_message and messages and messages[-1].get("tool_calls"):
+            place = f"messages[{len(messages) - 1}].tool_calls"
+            raise ClientError(place, "ends the chat, must be followed by the results of its calls")
         return self._template.render(
             messages,
             asked.tools,

@@ -54,7 +54,9 @@ class Encoder:
         try:
             ids = self._prompt(request)
             params = self._fit(request.params, len(ids))
-            new, vocabulary = params.max_new_tokens, self._limits.vocab_size
+            # what the client did not choose is not held against it: a reply that grows too large ends when it does
+            new = params.max_new_tokens if params.max_new_tokens == request.params.max_new_tokens else 0
+            vocabulary = self._limits.vocab_size
             samples, has_ids = len(request.uids), request.embeds is None
             check_logprobs(request.logprobs, len(ids), new, samples, vocabulary, has_ids)
             check_hidden(request.hidden, len(ids) + new, self._limits.hidden_size)

@@ -11,13 +11,13 @@ import orjson
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.anthropic.types import CountBody
+from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.chat import NOT_FORCED, Style, refuse_without_parser
 
 Message = dict[str, Any]
 
 
-def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
+def read_chat(body: CountBody | MessagesBody, style: Style) -> tuple[Chat, bool]:
     """The chat, and whether more than one call may be told."""
     if not body.messages:
         raise ClientError("messages", "is [], must hold at least one message")
@@ -34,7 +34,7 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
     return chat, parallel
 
 
-def _tools(body: CountBody, style: Style) -> tuple[list[dict[str, Any]], bool]:
+def _tools(body: CountBody | MessagesBody, style: Style) -> tuple[list[dict[str, Any]], bool]:
     choice = {"type": "auto"} if body.tool_choice is None else body.tool_choice
     parallel = choice.get("disable_parallel_tool_use") is not True
     match choice.get("type"):
@@ -66,11 +66,9 @@ def _tools(body: CountBody, style: Style) -> tuple[list[dict[str, Any]], bool]:
 
 def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any]:
     match thinking:
-        case None:
-            return {}
         case {"type": "enabled" | "adaptive"}:
             return {"enable_thinking": True}
-        case {"type": "disabled"}:
+        case None | {"type": "disabled"}:
             return {"enable_thinking": False}
         case other:
             raise ClientError("thinking.type", f"is {shown(other.get('type'))}, must be enabled, adaptive or disabled")
@@ -151,6 +149,8 @@ def _result(at: str, block: Message) -> Message:
             text = "".join(_text(f"{at}.content[{i}]", each) for i, each in enumerate(content))
         case other:
             raise ClientError(f"{at}.content", f"is {shown(other)}, must be a string or a list of text blocks")
+    if block.get("is_error") is True and not text.startswith("Error"):
+        text = f"Error: {text}"  # templates know no other way to tell
     return {"role": "tool", "tool_call_id": _string(f"{at}.tool_use_id", block.get("tool_use_id")), "content": text}
 
 

@@ -9,17 +9,16 @@ import orjson
 from aiohttp import web
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Finish, unpack_ids
+from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.anthropic.chat import read_chat
 from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBody
 from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.chat import Part, Reader, Reading, Thought, read_parts, render, showing
-from ramet.runtime.server.extras import in_int32, namespace_of
+from ramet.runtime.server.chat import Part, Reader, Thought, prepare, read_parts, refuse_aborted, render
 from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.params import read_params
+from ramet.runtime.server.params import read_extras, read_params
 from ramet.runtime.server.parsers.tools import CallArguments, CallStart
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
@@ -36,32 +35,34 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     _refuse_parts(body)
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    params = read_params(fields, service.defaults)
-    namespace = namespace_of(body.cache_salt or "", "")
-    priority = in_int32("priority", body.priority or 0)
+    params = read_params(fields, replace(service.defaults, n=1))
+    extras = read_extras(body, None, service.args.execute.enable_custom_logit_processor)
     chat, parallel = read_chat(body, service.style)
     message_id = f"msg_{prompts.new_id()}"
-    rid = request_ids.of_request(request, message_id, None)
-    prompt = await render(service.client, chat)
-    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
-    reading = Reading(service.style, prompt.tail, names, parallel)
-    params = replace(showing(params, reading, asked=False), n=1)
-    item = Prompt(rid, params, ids=prompt.ids, place="messages", priority=priority, namespace=namespace)
-    with service.client.submit([item], streaming=bool(body.stream)) as submission:
+    rid = request_ids.of_request(request, message_id, body.rid)
+    silent = body.thinking is not None and body.thinking.get("display") == "omitted"
+    with service.client.open(streaming=bool(body.stream)) as submission:
+        shown_as = body.skip_special_tokens is not None
+        ready = await prepare(
+            service.client, submission, service.style, chat, params, parallel=parallel, as_shown=shown_as
+        )
+        item = Prompt(rid, ready.params, ids=ready.ids, place="messages")._replace(**extras._asdict())
+        service.client.send([item], submission)
         (sequence,) = submission.sequences
-        reader = Reader(reading)
+        reader = Reader(ready.reading)
         if body.stream:
-            events = Events(sequence, reader, message_id, model)
+            events = Events(sequence, reader, message_id, model, silent)
             return await sse.stream(request, submission, lambda _: events.new(), failure=_failure, done=b"")
         await submission.finished()
     assert sequence.finish is not None
+    refuse_aborted(sequence.finish)
     return problems.reply(
         {
             "id": message_id,
             "type": "message",
             "role": "assistant",
             "model": model,
-            "content": _content(read_parts(sequence, reader), reader),
+            "content": _content(_told(read_parts(sequence, reader), silent), reader),
             **_ending(reader, sequence.finish),
             "usage": _usage(sequence),
         }
@@ -83,7 +84,12 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
     check_model(service, body.model)
     chat, _ = read_chat(body, service.style)
     prompt = await render(service.client, chat)
-    return problems.reply({"input_tokens": len(unpack_ids(prompt.ids))})
+    return problems.reply({"input_tokens": len(prompt.ids) // ID_BYTES})
+
+
+def _told(parts: list[Part], silent: bool) -> list[Part]:
+    """`silent`: thoughts are not told."""
+    return [part for part in parts if not isinstance(part, Thought)] if silent else parts
 
 
 def _content(parts: list[Part], reader: Reader) -> list[dict[str, Any]]:
@@ -113,7 +119,7 @@ def _content(parts: list[Part], reader: Reader) -> list[dict[str, Any]]:
 def _input(arguments: str) -> Any:
     """The arguments as an object, as Anthropic's clients declare them; what the model broke off is told as it is."""
     try:
-        value = orjson.loads(arguments)
+        value = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         return {"_raw": arguments}
     return value if isinstance(value, dict) else {"_raw": arguments}
@@ -151,8 +157,9 @@ def _failure(error: RametError) -> bytes:
 class Events:
     """The stream of one message."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, message_id: str, model: str) -> None:
+    def __init__(self, sequence: Sequence, reader: Reader, message_id: str, model: str, silent: bool) -> None:
         self._sequence, self._reader, self._id, self._model = sequence, reader, message_id, model
+        self._silent = silent  # thoughts are not told
         self._begun = False
         self._index, self._kind = -1, ""  # of the block that is open; "": none is
 
@@ -160,10 +167,11 @@ class Events:
         sequence, reader = self._sequence, self._reader
         texts, _ = sequence.take()
         told = b"" if self._begun else self._start()
-        told += b"".join([self._part(part) for text in texts for part in reader.push(text)])
+        told += b"".join([self._part(part) for text in texts for part in _told(reader.push(text), self._silent)])
         if sequence.finish is None:
             return told
-        told += b"".join([self._part(part) for part in reader.close(sequence.tail)])
+        refuse_aborted(sequence.finish)
+        told += b"".join([self._part(part) for part in _told(reader.close(sequence.tail), self._silent)])
         if self._index < 0:
             told += self._open("text", {"type": "text", "text": ""})
         told += self._close()

@@ -6,10 +6,10 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.runtime.server.fields import sampled, unbuilt
+from ramet.runtime.server.sampling_fields import SamplingFields
 from ramet.runtime.server.spec.schemas import (
     ANTHROPIC_MESSAGE,
-    IN_INT32,
-    KEY,
+    HIDDEN_STATES,
     TEXT_BLOCK,
     TOOL_NAME,
     one_of,
@@ -26,37 +26,49 @@ class AnthropicTool(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+Turns = Annotated[
+    list[Annotated[dict[str, Any], Meta(extra_json_schema=ANTHROPIC_MESSAGE)]],
+    about("turns of user and assistant; a last one of the assistant is continued", minItems=1),
+]
+ModelName = Annotated[str | None, about("the served model, `default`, or nothing")]
+System = Annotated[str | list[dict[str, Any]] | None, about("the system text, or text blocks", items=TEXT_BLOCK)]
+Tools = Annotated[list[AnthropicTool] | None, about("functions that the model may call")]
+ToolChoice = Annotated[
+    dict[str, Any] | None,
+    about("`auto` or `none`; `any` and a named tool are not built yet", **typed_fields("auto", "none", "any", "tool")),
+]
+Thinking = Annotated[
+    dict[str, Any] | None,
+    about(
+        "`enabled` or `disabled` (as if absent): given to the chat template as `enable_thinking`; nothing is done "
+        "with `budget_tokens`; with the `display` `omitted` thoughts are not told",
+        **typed_fields("enabled", "adaptive", "disabled"),
+    ),
+]
+TemplateKwargs = Annotated[dict[str, Any] | None, about("given to the chat template")]
+
+
 class CountBody(Struct, frozen=True, kw_only=True):
     """/v1/messages/count_tokens."""
 
-    messages: Annotated[
-        list[Annotated[dict[str, Any], Meta(extra_json_schema=ANTHROPIC_MESSAGE)]],
-        about("turns of user and assistant; a last one of the assistant is continued", minItems=1),
-    ]
-    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
-    system: Annotated[str | list[dict[str, Any]] | None, about("the system text, or text blocks", items=TEXT_BLOCK)] = (
-        None
-    )
-    tools: Annotated[list[AnthropicTool] | None, about("functions that the model may call")] = None
-    tool_choice: Annotated[
-        dict[str, Any] | None,
-        about(
-            "`auto` or `none`; `any` and a named tool are not built yet", **typed_fields("auto", "none", "any", "tool")
-        ),
-    ] = None
-    thinking: Annotated[
-        dict[str, Any] | None,
-        about(
-            "`enabled` or `disabled`: given to the chat template as `enable_thinking`",
-            **typed_fields("enabled", "adaptive", "disabled"),
-        ),
-    ] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    messages: Turns
+    model: ModelName = None
+    system: System = None
+    tools: Tools = None
+    tool_choice: ToolChoice = None
+    thinking: Thinking = None
+    chat_template_kwargs: TemplateKwargs = None
 
 
-class MessagesBody(CountBody, frozen=True, kw_only=True):
+class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/messages."""
 
+    messages: Turns
+    system: System = None
+    tools: Tools = None
+    tool_choice: ToolChoice = None
+    thinking: Thinking = None
+    chat_template_kwargs: TemplateKwargs = None
     max_tokens: Annotated[
         Any,
         about(
@@ -64,18 +76,9 @@ class MessagesBody(CountBody, frozen=True, kw_only=True):
         ),
     ]
     stop_sequences: Annotated[Any, sampled("stop")] = None
-    temperature: Annotated[Any, sampled("temperature")] = None
-    top_p: Annotated[Any, sampled("top_p")] = None
-    top_k: Annotated[Any, sampled("top_k")] = None
-    stream: Annotated[bool | None, about("server-sent events as text comes")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
     service_tier: Annotated[str | None, about("accepted; nothing is done with it")] = None
-    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt", **KEY)] = (
-        None
-    )
-    priority: Annotated[
-        int | None, about("the larger goes before the smaller, whatever the queue's policy says", **IN_INT32)
-    ] = None
+    return_hidden_states: Annotated[Any, unbuilt("hidden states; completions tell them", enum=HIDDEN_STATES)] = None
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
     output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
@@ -85,4 +88,6 @@ class MessagesBody(CountBody, frozen=True, kw_only=True):
     thread: Annotated[dict[str, Any] | None, unbuilt("a chat that the server keeps; the client sends all of it")] = None
 
 
-UNBUILT: dict[str, tuple[Any, ...]] = {"mcp_servers": (), "container": (), "output_format": ()}
+UNBUILT: dict[str, tuple[Any, ...]] = {
+    "mcp_servers": (), "container": (), "output_format": (), "return_hidden_states": (False,),
+}  # fmt: skip

@@ -12,30 +12,26 @@ from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat, Finish, LogprobAsk
-from ramet.ipc.params import MAX_NEW_TOKENS, shown
+from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import (
-    NOT_FORCED,
     Call,
     Part,
     Reader,
-    Reading,
-    Style,
     Thought,
     joined,
+    prepare,
     read_parts,
     refuse_without_parser,
-    render,
-    showing,
 )
 from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, Tool
-from ramet.runtime.server.openai.extras import read_extras
-from ramet.runtime.server.openai.logprobs import chat_logprobs
-from ramet.runtime.server.openai.types import usage
-from ramet.runtime.server.params import read_params
+from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, TokenizeBody
+from ramet.runtime.server.openai.logprobs import chat_logprobs, whole_chat_logprobs
+from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
+from ramet.runtime.server.openai.types import ending, usage
+from ramet.runtime.server.params import read_extras, read_params
 from ramet.runtime.server.parsers.tools import CallArguments, CallStart
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
@@ -50,20 +46,29 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     model = check_model(service, body.model)
     fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
-    tools = offered_tools(body, service.style)
+    names = callable_tools(body.tool_choice, [tool.function.name for tool in body.tools or ()])
+    refuse_without_parser(names, service.style)
     params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END), body.response_format)
-    extras = read_extras(body, _logprobs(body), service.args.execute.enable_custom_logit_processor)
+    processors_on = service.args.execute.enable_custom_logit_processor
+    extras = read_extras(body, _logprobs(body), processors_on, body.return_hidden_states)
     rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
-    prompt = await render(service.client, _chat(body, _as_written(written["tools"]) if tools else None))
+    chat = chat_of(body, body.messages, as_written(written.get("tools") or [], names))
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
-    names = frozenset(tool.function.name for tool in tools)
-    reading = Reading(style, prompt.tail, names, body.parallel_tool_calls is not False)
-    params = showing(params, reading, body.skip_special_tokens is not None)
-    item = Prompt(rid, params, ids=prompt.ids, place="messages")._replace(**extras._asdict())
     kind = "chat.completion.chunk" if body.stream else "chat.completion"
     frame = {"id": rid, "object": kind, "created": int(time.time()), "model": model}
-    with service.client.submit([item], streaming=bool(body.stream)) as submission:
-        readers = [Reader(reading) for _ in submission.sequences]
+    with service.client.open(streaming=bool(body.stream)) as submission:
+        ready = await prepare(
+            service.client,
+            submission,
+            style,
+            chat,
+            params,
+            parallel=body.parallel_tool_calls is not False,
+            as_shown=body.skip_special_tokens is not None,
+        )
+        item = Prompt(rid, ready.params, ids=ready.ids, place="messages")._replace(**extras._asdict())
+        service.client.send([item], submission)
+        readers = [Reader(ready.reading) for _ in submission.sequences]
         if body.stream:
             with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
             choices = [Choice(s, reader, frame, with_usage) for s, reader in zip(submission.sequences, readers)]
@@ -73,53 +78,36 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
                 return b"data: " + orjson.dumps(told) + b"\n\n" if with_usage else b""
 
             return await sse.stream(
-                request, submission, lambda fresh: b"".join([choices[s.index].events() for s in fresh]), last
+                request,
+                submission,
+                lambda fresh: b"".join([choices[s.index].events() for s in fresh]),
+                last,
+                failure=problems.openai_event,
             )
         done = await submission.finished()
-    whole = [_whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
+    whole = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
     return problems.reply({**frame, "choices": whole, "usage": _usage(done, readers)})
 
 
-def offered_tools(body: ChatBody, style: Style) -> list[Tool]:
-    """The tools that the chat template and the parser get; none of them where the client wants no calls."""
-    match body.tool_choice:
-        case None | "auto":
-            tools = body.tools or []
-        case "none":
-            tools = []
-        case "required" | {"type": "function" | "allowed_tools" | "custom"}:
-            raise ClientError("tool_choice", f"is {shown(body.tool_choice)}, which {NOT_FORCED}", "use auto")
-        case other:
-            raise ClientError("tool_choice", f"is {shown(other)}, must be auto, none, required or a named function")
-    if body.tool_choice == "auto" and not body.tools:
-        raise ClientError("tool_choice", "is 'auto', but tools is empty", "it needs tools")
-    refuse_without_parser(tools, style)
-    return tools
-
-
-def _as_written(tools: list[Any]) -> list[Any]:
+def as_written(tools: list[Any], names: frozenset[str]) -> list[Any]:
     """For templates that write a tool as JSON: the client's keys in the client's order, without those that are null."""
     return [
         {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
         for tool in tools
+        if tool["function"]["name"] in names
     ]
 
 
-def _chat(body: ChatBody, tools: list[Any] | None) -> Chat:
-    kwargs: dict[str, Any] = {}
-    if body.reasoning_effort is not None:
-        kwargs = {"reasoning_effort": body.reasoning_effort, "enable_thinking": body.reasoning_effort != "none"}
-    if body.verbosity is not None:
-        kwargs["verbosity"] = body.verbosity
-    if body.documents is not None:
-        kwargs["documents"] = body.documents
+def chat_of(body: ChatBody | TokenizeBody, messages: list[Any], tools: list[Any]) -> Chat:
+    """What the template gets."""
     goes_on = bool(body.continue_final_message)
     if goes_on and body.add_generation_prompt:
         raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
+    documents = {} if body.documents is None else {"documents": body.documents}
     return Chat(
-        body.messages,
-        tools,
-        kwargs | (body.chat_template_kwargs or {}),
+        messages,
+        tools or None,
+        template_kwargs(body.reasoning_effort, body.verbosity) | documents | (body.chat_template_kwargs or {}),
         add_generation_prompt=not goes_on if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=goes_on,
     )
@@ -135,7 +123,7 @@ def _usage(sequences: list[Sequence], readers: list[Reader]) -> dict[str, Any]:
     return usage(sequences, sum(reader.reasoning_tokens for reader in readers))
 
 
-def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
+async def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     finish = sequence.finish
     assert finish is not None
     said = joined(read_parts(sequence, reader), reader)
@@ -148,7 +136,7 @@ def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     }
     if said.calls:
         message["tool_calls"] = [_call(call) for call in said.calls]
-    logprobs = chat_logprobs(sequence.scores, 0) if sequence.scores is not None else None
+    logprobs = await whole_chat_logprobs(sequence.scores) if sequence.scores is not None else None
     return {"index": sequence.index, "message": message, "logprobs": logprobs, **_closed(sequence, reader, finish)}
 
 
@@ -159,7 +147,7 @@ def _call(call: Call) -> dict[str, Any]:
 def _closed(sequence: Sequence, reader: Reader, finish: Finish) -> dict[str, Any]:
     """How it ended, and what is told with the end."""
     hidden = {} if sequence.hidden is None else {"hidden_states": sequence.hidden.meta()}
-    return {"finish_reason": reader.reason(finish), "matched_stop": finish.matched} | hidden
+    return {**ending(finish), "finish_reason": reader.reason(finish)} | hidden
 
 
 class Choice:

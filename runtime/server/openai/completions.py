@@ -19,10 +19,9 @@ from ramet.runtime.scores import ScoreLists
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.openai.extras import read_extras
 from ramet.runtime.server.openai.logprobs import CompletionLogprobs, read_logprobs
 from ramet.runtime.server.openai.types import CompletionBody, ending, usage
-from ramet.runtime.server.params import read_params
+from ramet.runtime.server.params import read_extras, read_params
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
@@ -42,9 +41,9 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     rid = request_ids.of_request(request, f"cmpl-{prompts.new_id()}", body.rid)
     logprobs = read_logprobs(body.logprobs, bool(body.echo))
     ranked = best_of > params.n
-    extras = read_extras(
-        body, logprobs or (LogprobAsk() if ranked else None), service.args.execute.enable_custom_logit_processor
-    )
+    processors_on = service.args.execute.enable_custom_logit_processor
+    asked = logprobs or (LogprobAsk() if ranked else None)
+    extras = read_extras(body, asked, processors_on, body.return_hidden_states)
     items = [
         item._replace(**extras._asdict())
         for item in read_prompts(body, rid, replace(params, n=best_of), service.client.limits.vocab_size)
@@ -56,7 +55,9 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
             with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
             choices = [Choice(s, frame, echoes[s.index // params.n], with_usage) for s in submission.sequences]
             last = _usage_event(frame, submission.sequences) if with_usage else bytes
-            return await sse.stream(request, submission, lambda fresh: _events(choices, fresh), last)
+            return await sse.stream(
+                request, submission, lambda fresh: _events(choices, fresh), last, failure=problems.openai_event
+            )
         done = await submission.finished()
     kept = _likeliest(done, best_of, params.n) if ranked else done
     whole = [

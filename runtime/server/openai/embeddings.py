@@ -14,7 +14,7 @@ from aiohttp import web
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts
+from ramet.runtime.server import problems, prompts, request_ids
 from ramet.runtime.server.body import convert, one_of, read_object
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import FORMATS, KINDS, MOST_INPUTS, EmbeddingsBody
@@ -34,13 +34,14 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     """OpenAI's embeddings: a vector for each text or list of token ids."""
     body = convert(await read_object(request), EmbeddingsBody)
     model = check_model(service, body.model)
+    rid = request_ids.of_request(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
     recipe = read_recipe(body, service.pooling, limits.hidden_size)
     packed = (
         one_of("encoding_format", FORMATS[0] if body.encoding_format is None else body.encoding_format, FORMATS)
         == "base64"
     )
-    items = read_inputs(body, recipe.kind, limits)
+    items = read_inputs(rid, body, recipe.kind, limits)
     with service.client.submit(items, streaming=False) as submission:
         done = await submission.whole()
     data = [await _written(sequence, recipe, packed) for sequence in done]
@@ -58,13 +59,12 @@ def read_recipe(body: EmbeddingsBody, default: Pooling, hidden_size: int) -> Rec
     return Recipe(kind, default.normalize if body.normalize is None else body.normalize, body.dimensions)
 
 
-def read_inputs(body: EmbeddingsBody, kind: Kind, limits: Limits) -> list[Prompt]:
+def read_inputs(rid: str, body: EmbeddingsBody, kind: Kind, limits: Limits) -> list[Prompt]:
     """One prompt for each input, in order."""
     contents = list(_contents(body, limits.vocab_size))
     if not 0 < len(contents) <= MOST_INPUTS:
         raise ClientError("input", f"has {len(contents)} entries, must have 1 to {MOST_INPUTS}")
     check_numbers("input", len(contents), limits.hidden_size)
-    rid = f"embd-{prompts.new_id()}"
     return [prompt_to_embed(rid, place, kind, content) for place, content in contents]
 
 

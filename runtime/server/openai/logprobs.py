@@ -1,11 +1,15 @@
 """Log-probabilities in the shapes of OpenAI's completions. Decides names only; the figures come from scores.py."""
 
+import asyncio
 from collections.abc import Sequence as Many
 from typing import Any
+
+import orjson
 
 from ramet.ipc.messages import LogprobAsk
 from ramet.runtime.errors import ClientError
 from ramet.runtime.scores import Place, ScoreLists, Triple
+from ramet.runtime.server.chat import AT_ONCE
 from ramet.runtime.server.extras import MOST_TOP
 
 
@@ -49,6 +53,15 @@ def _by_text(place: Place) -> dict[str, float] | None:
         assert value is not None
         found.setdefault(text or "", value)
     return found
+
+
+async def whole_chat_logprobs(scores: ScoreLists) -> dict[str, Any]:
+    """All of the output's places, as JSON already; others are served in between."""
+    written = []
+    for start in range(0, len(scores.output), AT_ONCE):
+        written.append(orjson.dumps(chat_logprobs(scores, start, start + AT_ONCE)["content"])[1:-1])
+        await asyncio.sleep(0)
+    return {"content": orjson.Fragment(b"[" + b",".join(written) + b"]"), "refusal": None}
 
 
 def chat_logprobs(scores: ScoreLists, start: int, end: int | None = None) -> dict[str, Any]:

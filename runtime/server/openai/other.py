@@ -1,18 +1,21 @@
 """/v1/models, /v1/tokenize and /v1/detokenize."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
-from ramet.ipc.messages import Chat, unpack_ids
+from ramet.ipc.messages import unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import render
 from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
+from ramet.runtime.server.openai.chat import chat_of
+from ramet.runtime.server.openai.chat_types import TokenizeBody
+from ramet.runtime.server.openai.types import DetokenizeBody
 from ramet.runtime.server.service import Service
 
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
@@ -20,7 +23,9 @@ MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other 
 
 async def models(service: Service, request: web.Request) -> web.Response:
     """The served model, as a list of one."""
-    return problems.reply({"object": "list", "data": [_card(service)]})
+    card = _card(service)
+    ends = {"has_more": False, "first_id": card["id"], "last_id": card["id"]}
+    return problems.reply({"object": "list", "data": [card], **ends})
 
 
 async def model(service: Service, request: web.Request, name: str) -> web.Response:
@@ -40,7 +45,8 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     check_model(service, body.model)
     limit = service.client.limits.context_length
     if body.messages is not None:
-        ids = unpack_ids((await render(service.client, Chat(body.messages, body.tools or None))).ids)
+        rendered = await render(service.client, chat_of(body, body.messages, body.tools or []))
+        ids = unpack_ids(rendered.ids)
         return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
@@ -72,6 +78,7 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
 
 
 def _card(service: Service) -> dict[str, Any]:
+    """OpenAI's keys, then those of Anthropic's clients, who ask the same path."""
     name = service.args.model_name
     return {
         "id": name,
@@ -81,6 +88,9 @@ def _card(service: Service) -> dict[str, Any]:
         "root": name,
         "parent": None,
         "max_model_len": service.client.limits.context_length,
+        "type": "model",
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z"),
     }
 
 

@@ -5,6 +5,7 @@ Decides what the worth of a document is: how much likelier the model answers yes
 """
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from aiohttp import web
 from ramet.ipc.messages import Chat, LogprobAsk, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts
+from ramet.runtime.server import problems, prompts, request_ids
 from ramet.runtime.server.body import convert, one_of, read_object
 from ramet.runtime.server.chat import render
 from ramet.runtime.server.model_names import check_model
@@ -20,6 +21,7 @@ from ramet.runtime.server.openai.pooling_types import METHODS, Document, RerankB
 from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, cosine, prompt_to_embed, vector_of
+from ramet.runtime.server.parsers.reasoning import make_reasoning
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 
@@ -30,6 +32,7 @@ Query: {query}
 Document: {document}
 Is this document what is wanted for this query? Answer yes or no."""
 INSTRUCT = "a document that answers the query"
+AT_ONCE = 64  # questions that are rendered while others wait for theirs
 AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
 IN_A_TURN = (("yes", "no"), ("Yes", "No"))
 Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and what was run to find it
@@ -44,7 +47,7 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     top_n = len(documents) if body.top_n is None else body.top_n
     if not 1 <= top_n <= len(documents):
         raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")
-    rid = f"rerank-{prompts.new_id()}"
+    rid = request_ids.of_request(request, f"rerank-{prompts.new_id()}", None)
     if method == "embed":
         worths, done = await _by_embeddings(service, rid, query, documents, body.instruct)
     else:
@@ -102,11 +105,14 @@ async def _first_token(service: Service, word: str) -> int:
 
 async def _by_answers(service: Service, rid: str, query: str, documents: list[str], instruct: str) -> Judged:
     ask = LogprobAsk(ids=await answer_ids(service))
-    items = [
-        await _question(service, Prompt(rid, NEXT_TOKEN, place=f"documents[{i}]", logprobs=ask), query, text, instruct)
-        for i, text in enumerate(documents)
-    ]
-    with service.client.submit(items, streaming=False) as submission:
+    with service.client.open(streaming=False) as submission:
+        items: list[Prompt] = []
+        for start in range(0, len(documents), AT_ONCE):
+            chosen = enumerate(documents[start : start + AT_ONCE], start)
+            unsent = [(Prompt(rid, NEXT_TOKEN, place=f"documents[{i}]", logprobs=ask), text) for i, text in chosen]
+            asked = [_question(service, prompt, query, text, instruct) for prompt, text in unsent]
+            items += await submission.during(together(asked))
+        service.client.send(items, submission)
         done = await submission.whole()
     return [shares(next_logprobs(sequence))[0] for sequence in done], done
 
@@ -116,9 +122,17 @@ async def _question(service: Service, prompt: Prompt, query: str, document: str,
     if not service.style.has_template:
         return prompt._replace(text=flattened(messages))
     try:
-        return prompt._replace(ids=(await render(service.client, Chat(messages))).ids)
+        asked = await render(service.client, Chat(messages, kwargs={"enable_thinking": False}))
     except ClientError as error:
         raise ClientError(prompt.place, error.fact, error.hint, error.status, error.code) from None
+    if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:
+        fact = "is 'generate', but this model thinks before it answers, and its chat template cannot be told not to"
+        raise ClientError("method", fact, "use method 'embed'")
+    return prompt._replace(ids=asked.ids)
+
+
+async def together(asked: list[Coroutine[Any, Any, Prompt]]) -> list[Prompt]:
+    return list(await asyncio.gather(*asked))
 
 
 async def _by_embeddings(service: Service, rid: str, query: str, documents: list[str], instruct: str | None) -> Judged:

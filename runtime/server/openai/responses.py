@@ -4,6 +4,7 @@ Decides the order of things: read, render, run, tell, store. Output items and ev
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -16,17 +17,17 @@ from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts, request_ids, sse
 from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.chat import Reader, Reading, render, showing
-from ramet.runtime.server.extras import in_int32, namespace_of
+from ramet.runtime.server.chat import Reader, prepare
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
-from ramet.runtime.server.params import read_params
+from ramet.runtime.server.params import read_extras, read_params
 from ramet.runtime.server.response_store import Stored
 from ramet.runtime.server.service import Service
 from ramet.runtime.server.submission import Prompt, Sequence
 
+MOST_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -37,33 +38,35 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     fields = asdict(body)
     prompts.refuse_unbuilt(fields, UNBUILT)
     form = body.text.format if body.text is not None else None
-    params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS), form, "text.format")
+    params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS, n=1), form, "text.format")
     before = _messages_before(service, body.previous_response_id) if body.previous_response_id else []
     items = items_of(body.input)
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
-    rid = request_ids.of_request(request, response_id, None)
-    prompt = await render(service.client, chat, "input")
-    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
-    reading = Reading(service.style, prompt.tail, names, body.parallel_tool_calls is not False)
-    item = Prompt(
-        rid,
-        showing(params, reading, asked=False),
-        ids=prompt.ids,
-        place="input",
-        logprobs=_logprobs(body),
-        priority=in_int32("priority", body.priority or 0),
-        namespace=namespace_of(body.cache_salt or "", ""),
-    )
-    response = _frame(body, response_id, model, params)
-    with service.client.submit([item], streaming=bool(body.stream)) as submission:
+    rid = request_ids.of_request(request, response_id, body.rid)
+    extras = read_extras(body, _logprobs(body), service.args.execute.enable_custom_logit_processor)
+    response = _frame(body, response_id, model, params, stored=body.store is not False and service.responses.is_on)
+    with service.client.open(streaming=bool(body.stream)) as submission:
+        ready = await prepare(
+            service.client,
+            submission,
+            service.style,
+            chat,
+            params,
+            place="input",
+            parallel=body.parallel_tool_calls is not False,
+            as_shown=body.skip_special_tokens is not None,
+        )
+        item = Prompt(rid, ready.params, ids=ready.ids, place="input")._replace(**extras._asdict())
+        service.client.send([item], submission)
         (sequence,) = submission.sequences
-        output = Output(sequence, Reader(reading), response)
+        output = Output(sequence, Reader(ready.reading), response)
 
         def keep() -> None:
-            if body.store is not False and service.responses.is_on:
+            if response["store"]:
                 said = read_items(output.items)
-                service.responses.put(response_id, response, items, [*before, *read_items(items), *said])
+                messages = [*before, *read_items(items), *said]
+                response["store"] = service.responses.put(response_id, response, items, messages)
 
         if body.stream:
 
@@ -75,7 +78,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
             return await sse.stream(request, submission, events, failure=output.failure, done=b"")
         await submission.finished()
-    output.events()
+    await output.read_whole()
     keep()
     return problems.reply(response)
 
@@ -86,13 +89,11 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
     found = _stored(service, key, "")
     match request.method, part:
         case (("GET" | "HEAD"), ""):
+            if request.query.get("stream", "false") != "false":
+                raise ClientError("stream", "is set, but a stored response is told whole", "omit it")
             return web.Response(body=found.response, content_type="application/json")
         case (("GET" | "HEAD"), "input_items"):
-            data = listed(key, orjson.loads(found.items))
-            if request.query.get("order") != "asc":
-                data.reverse()
-            ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}
-            return problems.reply({"object": "list", "data": data, **ends})
+            return problems.reply(_page(listed(key, orjson.loads(found.items)), request.query))
         case "DELETE", "":
             service.responses.drop(key)
             return problems.reply({"id": key, "object": "response", "deleted": True})
@@ -100,6 +101,20 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
             raise ClientError("", "Only a response with background = true can be cancelled, which is not built.")
         case _:
             raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
+
+
+def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+    """Newest first unless the query says order=asc; `limit` of them, those that come `after` an id."""
+    if query.get("order") != "asc":
+        items.reverse()
+    limit = query.get("limit", str(MOST_ITEMS))
+    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_ITEMS:
+        raise ClientError("limit", f"is {shown(limit)}, must be in [1, {MOST_ITEMS}]")
+    after = query.get("after")
+    start = next((i + 1 for i, item in enumerate(items) if item["id"] == after), 0)
+    page = items[start : start + int(limit)]
+    ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
+    return {"object": "list", "data": page, **ends, "has_more": start + len(page) < len(items)}
 
 
 def _messages_before(service: Service, key: str) -> list[Any]:
@@ -122,7 +137,7 @@ def _logprobs(body: ResponsesBody) -> LogprobAsk | None:
     return LogprobAsk(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
-def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams) -> dict[str, Any]:
+def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams, stored: bool) -> dict[str, Any]:
     """The response before it has said anything."""
     return {
         "id": response_id,
@@ -139,7 +154,7 @@ def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingPa
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": body.store is not False,
+        "store": stored,
         "temperature": params.temperature,
         "text": {"format": {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",

@@ -8,8 +8,9 @@ from typing import Any
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.chat import NOT_FORCED, Style, refuse_without_parser
+from ramet.runtime.server.chat import Style, refuse_without_parser
 from ramet.runtime.server.openai.responses_types import ResponsesBody
+from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 
 Message = dict[str, Any]
 Item = dict[str, Any]
@@ -18,11 +19,10 @@ Item = dict[str, Any]
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
     """`before`: the messages of the response that this one follows."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    kwargs: dict[str, Any] = {}
-    if body.reasoning is not None and body.reasoning.effort is not None:
-        kwargs = {"reasoning_effort": body.reasoning.effort, "enable_thinking": body.reasoning.effort != "none"}
-    if body.text is not None and body.text.verbosity is not None:
-        kwargs["verbosity"] = body.text.verbosity
+    kwargs = template_kwargs(
+        body.reasoning.effort if body.reasoning is not None else None,
+        body.text.verbosity if body.text is not None else None,
+    )
     messages = [*instructions, *before, *read_items(items_of(body.input))]
     return Chat(messages, _tools(body, style) or None, kwargs | (body.chat_template_kwargs or {}))
 
@@ -87,10 +87,8 @@ def read_items(items: list[Item]) -> list[Message]:
                 call_id = _string(f"{place}.call_id", item.get("call_id"))
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
             case "reasoning":
-                turn: Message = {"role": "assistant", "content": ""}
                 if thought := "".join(_parts(f"{place}.content", item.get("content") or [])):
-                    turn["reasoning_content"] = thought
-                messages.append(turn)
+                    messages.append({"role": "assistant", "content": "", "reasoning_content": thought})
             case other:
                 valid = "message, function_call, function_call_output or reasoning"
                 raise ClientError(f"{place}.type", f"is {shown(other)}, must be {valid}")
@@ -148,16 +146,7 @@ def _string(place: str, value: Any) -> str:
 
 
 def _tools(body: ResponsesBody, style: Style) -> list[dict[str, Any]]:
-    match body.tool_choice:
-        case None | "auto":
-            pass
-        case "none":
-            return []
-        case "required" | {"type": str()}:
-            raise ClientError("tool_choice", f"is {shown(body.tool_choice)}, which {NOT_FORCED}", "use auto")
-        case other:
-            raise ClientError("tool_choice", f"is {shown(other)}, must be auto, none, required or a named function")
-    tools = []
+    tools: list[dict[str, Any]] = []
     for i, tool in enumerate(body.tools or ()):
         if tool.type != "function":
             raise ClientError(f"tools[{i}].type", f"is {shown(tool.type)}, must be function: this server runs no tools")
@@ -165,5 +154,6 @@ def _tools(body: ResponsesBody, style: Style) -> list[dict[str, Any]]:
             raise ClientError(f"tools[{i}].name", "is missing, must be a string")
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         tools.append({"type": "function", "function": {k: v for k, v in function.items() if v is not None}})
-    refuse_without_parser(tools, style)
-    return tools
+    names = callable_tools(body.tool_choice, [tool["function"]["name"] for tool in tools])
+    refuse_without_parser(names, style)
+    return [tool for tool in tools if tool["function"]["name"] in names]

@@ -3,12 +3,13 @@
 Decides the shapes of items and events, and their order. A whole response is what its stream would have told last.
 """
 
+import asyncio
 from typing import Any
 
 from ramet.ipc.messages import Finish
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server import problems, prompts, sse
-from ramet.runtime.server.chat import Part, Reader, Thought
+from ramet.runtime.server.chat import AT_ONCE, Part, Reader, Thought, refuse_aborted
 from ramet.runtime.server.openai.logprobs import chat_logprobs
 from ramet.runtime.server.parsers.tools import CallArguments, CallStart
 from ramet.runtime.server.submission import Sequence
@@ -17,7 +18,7 @@ Item = dict[str, Any]
 
 
 class Output:
-    """`response` is filled as the sequence is read."""
+    """`response` is filled as the sequence is read: by `events` of a stream, or by `read_whole` at its end."""
 
     def __init__(self, sequence: Sequence, reader: Reader, response: dict[str, Any]) -> None:
         self._sequence, self._reader, self._response = sequence, reader, response
@@ -25,8 +26,9 @@ class Output:
         self._open: Item | None = None
         self._texts: list[str] = []  # of the open item
         self._told: list[bytes] = []
+        self._telling = True
         self._number = 0
-        self._scores: list[Any] = []  # log-probabilities of the token that is being read
+        self._scores: list[Any] = []  # log-probabilities of tokens whose text is not told yet
 
     def events(self) -> bytes:
         """What is new, read and told."""
@@ -35,17 +37,21 @@ class Output:
             self._tell("response.created", response=self._response)
             self._tell("response.in_progress", response=self._response)
         texts, _ = sequence.take()
-        for i, text in enumerate(texts):
-            if sequence.scores is not None:
-                self._scores += chat_logprobs(sequence.scores, first + i, first + i + 1)["content"]
-            for part in self._reader.push(text):
-                self._add(part)
+        self._read(texts, first)
         if sequence.finish is not None:
-            for part in self._reader.close(sequence.tail):
-                self._add(part)
             self._end(sequence.finish)
         told, self._told = b"".join(self._told), []
         return told
+
+    async def read_whole(self) -> None:
+        """All of a sequence that has ended, without events; others are served in between."""
+        self._telling = False
+        texts, _ = self._sequence.take()
+        for start in range(0, len(texts), AT_ONCE):
+            self._read(texts[start : start + AT_ONCE], start)
+            await asyncio.sleep(0)
+        assert self._sequence.finish is not None
+        self._end(self._sequence.finish)
 
     def failure(self, error: RametError) -> bytes:
         """The events that tell of a stream that broke off."""
@@ -56,7 +62,18 @@ class Output:
         self._tell("response.failed", response=self._response)
         return b"".join(self._told)
 
+    def _read(self, texts: list[str], first: int) -> None:
+        """`first`: the place of the first of these tokens."""
+        scores = self._sequence.scores
+        for place, text in enumerate(texts, first):
+            if scores is not None:
+                self._scores += chat_logprobs(scores, place, place + 1)["content"]
+            for part in self._reader.push(text):
+                self._add(part)
+
     def _add(self, part: Part) -> None:
+        if not isinstance(part, str):
+            self._scores.clear()  # of a thought's tokens, or a call's
         match part:
             case Thought(text):
                 item = self._within("reasoning")
@@ -136,7 +153,10 @@ class Output:
         self._tell("response.output_item.done", output_index=at["output_index"], item=item)
 
     def _end(self, finish: Finish) -> None:
-        status = {"length": "incomplete", "abort": "cancelled"}.get(finish.kind, "completed")
+        for part in self._reader.close(self._sequence.tail):
+            self._add(part)
+        refuse_aborted(finish)
+        status = "incomplete" if finish.kind == "length" else "completed"
         if not self.items:
             self._within("message")
         self._close("completed" if status == "completed" else "incomplete")
@@ -160,5 +180,7 @@ class Output:
         return {"item_id": item["id"], "output_index": len(self.items) - 1}
 
     def _tell(self, kind: str, **body: Any) -> None:
+        if not self._telling:
+            return
         self._told.append(sse.event(kind, {"sequence_number": self._number, **body}))
         self._number += 1

@@ -5,8 +5,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
+from ramet.runtime.server.extras import MOST_CHAT_TOP
 from ramet.runtime.server.fields import sampled, unbuilt
-from ramet.runtime.server.spec.schemas import IN_INT32, INPUT, KEY, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
+from ramet.runtime.server.sampling_fields import SamplingFields
+from ramet.runtime.server.spec.schemas import HIDDEN_STATES, INPUT, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
 
 NAMED = {"required": ["type", "name"], "properties": {"name": {"type": "string", "pattern": TOOL_NAME}}}
 
@@ -35,29 +37,26 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
-class ResponsesBody(Struct, frozen=True, kw_only=True):
+class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/responses."""
 
     input: Annotated[
         Any, about("the user's text, or items: messages, function calls and their outputs, reasoning", **INPUT)
     ]
-    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
     instructions: Annotated[str | None, about("the system turn; not carried over to a next response")] = None
     previous_response_id: Annotated[str | None, about("the chat goes on where that stored response ended")] = None
     store: Annotated[bool | None, about("whether it can be asked for again and continued; true if it is absent")] = None
-    stream: Annotated[bool | None, about("server-sent events as text comes")] = None
     max_output_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
-    temperature: Annotated[Any, sampled("temperature")] = None
-    top_p: Annotated[Any, sampled("top_p")] = None
     tools: Annotated[list[ResponseTool] | None, about("functions that the model may call", items=NAMED)] = None
     tool_choice: Annotated[
         Any, about("`auto` or `none`; `required` and a named function are not built yet", **TOOL_CHOICE)
     ] = None
-    parallel_tool_calls: Annotated[bool | None, about("false: what follows the first call is not told")] = None
+    parallel_tool_calls: Annotated[bool | None, about("false: nothing is told from a second call on")] = None
     reasoning: Annotated[ReasoningOptions | None, about("`effort`")] = None
     text: Annotated[TextOptions | None, about("`format` and `verbosity`")] = None
     top_logprobs: Annotated[
-        Annotated[int, Meta(ge=0, le=256)] | None, about("log-probabilities of this many best tokens at each place")
+        Annotated[int, Meta(ge=0, le=MOST_CHAT_TOP)] | None,
+        about("log-probabilities of this many best tokens at each place"),
     ] = None
     include: Annotated[
         list[str] | None, about("`message.output_text.logprobs`: log-probabilities; others are not served and not told")
@@ -68,19 +67,8 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
         str | None, about("`disabled`: what does not fit the context is refused", **one_of("disabled", "auto"))
     ] = None
     stop: Annotated[Any, sampled("stop")] = None
-    seed: Annotated[Any, sampled("sampling_seed")] = None
-    top_k: Annotated[Any, sampled("top_k")] = None
-    min_p: Annotated[Any, sampled("min_p")] = None
-    frequency_penalty: Annotated[Any, sampled("frequency_penalty")] = None
-    presence_penalty: Annotated[Any, sampled("presence_penalty")] = None
-    repetition_penalty: Annotated[Any, sampled("repetition_penalty")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    cache_salt: Annotated[str | None, about("prompts share cached prefixes only with those of their salt", **KEY)] = (
-        None
-    )
-    priority: Annotated[
-        int | None, about("the larger goes before the smaller, whatever the queue's policy says", **IN_INT32)
-    ] = None
+    return_hidden_states: Annotated[Any, unbuilt("hidden states; completions tell them", enum=HIDDEN_STATES)] = None
     background: Annotated[bool | None, unbuilt("an answer to ask for later")] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
@@ -88,6 +76,7 @@ class ResponsesBody(Struct, frozen=True, kw_only=True):
 
 UNBUILT: dict[str, tuple[Any, ...]] = {
     "background": (False,),
+    "return_hidden_states": (False,),
     "conversation": (),
     "prompt": (),
     "truncation": ("disabled",),

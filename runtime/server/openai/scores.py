@@ -13,7 +13,7 @@ from aiohttp import web
 from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import SamplingParams, shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts
+from ramet.runtime.server import problems, prompts, request_ids
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.extras import MOST_IDS
 from ramet.runtime.server.model_names import check_model
@@ -30,9 +30,10 @@ async def score(service: Service, request: web.Request) -> web.Response:
     """The probability of each label token after query and item, for each item."""
     body = convert(await read_object(request), ScoreBody)
     model = check_model(service, body.model)
+    rid = request_ids.of_request(request, f"score-{prompts.new_id()}", None)
     vocab_size = service.client.limits.vocab_size
     labels = read_labels(body.label_token_ids, vocab_size)
-    items = [item._replace(logprobs=LogprobAsk(ids=labels)) for item in read_pairs(body, vocab_size)]
+    items = [item._replace(logprobs=LogprobAsk(ids=labels)) for item in read_pairs(rid, body, vocab_size)]
     check_numbers("items", len(items), len(labels) + 1)
     with service.client.submit(items, streaming=False) as submission:
         done = await submission.whole()
@@ -68,13 +69,12 @@ def read_labels(ids: list[int], vocab_size: int) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def read_pairs(body: ScoreBody, vocab_size: int) -> list[Prompt]:
+def read_pairs(rid: str, body: ScoreBody, vocab_size: int) -> list[Prompt]:
     """One prompt for each item, in order."""
     if isinstance(body.query, str):
         prompts.check_text("query", body.query)
     else:
         prompts.pack_checked("query", body.query, vocab_size)
-    rid = f"score-{prompts.new_id()}"
     if isinstance(body.items, str):
         return [_pair(rid, "items", body.query, body.items, bool(body.item_first), vocab_size)]
     if not isinstance(body.items, list):

@@ -46,6 +46,11 @@ class ReasoningParser:
         self._calm = False  # inside, and nothing is pending
 
     @property
+    def starts_inside(self) -> bool:
+        """Of one that has read nothing yet: the output begins inside a thought."""
+        return self._state == self._opened
+
+    @property
     def thinking(self) -> bool:
         """Inside the thought, or it is not yet decided whether there is one."""
         return not self._in_answer
@@ -146,10 +151,16 @@ def reasoning_style(name: str) -> ReasoningStyle:
     return _STYLES[name]
 
 
-def make_reasoning(name: str, prompt_tail: str) -> ReasoningParser:
-    """`prompt_tail`: the end of the rendered prompt; the thought is open where that ends with the open tag."""
-    style = reasoning_style(name)
-    thinking = style.always or prompt_tail.rstrip().endswith(style.open_tag)
+def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) -> ReasoningParser:
+    """Where the output starts: inside a thought if the rendered prompt ends with the tag that opens one.
+
+    `continued`: the text of the turn that the output goes on with, which may have opened a thought and not closed it.
+    """
+    style, tail = reasoning_style(name), prompt_tail.rstrip()
+    if continued is not None:
+        thinking = continued.rfind(style.open_tag) > continued.rfind(style.close_tag)
+    else:
+        thinking = tail.endswith(style.open_tag) or (style.always and not tail.endswith(style.close_tag))
     return ReasoningParser(style.open_tag, style.close_tag, thinking)
 
 

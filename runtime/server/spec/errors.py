@@ -39,6 +39,16 @@ class OpenAIError(Shape):
     error: OpenAIMessage
 
 
+class OpenAIStreamMessage(OpenAIMessage):
+    retryable: bool
+
+
+class OpenAIStreamError(Shape):
+    """The same in OpenAI's shape."""
+
+    error: OpenAIStreamMessage
+
+
 class AnthropicDetails(Shape):
     error_code: str
 

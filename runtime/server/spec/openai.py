@@ -127,11 +127,17 @@ class ModelCard(Shape):
     root: str
     parent: None
     max_model_len: int
+    type: Literal["model"]
+    display_name: str
+    created_at: str
 
 
 class ModelList(Shape):
     object: Literal["list"]
     data: list[ModelCard]
+    has_more: bool
+    first_id: str
+    last_id: str
 
 
 class TokenizeReply(Shape):

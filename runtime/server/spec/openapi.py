@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from ramet.runtime.server import problems
-from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError, StreamError
+from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError, OpenAIStreamError, StreamError
 from ramet.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -39,7 +39,7 @@ Operation = dict[str, Any]
 def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], ...]) -> bytes:
     types = [kind for _, route in routes for kind in (route.body, route.reply, route.event) if kind is not None]
     types += [part.reply for _, each in named for part in each.parts]
-    types += [StreamError, *ERRORS.values()]
+    types += [StreamError, OpenAIStreamError, *ERRORS.values()]
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     schema_of = dict(zip(map(str, types), schemas))
     paths: dict[str, Any] = defaultdict(dict)
@@ -70,7 +70,7 @@ def _operation(path: str, method: str, route: Any, schema_of: Mapping[str, Any])
     if path == "/metrics":
         content = {"text/plain": {"schema": {"type": "string"}}}
     if route.event is not None:
-        content["text/event-stream"] = _stream(schema_of[str(route.event)], schema_of)
+        content["text/event-stream"] = _stream(path, schema_of[str(route.event)], schema_of)
     operation = _frame(path, method, route.handler, content, schema_of)
     if path in QUERIES:
         operation["parameters"] = QUERIES[path]
@@ -102,8 +102,9 @@ def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mappin
     }
 
 
-def _stream(event: Any, schema_of: Mapping[str, Any]) -> dict[str, Any]:
+def _stream(path: str, event: Any, schema_of: Mapping[str, Any]) -> dict[str, Any]:
     """`x-event`: each event's data is JSON of one of these; OpenAPI 3.1 has no word for that."""
     if "anyOf" not in event:  # streams of many kinds of events have one for failures
-        event = {"anyOf": [event, schema_of[str(StreamError)]]}
+        failure = OpenAIStreamError if problems.shape_of(path) == "openai" else StreamError
+        event = {"anyOf": [event, schema_of[str(failure)]]}
     return {"schema": {"type": "string"}, "x-event": event}

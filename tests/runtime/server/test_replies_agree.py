@@ -13,10 +13,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ramet.ipc.messages import Generate, PeerDied
+from ramet.runtime.server import problems
 from ramet.runtime.server.problems import shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.server.spec import openapi
-from ramet.runtime.server.spec.errors import OpenAIError, StreamError
+from ramet.runtime.server.spec.errors import OpenAIError, OpenAIStreamError, StreamError
 from ramet.runtime.server.spec.native import RequestState
 from ramet.runtime.server.spec.openai import ModelCard
 from tests.fakes.server import Served, served
@@ -109,6 +110,9 @@ def hold(value: Any, schema: dict[str, Any], struct: Any) -> None:
     msgspec.convert(value, struct)
 
 
+BROKEN = {"openai": OpenAIStreamError, "native": StreamError}  # streams of one kind of events
+
+
 def hold_reply(path: str, kind: str, data: bytes) -> None:
     route = ROUTES[path]
     if kind != "text/event-stream":
@@ -122,7 +126,7 @@ def hold_reply(path: str, kind: str, data: bytes) -> None:
             hold(
                 event,
                 schema_at(path, "post", kind),
-                StreamError if "type" not in event and "error" in event else route.event,
+                BROKEN[problems.shape_of(path)] if "type" not in event and "error" in event else route.event,
             )
 
 
