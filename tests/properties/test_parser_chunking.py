@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.runtime.server.parsers.marked import MarkedParser
 from ramet.runtime.server.parsers.reasoning import make_reasoning, reasoning_names, reasoning_style
-from ramet.runtime.server.parsers.tools import CallArguments, CallStart, Event, make_tool_parser, tool_parser_class
+from ramet.runtime.server.parsers.tools import (
+    CallArguments,
+    CallStart,
+    Event,
+    make_tool_parser,
+    tool_parser_class,
+    tool_parser_names,
+)
 
 NAMES = ("f", "g", "get_weather")
 OFFERED = frozenset(NAMES)
@@ -232,7 +240,10 @@ def test_damaged_thoughts_read_the_same_in_any_pieces(style: str, data: st.DataO
 
 
 def test_every_parser_is_tested_here():
-    assert {tool_parser_class(name) for name in FORMATS} == {
-        tool_parser_class(name)
-        for name in ("hermes", "qwen", "qwen25", "llama3-json", "llama3", "llama3_json", "mistral", "pythonic")
-    }
+    """Under one name or another, with its markers among the damage."""
+    classes = {tool_parser_class(name) for name in tool_parser_names()}
+    assert {tool_parser_class(name) for name in FORMATS} == classes
+    styles = [reasoning_style(name) for name in reasoning_names()]
+    marks = {tag for style in styles for tag in (style.open_tag, style.close_tag)}
+    marks |= {mark for parser in classes if issubclass(parser, MarkedParser) for mark in (parser.opens, parser.closes)}
+    assert marks - {""} <= set(TAGS)
