@@ -12,15 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.runtime.server.parsers.marked import MarkedParser
 from ramet.runtime.server.parsers.reasoning import make_reasoning, reasoning_names, reasoning_style
-from ramet.runtime.server.parsers.tools import CallArguments, CallStart, Event, make_tool_parser, tool_parser_class
+from ramet.runtime.server.parsers.tools import (
+    CallArguments,
+    CallStart,
+    Event,
+    make_tool_parser,
+    tool_parser_class,
+    tool_parser_names,
+)
 
 NAMES = ("f", "g", "get_weather")
 OFFERED = frozenset(NAMES)
-FORMATS = ("hermes", "llama3-json", "mistral", "pythonic")
+FORMATS = ("deepseek", "hermes", "llama3-json", "mistral", "pythonic")
 TAGS = (
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>", "<|python_start|>",
-    "<|python_end|>", "<think>", "</think>", "[THINK]", "[/THINK]",
+    "<|python_end|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>", "```json", "<think>", "</think>", "[THINK]", "[/THINK]",
 )  # fmt: skip
 NASTY = st.sampled_from(
     [*TAGS, *"{}[]()\"'\\,:;=<|. \n\t/", '\\"', "\\\\", "\\u00", "\\ud83d", "é", "東", "😀", "f", "x=1"]
@@ -30,7 +39,7 @@ KEYS = st.sampled_from(["a", "b", "city", "name", "arguments", "x1"])
 SCALARS = st.none() | st.booleans() | st.integers(-999, 999) | st.sampled_from([0.5, -2e10, 1e-7]) | TEXT
 VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(TEXT, v, max_size=3), max_leaves=6)
 CALLS = st.lists(st.tuples(st.sampled_from(NAMES), st.dictionaries(KEYS, VALUES, max_size=3)), min_size=1, max_size=3)
-PLAIN = st.lists(st.sampled_from(["a", "é", "😀", " ", "\n", "<", "</", "[", "{", '"', "so", "<tool", "[TOOL", "<|py"]))
+PLAIN = st.lists(st.sampled_from([*'aé😀 \n<[{"', "</", "so", "<tool", "[TOOL", "<|py", "<｜tool▁", "``"]))
 CONTENT = PLAIN.map(lambda parts: "x" + "".join(parts) + "x")
 BLANKS = st.sampled_from(["", " ", "\n", "\n\n"])
 Call = tuple[str, dict[str, Any]]
@@ -60,11 +69,25 @@ def call_python(draw: st.DrawFn, call: Call) -> str:
     return f"{name}({', '.join(f'{key}{draw(BLANKS)}={value!r}' for key, value in arguments.items())})"
 
 
+def call_deepseek(draw: st.DrawFn, call: Call) -> str:
+    """The name after the separator or before it, the marker that closes perhaps missing."""
+    name, arguments = call
+    shown = json.dumps(arguments, ensure_ascii=draw(st.booleans()))
+    fenced = f"function<｜tool▁sep｜>{name}\n```json\n{shown}\n```"
+    body = fenced if draw(st.booleans()) else f"{name}<｜tool▁sep｜>{shown}"
+    return "<｜tool▁call▁begin｜>" + body + draw(st.sampled_from(["", "<｜tool▁call▁end｜>"]))
+
+
 def write(draw: st.DrawFn, style: str, calls: list[Call]) -> tuple[str, str]:
     """An output with these calls, and the content it must give."""
     before, after = draw(st.just("") | CONTENT), draw(st.just("") | CONTENT)
     gap, end = draw(BLANKS), draw(BLANKS) if after else ""
     match style:
+        case "deepseek":
+            closes = draw(st.sampled_from(["", "<｜tool▁calls▁end｜>"]))
+            shown = [call_deepseek(draw, call) for call in calls]
+            body = "<｜tool▁calls▁begin｜>" + gap + gap.join(shown) + gap + closes
+            return before + gap + body + end + after, before + after
         case "hermes":
             shown = [f"<tool_call>{gap}{call_json(draw, call, 'arguments')}{end}</tool_call>" for call in calls]
             return before + gap + gap.join(shown) + end + after, before + after
@@ -232,7 +255,10 @@ def test_damaged_thoughts_read_the_same_in_any_pieces(style: str, data: st.DataO
 
 
 def test_every_parser_is_tested_here():
-    assert {tool_parser_class(name) for name in FORMATS} == {
-        tool_parser_class(name)
-        for name in ("hermes", "qwen", "qwen25", "llama3-json", "llama3", "llama3_json", "mistral", "pythonic")
-    }
+    """Under one name or another, with its markers among the damage."""
+    classes = {tool_parser_class(name) for name in tool_parser_names()}
+    assert {tool_parser_class(name) for name in FORMATS} == classes
+    styles = [reasoning_style(name) for name in reasoning_names()]
+    marks = {tag for style in styles for tag in (style.open_tag, style.close_tag)}
+    marks |= {mark for parser in classes if issubclass(parser, MarkedParser) for mark in (parser.opens, parser.closes)}
+    assert marks - {""} <= set(TAGS)

@@ -1,4 +1,4 @@
-"""What the formats of tool calls share: plain text up to a marker, and a text read state by state.
+"""What the formats of tool calls share: plain text up to a marker, a text read state by state, an object of arguments.
 
 Decides what of plain text may be shown, and how text that is no call after all is given back. Knows no format: a format
 names its markers and adds its states. A state is a method (text, at) -> at: it reads on, and may set the next one;
@@ -10,8 +10,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+from ramet.runtime.server.parsers.json_text import JsonValue
 from ramet.runtime.server.parsers.markers import BLANKS, after_blanks, before_blanks, certain_until, may_begin
-from ramet.runtime.server.parsers.tools import CallArguments, Event, ToolParser
+from ramet.runtime.server.parsers.tools import CallArguments, CallStart, Event, ToolParser
 
 State = Callable[[str, int], int]
 
@@ -30,6 +31,8 @@ class MarkedParser(ToolParser):
         self._state: State = self._plain
         self._calm = True  # in plain text, and nothing is pending
         self._first = self.opens[0]
+        self._arguments = JsonValue("{")
+        self._then: State = self._after  # where the arguments have ended
 
     def push(self, text: str) -> list[Event]:
         if self._calm and self._first not in text and text[-1:] not in BLANKS:
@@ -59,6 +62,22 @@ class MarkedParser(ToolParser):
         self._raw.append(text[end:after])
         self._state = self._opened
         return after
+
+    def _begin_arguments(self, name: str, then: State) -> None:
+        """A call whose arguments are an object by itself."""
+        self._raw.clear()
+        self._events.append(CallStart(name))
+        self._arguments, self._then = JsonValue("{"), then
+        self._state = self._in_arguments
+
+    def _in_arguments(self, text: str, at: int) -> int:
+        end = self._arguments.feed(text, at)
+        self._say_arguments(text[at:end])
+        if self._arguments.broken:
+            self._state = self._plain
+        elif self._arguments.done:
+            self._state = self._then
+        return end
 
     def _after(self, text: str, at: int) -> int:
         """Right after the last call."""

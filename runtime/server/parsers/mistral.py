@@ -9,9 +9,8 @@ import re
 import string
 
 from ramet.runtime.server.parsers.json_calls import JsonCallsParser
-from ramet.runtime.server.parsers.json_text import JsonValue
 from ramet.runtime.server.parsers.markers import after_blanks
-from ramet.runtime.server.parsers.tools import CallStart, tool_parser
+from ramet.runtime.server.parsers.tools import tool_parser
 
 ID_CHARACTERS = string.ascii_letters + string.digits
 MOST_NAMED = 256  # characters from the marker to the arguments
@@ -27,7 +26,6 @@ class MistralParser(JsonCallsParser):
     def __init__(self, tools: frozenset[str]) -> None:
         super().__init__(tools)
         self._head = ""
-        self._arguments = JsonValue("{")
 
     def new_id(self) -> str:
         return "".join(random.choices(ID_CHARACTERS, k=9))  # the template takes no others
@@ -52,22 +50,7 @@ class MistralParser(JsonCallsParser):
         self._raw.append(text[at:end])
         named = _NAMED.fullmatch(self._head) if brace >= 0 else None
         if named is not None:
-            self._begin_arguments(named[1])
+            self._begin_arguments(named[1], self._after)
         elif brace >= 0 or len(self._head) == MOST_NAMED:
             self._give_back()
-        return end
-
-    def _begin_arguments(self, name: str) -> None:
-        self._raw.clear()
-        self._events.append(CallStart(name))
-        self._arguments = JsonValue("{")
-        self._state = self._in_arguments
-
-    def _in_arguments(self, text: str, at: int) -> int:
-        end = self._arguments.feed(text, at)
-        self._say_arguments(text[at:end])
-        if self._arguments.broken:
-            self._state = self._plain
-        elif self._arguments.done:
-            self._state = self._after
         return end

@@ -168,4 +168,4 @@ def detect_reasoning(template: str) -> str | None:
     """The style that a chat template's source speaks, where it can be told."""
     if "[THINK]" in template:
         return "mistral"
-    return "qwen3" if "<think>" in template else None
+    return "qwen3" if "<think>" in template or "</think>" in template else None

@@ -1,7 +1,7 @@
 """Tool calls in the text of an output: which parser reads them, and what a parser says.
 
-Decides the events and the names. Knows no format: those are in hermes.py, llama.py, mistral.py and
-pythonic.py, and in installed packages that name a class in the entry point group `ramet.tool_parsers`.
+Decides the events and the names. Knows no format: those are in deepseek.py, hermes.py, llama.py, mistral.py
+and pythonic.py, and in installed packages that name a class in the entry point group `ramet.tool_parsers`.
 A call that turns out not to be one before its name is known is content, byte for byte, with its marker. One that turns
 out wrong later stays: its arguments end there, and what comes next is content again. What had not become part of a call
 when the output ends is content.
@@ -20,7 +20,7 @@ import msgspec
 from ramet.runtime.errors import ConfigError, told
 
 GROUP = "ramet.tool_parsers"
-OWN = ("hermes", "llama", "mistral", "pythonic")
+OWN = ("deepseek", "hermes", "llama", "mistral", "pythonic")
 
 
 class CallStart(msgspec.Struct, frozen=True):
@@ -105,6 +105,7 @@ _SIGNS = tuple(
     for name, pattern in (
         ("hermes", r"<tool_call>(?:\\n|\s)*\{+\s*\\?[\"']"),
         ("mistral", r"\[TOOL_CALLS\]"),
+        ("deepseek", r"<｜tool▁calls▁begin｜>"),
         ("pythonic", r"<\|python_start\|>|\[func_name1\("),
         ("llama3-json", r"<\|python_tag\|>|\\?\"name\\?\": function name, \\?\"parameters\\?\":"),
     )

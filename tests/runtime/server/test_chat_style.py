@@ -16,6 +16,7 @@ from tests.fakes.server import Served, served
     ({"chat_template": "llama-3"}, Style("llama3-json", None, True)),
     ({"chat_template": "mistral"}, Style("mistral", None, True)),
     ({"chat_template": "qwen"}, Style("hermes", "qwen3", True)),
+    ({"chat_template": "deepseek"}, Style("deepseek", "qwen3", True)),
     ({"chat_template": "gemma"}, Style(None, None, True)),
     ({"chat_template": "chatml", "tool_call_parser": "pythonic"}, Style("pythonic", None, True)),
     ({"tool_call_parser": "none", "reasoning_parser": "deepseek-r1"}, Style(None, "deepseek-r1", True)),

@@ -91,6 +91,8 @@ def test_thinking_until_the_answer():
 def test_styles_are_told_from_templates():
     assert detect_reasoning("{{ '[THINK]' }}") == "mistral"
     assert detect_reasoning("{{- '<think>\\n' }}") == "qwen3"
+    assert detect_reasoning("{{ message.content.split('</think>')[-1] }}") == "qwen3"
+    assert detect_reasoning("{{ '[THINK]' + message.content.split('</think>')[-1] }}") == "mistral"
     assert detect_reasoning("{{ messages }}") is None
 
 

@@ -247,6 +247,90 @@ def test_mistral_content_byte_for_byte(text: str):
     assert read("mistral", "[TOOL_CALLS]" + "x" * 10_000) == ("[TOOL_CALLS]" + "x" * 10_000, [])
 
 
+# -- deepseek ---------------------------------------------------------------------------------------------------------
+
+BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+CALL, SEP, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+FENCED = '{"a": "```<｜tool▁call▁end｜>"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Hm.\n{BEGIN}{CALL}function{SEP}f\n```json\n{FENCED}\n```{CALL_END}\n"
+        f"{CALL}function{SEP}any-name\n```json\n{{}}\n```{CALL_END}{END}",
+        f"Hm.{BEGIN}{CALL}f{SEP}{FENCED}{CALL_END}{CALL}any-name{SEP}{{}}{CALL_END}{END}",
+        f"Hm. {BEGIN}\n{CALL} f {SEP} {FENCED} {CALL_END}\n{CALL}any-name{SEP}```json\n{{}}\n```{CALL_END}\n{END}\n",
+        f"Hm.{BEGIN}{CALL}function{SEP}f\n```json\n{FENCED}{CALL}function{SEP}any-name\n```\n{{}}{END}",
+        f"Hm.{BEGIN}{CALL}function{SEP}f\n{FENCED}{CALL_END}{BEGIN}{CALL}any-name{SEP}{{}}",
+    ],
+)
+def test_deepseek_calls(text: str):
+    assert read("deepseek", text) == ("Hm.", [("f", FENCED), ("any-name", "{}")])
+
+
+@pytest.mark.parametrize(
+    ("shown", "name"),
+    [
+        (f"function{SEP}{{}}", "function"),
+        (f"function{SEP}function\n```json\n{{}}\n```", "function"),
+        (f"東京.f{SEP}{{}}", "東京.f"),
+    ],
+)
+def test_deepseek_takes_any_name(shown: str, name: str):
+    assert read("deepseek", f"{BEGIN}{CALL}{shown}{CALL_END}{END}") == ("", [(name, "{}")])
+
+
+@pytest.mark.parametrize("cut", ["", "\n", "\n```", f"\n```{CALL_END}", f"\n```{CALL_END}{END}"])
+def test_deepseek_output_may_end_anywhere_after_the_arguments(cut: str):
+    assert read("deepseek", f"{BEGIN}{CALL}function{SEP}f\n```json\n{FENCED}{cut}") == ("", [("f", FENCED)])
+    assert read("deepseek", f"{BEGIN}{CALL}function{SEP}f\n```json\n{FENCED[:5]}") == ("", [("f", FENCED[:5])])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BEGIN,
+        f" {BEGIN} {END} so",
+        f"{BEGIN}{CALL}f",
+        f"{BEGIN}{CALL}function{SEP}f\n```json\n",
+        f"{BEGIN}{CALL}two words{SEP}{{}}{CALL_END}{END}",
+        f"{BEGIN}{CALL}{SEP}{{}}{CALL_END}{END}",
+        f"{BEGIN}{CALL}f{{}}{CALL_END}{END}",
+        f"{BEGIN}f{SEP}{{}}{CALL_END}{END}",
+        f"{CALL}f{SEP}{{}}{CALL_END}",
+        f"{BEGIN}{CALL}{'f' * 300}{SEP}{{}}{CALL_END}{END}",
+        " <｜tool▁calls",
+    ],
+)
+def test_deepseek_content_byte_for_byte(text: str):
+    assert read("deepseek", text) == (text, [])
+
+
+def test_deepseek_calls_that_go_wrong_among_others():
+    good = f"{BEGIN}{CALL}f{SEP}{{}}{CALL_END}"
+    assert read("deepseek", f"{good}{CALL}f g{SEP}{{}}") == (f"{CALL}f g{SEP}{{}}", [("f", "{}")])
+    assert read("deepseek", f"{BEGIN}no {good}{END}") == (f"{BEGIN}no", [("f", "{}")])
+    assert read("deepseek", f"{good}{END}\nSo.") == ("So.", [("f", "{}")])
+    assert read("deepseek", f"{BEGIN}{CALL}f{SEP}{{}}\n```") == ("```", [("f", "{}")])
+    assert read("deepseek", f'{BEGIN}{CALL}f{SEP}{{"a": 01}}') == ("1}", [("f", '{"a": 0')])
+
+
+def test_deepseek_arguments_go_out_as_they_come():
+    parser = make_tool_parser("deepseek", OFFERED)
+    assert parser.push(f"{BEGIN}{CALL}function{SEP}f\n```json\n") == []
+    assert parser.push('{"a') == [CallStart("f"), CallArguments('{"a')]
+    assert parser.push('": 1}\n`') == [CallArguments('": 1}')]
+    assert parser.push(f"``{CALL_END}{END}") == []
+
+
+def test_deepseek_holds_back_no_more_than_a_head():
+    parser = make_tool_parser("deepseek", OFFERED)
+    text = f"{BEGIN}{CALL}" + "x" * 1000
+    pushed = joined([event for char in text for event in parser.push(char)])
+    assert pushed == (text, [])
+
+
 # -- pythonic ---------------------------------------------------------------------------------------------------------
 
 
@@ -339,9 +423,10 @@ def test_pythonic_arguments_go_out_when_complete():
 
 
 def test_names_and_aliases():
-    assert {"hermes", "qwen", "qwen25", "llama3-json", "llama3", "llama3_json", "mistral", "pythonic"} <= set(
-        tool_parser_names()
-    )
+    assert set(tool_parser_names()) >= {
+        "deepseek", "deepseek-v3", "hermes", "qwen", "qwen25", "llama3-json", "llama3", "llama3_json", "mistral",
+        "pythonic",
+    }  # fmt: skip
     assert tool_parser_class("qwen25") is HermesParser
     shown = {name for name in tool_parser_names() if tool_parser_class(name).shows_special}
     assert shown == set(tool_parser_names()) - {"hermes", "qwen", "qwen25"}
@@ -382,6 +467,7 @@ def test_installed_package_adds_a_parser(monkeypatch: pytest.MonkeyPatch):
         ("<tool_call>\n<function=example_function_name>\n<parameter=a>", None),
         ("<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>", None),
         ("{{- \"[TOOL_CALLS] [\" }}", "mistral"),
+        ("{{- '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + name + '<｜tool▁sep｜>' }}", "deepseek"),
         ("{{- '<|python_tag|>' + name }}", "llama3-json"),
         ('format {"name": function name, "parameters": dictionary of argument name and its value}.', "llama3-json"),
         ("{{- '<|python_start|>' }}", "pythonic"),
