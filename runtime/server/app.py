@@ -54,8 +54,19 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
         service.metrics.requests.add(1, endpoint, str(status))
 
 
+def forget_frames(error: BaseException | None) -> None:
+    """An error that a future or a submission holds holds the frames it went through, and they hold it.
+
+    Such a circle keeps the body of a refused request until the next collection, which is rare here (process.py).
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 def _refusal(request: web.Request, path: str, error: RametError) -> web.Response:
     response = problems.reply_to(path, error)
+    forget_frames(error)
     if request.content.exception() is not None:  # of its body: where it ends, and a next request begins, is not known
         response.force_close()
         request.content.feed_eof()  # else aiohttp reads on, and logs that it cannot

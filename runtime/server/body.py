@@ -17,9 +17,6 @@ from ramet.runtime.errors import ClientError
 T = TypeVar("T")
 MAX_OPENED = 500_000  # objects and arrays: each costs a fraction of a microsecond, and nobody else is served then
 MAX_DEPTH = 64
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
-_NOT_BRACKETS = bytes(b for b in range(256) if b not in b"[]{}")
 _MISMATCH = re.compile(r"Expected `(.+?)`(?: (?!got)(.+?))?(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
 _WHERE = re.compile(r"(.*?)(?: - at `(?:\$\.?)?(.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?$")
@@ -54,19 +51,20 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise ClientError("body", f"is not valid JSON: {error.msg}{_near(data, error.pos)}") from None
     if not isinstance(value, dict):
         raise ClientError("body", f"is {shown(value)}, must be a JSON object")
-    if deeper_than(MAX_DEPTH, data):
+    if opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
         raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
     return value
 
 
-def deeper_than(levels: int, data: bytes) -> bool:
-    """Whether valid JSON nests deeper. Works on bytes: each round takes the innermost level of brackets away."""
-    if data.count(b"[") + data.count(b"{") <= levels:
-        return False
-    brackets = _STRING.sub(b"", data).translate(_TO_SQUARE, _NOT_BRACKETS)
+def deeper_than(levels: int, value: Any) -> bool:
+    """Whether a JSON value nests deeper, looked at level by level."""
+    inside = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
+        children = (each.values() if isinstance(each, dict) else each for each in inside)
+        inside = [child for each in children for child in each if child.__class__ is dict or child.__class__ is list]
+        if not inside:
+            break
+    return bool(inside)
 
 
 def convert(value: dict[str, Any], type_: type[T]) -> T:

@@ -29,6 +29,8 @@ from ramet.runtime.server.parsers.tools import (
 from ramet.runtime.server.submission import Sequence, Submission
 from ramet.runtime.text.template_files import read_templates
 
+MAX_TURNS = 1 << 14  # messages, items or content blocks: each costs time before any token is counted
+MAX_TOOLS = 1 << 10
 AT_ONCE = 256  # tokens of a whole reply that are read, or told with log-probabilities, before others are served
 NOT_FORCED = "needs constrained decoding, which is not built yet"
 
@@ -62,7 +64,7 @@ def style_of(args: Args) -> Style:
         _chosen(args.model.tool_call_parser, [detect_tools(text) for text in texts]),
         _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
         has_template=sources.of(False) is not None,
-        tells_tools=any("tools" in text for text in texts),
+        tells_tools=not texts or any("tools" in text for text in texts),
     )
     if found.tools is not None:
         tool_parser_class(found.tools)
@@ -151,8 +153,15 @@ def _text(message: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+def check_most(place: str, unit: str, number: int, most: int) -> None:
+    if number > most:
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
+
+
 async def render(client: EngineClient, chat: Chat, place: str = "messages") -> RenderReply:
     """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
+    check_most(place, "messages", len(chat.messages), MAX_TURNS)
+    check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)
     try:
         written = orjson.dumps(asdict(chat))
     except (orjson.JSONEncodeError, TypeError) as error:

@@ -47,6 +47,8 @@ from ramet.runtime.server.calls import Calls
 from ramet.runtime.server.submission import Prompt, Sequence, Submission
 from ramet.runtime.server.tally import NO_TOKEN_YET, Tally
 
+IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
+
 
 class EngineClient:
     """`deliver` takes what arrives; `submit`, `abort`, `control`, `tokenize` and `detokenize` are for handlers.
@@ -114,6 +116,17 @@ class EngineClient:
         self._count_sent(submission)
         for prompt in prompts:
             self._send(prompt, submission)
+
+    async def run_in_turn(self, prompts: Many[Prompt], submission: Submission) -> list[Sequence]:
+        """All of them to their ends, a few at a time: what others ask meanwhile waits for these few only.
+
+        Raises the error that ended the request.
+        """
+        done: list[Sequence] = []
+        for start in range(0, len(prompts), IN_TURN):
+            self.send(prompts[start : start + IN_TURN], submission)
+            done = await submission.whole()
+        return done
 
     @contextmanager
     def submit(self, prompts: Many[Prompt], streaming: bool, probe: bool = False) -> Iterator[Submission]:
@@ -258,8 +271,9 @@ class EngineClient:
         now = time.monotonic()
         for uid in message.uids:
             sequence = self._sequences.pop(uid)
+            submission = sequence.submission
             self._end(sequence, "abort", now)
-            sequence.submission.fail(problems.rejected(message, sequence.prompt))
+            submission.fail(problems.rejected(message, sequence.prompt))
 
     # -- life of a sequence -----------------------------------------------------------------------------------------
 
@@ -324,6 +338,7 @@ class EngineClient:
                 sequence.abandon()
             if not submission.aborted:
                 self._send_abort(still_open, "the client went away")
+        submission.sequences = []  # which know it as well: without this circle a request is freed when it ends
 
     def _expire(self, submission: Submission) -> None:
         """Out of time: end its sequences now, for its handler may hang on a client that does not read."""

@@ -87,6 +87,8 @@ def check_length(place: str, length: int, count: int, batch: bool) -> None:
 def check_rid(place: str, rid: str) -> str:
     if not 0 < len(rid) <= MAX_RID_CHARS:
         raise ClientError(place, f"is {shown(rid)}, must have 1 to {MAX_RID_CHARS} characters")
+    if not rid.isprintable():
+        raise ClientError(place, f"is {shown(rid)}, must have no line breaks and other characters that do not show")
     return rid
 
 
@@ -99,6 +101,8 @@ def refuse_unbuilt(given: Mapping[str, Any], neutral: Mapping[str, Many[Any]]) -
     for name, nothing in neutral.items():
         value = given[name]
         items = value if isinstance(value, list) else [value]
+        if len(items) > MAX_SEQUENCES:
+            raise ClientError(name, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
         if not all(item is None or _same(item, nothing) for item in items):
             raise ClientError(name, f"is {shown(value)}, but this feature is not built yet", "omit it")
 

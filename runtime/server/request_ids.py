@@ -1,6 +1,7 @@
-"""The id of a request: one word that its reply's header, its log line, /abort_request and /v1/requests/{id} share.
+"""The id of a request: what its reply, its log line, /abort_request and /v1/requests/{id} call it.
 
-Decides where it comes from: the body's `rid`, else the header X-Request-Id, else chance.
+Decides where it comes from: the body's `rid`, else made here, with the word of the header X-Request-Id behind it. The
+reply's header is the word that was sent, or else the id.
 """
 
 import re
@@ -18,17 +19,22 @@ _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can ho
 
 
 def of_request(request: web.Request, made: str, rid: str | None) -> str:
-    """The request's id, from here on. `made`: what it is if the client names none."""
+    """The request's id, from here on. `made`: what it is if the client names none.
+
+    The header's word does not have to be anybody's own, so it only stands behind what was made.
+    """
     sent = request.headers.get(HEADER, "")
+    known = _WORD.fullmatch(sent) is not None
     if rid is not None:
         chosen = prompts.check_rid("rid", rid)
     else:
-        chosen = sent if _WORD.fullmatch(sent) else made
-    request[_KEY] = chosen
+        chosen = f"{made}:{sent}" if known else made
+    request[_KEY] = sent if known else chosen
     return chosen
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Called as the headers of a response go out."""
-    chosen = request.get(_KEY) or of_request(request, f"req-{prompts.new_id()}", None)
-    response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = quote(chosen, safe=PRINTABLE)
+    if _KEY not in request:
+        of_request(request, f"req-{prompts.new_id()}", None)
+    response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = quote(request[_KEY], safe=PRINTABLE)

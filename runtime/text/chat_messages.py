@@ -7,6 +7,7 @@ roles it speaks of. Nothing is guessed: what cannot be rendered faithfully is re
 import json
 import reprlib
 from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import Any
 
 from ramet.runtime.errors import ClientError
@@ -170,15 +171,38 @@ def _check_texts(place: str, turn: dict[str, Any], names: Sequence[str]) -> None
 
 
 def _check_unicode(place: str, value: Any) -> None:
-    """Every text in `value`, however deep: a client may nest what it likes, so this does not recurse."""
-    ahead = [(place, value)]
+    """Every text in `value`, however deep: a client may nest what it likes, so this does not recurse.
+
+    A value knows its parent, and a path is written only of one that is wrong: those of all could be larger than a body.
+    """
+    ahead: list[Any] = [(None, place, value)]  # (parent, key, value)
     while ahead:
-        where, item = ahead.pop()
-        match item:
-            case str():
-                require_unicode(item, where)
-            case dict():
-                ahead.extend((f"{where}.{key}", child) for key, child in item.items())
-                ahead.extend((where, key) for key in item)  # looked at first: the places above are made of them
-            case list():
-                ahead.extend((f"{where}[{j}]", child) for j, child in enumerate(item))
+        here = ahead.pop()
+        match here[2]:
+            case str() as text:
+                if not _is_unicode(text):
+                    require_unicode(text, _path(here))
+            case dict() as inner:
+                ahead.extend((here, f".{key}", child) for key, child in inner.items() if not isinstance(child, _PLAIN))
+                ahead.extend((here, "", key) for key in inner)  # looked at first: the places above are made of them
+            case list() as inner:
+                ahead.extend((here, j, child) for j, child in enumerate(inner) if not isinstance(child, _PLAIN))
+
+
+_PLAIN = (int, float, NoneType)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _path(here: Any) -> str:
+    names: list[str] = []
+    while here is not None:
+        names.append(f"[{here[1]}]" if isinstance(here[1], int) else here[1])
+        here = here[0]
+    return "".join(reversed(names))

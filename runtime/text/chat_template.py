@@ -3,12 +3,15 @@
 Decides what a template may use, which is what transformers 5 gives it, and what a failure of it means to the client.
 Knows no tokenizer; a message's shape is chat_messages.py's.
 
-Bounded: a rendering's length, a repetition ('-' * n), a product, a range (100,000). A client sends values and no
+Bounded: a rendering's time and length, a repetition ('-' * n), a product, a range (100,000). A client sends values, no
 template, and Jinja knows no endless loop, so a rendering ends. Not bounded: what a template does with one value inside
 one filter or macro (`center(n)`, a text doubled for each message). Templates are the operator's choice.
 """
 
 import json
+import math
+import os
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
@@ -25,12 +28,13 @@ from ramet.runtime.errors import ClientError, ConfigError, told
 from ramet.runtime.text.template_files import TemplateSources
 
 MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
+MOST_SECONDS = 3.0  # of one rendering, looked at whenever it writes or calls something: others wait for it
 MOST_REPEATED = 1 << 24  # items of one `sequence * number`
 MOST_BITS = 1 << 16  # of one product or power of whole numbers
 
 REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")  # the first that a message has goes under all
 RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template")
-MARK = "END_OF_THE_UNFINISHED_MESSAGE "  # its blank shows whether the template trims
+MARK = f"END_{os.urandom(8).hex()} "  # of a message to continue; no client knows it, its blank shows what is trimmed
 
 
 class ChatTemplate:
@@ -81,7 +85,8 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        text = _rendered(self._template(source), variables)
+        self._environment.deadline = time.monotonic() + MOST_SECONDS
+        text = _rendered(self._template(source), variables, self._environment)
         return text if unfinished is None else _cut_at_the_mark(text, unfinished)
 
     def _template(self, source: str, name: str = "") -> Template:
@@ -127,9 +132,9 @@ def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
     return kept if rendered.startswith(MARK, end) else kept.rstrip()
 
 
-def _rendered(template: Template, variables: dict[str, Any]) -> str:
+def _rendered(template: Template, variables: dict[str, Any], environment: "_Environment") -> str:
     try:
-        return _joined(template.generate(variables))
+        return _joined(template.generate(variables), environment)
     except _Refusal as error:
         raise ClientError("messages", f"are refused by the chat template: {told(error)}") from error
     except Exception as error:  # an expression of a template may fail in any way
@@ -137,9 +142,10 @@ def _rendered(template: Template, variables: dict[str, Any]) -> str:
         raise ClientError("messages", f"cannot be rendered by the chat template: {why}") from error
 
 
-def _joined(pieces: Iterable[str]) -> str:
+def _joined(pieces: Iterable[str], environment: "_Environment") -> str:
     kept, room = [], MOST_CHARACTERS
     for piece in pieces:
+        environment.check_time()
         room -= len(piece)
         if room < 0:
             raise OverflowError(f"more than {MOST_CHARACTERS} characters")
@@ -165,6 +171,15 @@ class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox, with operators that refuse to make something enormous of two small values."""
 
     intercepted_binops = frozenset({"*", "**"})
+    deadline = math.inf
+
+    def check_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError(f"it takes longer than {MOST_SECONDS:g} s")
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.check_time()
+        return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         _check_size(operator, left, right)

@@ -12,7 +12,7 @@ from ramet.ipc.messages import Chat
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
-from ramet.runtime.server.chat import NOT_FORCED, Style, refuse_without_parser
+from ramet.runtime.server.chat import MAX_TURNS, NOT_FORCED, Style, check_most, refuse_without_parser
 
 Message = dict[str, Any]
 
@@ -21,6 +21,8 @@ def read_chat(body: CountBody | MessagesBody, style: Style) -> tuple[Chat, bool]
     """The chat, and whether more than one call may be told."""
     if not body.messages:
         raise ClientError("messages", "is [], must hold at least one message")
+    blocks = sum(len(each["content"]) for each in body.messages if isinstance(each.get("content"), list))
+    check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
     tools, parallel = _tools(body, style)
     messages = [message for i, each in enumerate(body.messages) for message in _messages(f"messages[{i}]", each)]
     system = _system(body.system)

@@ -78,7 +78,7 @@ class TokenizeBody(Struct, frozen=True, kw_only=True):
     messages: Annotated[
         list[dict[str, Any]] | None, about("a chat, in the place of a prompt", items=MESSAGE, minItems=1)
     ] = None
-    tools: Annotated[list[dict[str, Any]] | None, about("what the chat offers")] = None
+    tools: Annotated[list[Tool] | None, about("what the chat offers")] = None
     model: str | None = None
     reasoning_effort: ReasoningEffort = None
     verbosity: Verbosity = None

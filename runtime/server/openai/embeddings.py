@@ -42,8 +42,8 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
         == "base64"
     )
     items = read_inputs(rid, body, recipe.kind, limits)
-    with service.client.submit(items, streaming=False) as submission:
-        done = await submission.whole()
+    with service.client.open(streaming=False) as submission:
+        done = await service.client.run_in_turn(items, submission)
     data = [await _written(sequence, recipe, packed) for sequence in done]
     counted = usage(done)
     told = {name: counted[name] for name in ("prompt_tokens", "total_tokens")}

@@ -13,7 +13,7 @@ from ramet.runtime.server import problems, prompts
 from ramet.runtime.server.body import convert, read_object
 from ramet.runtime.server.chat import render
 from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.openai.chat import chat_of
+from ramet.runtime.server.openai.chat import as_written, chat_of
 from ramet.runtime.server.openai.chat_types import TokenizeBody
 from ramet.runtime.server.openai.types import DetokenizeBody
 from ramet.runtime.server.service import Service
@@ -41,11 +41,14 @@ async def model(service: Service, request: web.Request, name: str) -> web.Respon
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
     """A text, a list of texts or a chat to token ids."""
-    body = convert(await read_object(request), TokenizeBody)
+    written = await read_object(request)
+    body = convert(written, TokenizeBody)
     check_model(service, body.model)
     limit = service.client.limits.context_length
     if body.messages is not None:
-        rendered = await render(service.client, chat_of(body, body.messages, body.tools or []))
+        names = frozenset(tool.function.name for tool in body.tools or ())
+        tools = as_written(written.get("tools") or [], names)
+        rendered = await render(service.client, chat_of(body, body.messages, tools))
         ids = unpack_ids(rendered.ids)
         return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
     if body.prompt is None:

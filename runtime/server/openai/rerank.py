@@ -112,8 +112,7 @@ async def _by_answers(service: Service, rid: str, query: str, documents: list[st
             unsent = [(Prompt(rid, NEXT_TOKEN, place=f"documents[{i}]", logprobs=ask), text) for i, text in chosen]
             asked = [_question(service, prompt, query, text, instruct) for prompt, text in unsent]
             items += await submission.during(together(asked))
-        service.client.send(items, submission)
-        done = await submission.whole()
+        done = await service.client.run_in_turn(items, submission)
     return [shares(next_logprobs(sequence))[0] for sequence in done], done
 
 
@@ -145,8 +144,8 @@ async def _by_embeddings(service: Service, rid: str, query: str, documents: list
     recipe = Recipe(service.pooling.kind, normalize=True)
     items = [prompt_to_embed(rid, "query", recipe.kind, query)]
     items += [prompt_to_embed(rid, f"documents[{i}]", recipe.kind, text) for i, text in enumerate(documents)]
-    with service.client.submit(items, streaming=False) as submission:
-        done = await submission.whole()
+    with service.client.open(streaming=False) as submission:
+        done = await service.client.run_in_turn(items, submission)
     wanted, worths = vector_of(done[0], recipe), []
     for sequence in done[1:]:
         await asyncio.sleep(0)  # others are served in between

@@ -8,7 +8,7 @@ from typing import Any
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.chat import Style, refuse_without_parser
+from ramet.runtime.server.chat import MAX_TURNS, Style, check_most, refuse_without_parser
 from ramet.runtime.server.openai.responses_types import ResponsesBody
 from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 
@@ -35,6 +35,7 @@ def items_of(given: Any) -> list[Item]:
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
     if not given:
         raise ClientError("input", "is [], must hold at least one item")
+    check_most("input", "items", len(given), MAX_TURNS)
     for i, item in enumerate(given):
         if not isinstance(item, dict):
             raise ClientError(f"input[{i}]", f"is {shown(item)}, must be an item")
@@ -50,7 +51,8 @@ def listed(response_id: str, items: list[Item]) -> list[Item]:
     for i, item in enumerate(items):
         kind = item.get("type", "message")
         made_id = f"{_PREFIXES[kind]}_{response_id.removeprefix('resp_')}_{i}"
-        told = {**item, "type": kind, "id": item.get("id") or made_id, "status": item.get("status") or "completed"}
+        told = {**item, "type": kind, "id": made_id, "status": "completed"}
+        told |= {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
         if kind == "message":
             told["content"] = _listed_content(item)
         listing.append(told)

@@ -56,8 +56,9 @@ class Output:
     def failure(self, error: RametError) -> bytes:
         """The events that tell of a stream that broke off."""
         body = problems.openai_body(error)
+        self._close("incomplete")
         self._response["status"] = "failed"
-        code = body["code"] or ("invalid_prompt" if isinstance(error, ClientError) else "server_error")
+        code = (body["code"] or "invalid_prompt") if isinstance(error, ClientError) else "server_error"
         self._response["error"] = {"code": code, "message": body["message"]}
         self._tell("response.failed", response=self._response)
         return b"".join(self._told)

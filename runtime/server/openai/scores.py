@@ -35,8 +35,8 @@ async def score(service: Service, request: web.Request) -> web.Response:
     labels = read_labels(body.label_token_ids, vocab_size)
     items = [item._replace(logprobs=LogprobAsk(ids=labels)) for item in read_pairs(rid, body, vocab_size)]
     check_numbers("items", len(items), len(labels) + 1)
-    with service.client.submit(items, streaming=False) as submission:
-        done = await submission.whole()
+    with service.client.open(streaming=False) as submission:
+        done = await service.client.run_in_turn(items, submission)
     of_labels = shares if body.apply_softmax else probabilities
     scores = [of_labels(next_logprobs(sequence)) for sequence in done]
     return problems.reply({"object": "scoring", "model": model, "scores": scores, "usage": usage(done)})

@@ -156,7 +156,7 @@ CHAT_TEMPLATE = "".join(
         # one tool as a line
         "{%- macro tool_line(tool) -%}",
         "{%- set f = tool.function if tool.function is defined else tool -%}",
-        "{%- set schema = f.parameters or {} -%}{%- set required = schema.required or [] -%}",
+        "{%- set schema = f.parameters or {} -%}{%- set required = dict.fromkeys(schema.required or []) -%}",
         "{{- '- ' + f.name + '(' -}}",
         "{%- for name, argument in (schema.properties or {}).items() -%}",
         "{{- name + ('' if name in required else '?') + ': ' + type_text(argument) + ('' if loop.last else ', ') -}}",

@@ -25,7 +25,7 @@ def depth(value: Any) -> int:
 
 @given(VALUES, st.integers(0, 6))
 def test_deeper_than_agrees_with_a_walk(value: Any, levels: int) -> None:
-    assert deeper_than(levels, orjson.dumps(value)) == (depth(value) > levels)
+    assert deeper_than(levels, value) == (depth(value) > levels)
 
 
 def nested(levels: int) -> bytes:
