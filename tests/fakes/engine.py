@@ -100,6 +100,14 @@ def pieces_of(text: str, seed: int) -> list[str]:
     return pieces
 
 
+def cut_somewhere(engine: "FakeEngine", text: str, seed: int) -> int:
+    """Let the engine say this text in pieces, with some tail; how many of them one output gets."""
+    draw = random.Random(seed)
+    engine.says = [*pieces_of(text, seed), ""]
+    engine.tail = draw.choice(("", "", "…", "</think>and", '"}}</tool_call>'))
+    return draw.choice((len(engine.says), draw.randint(1, len(engine.says))))
+
+
 def rendered(chat: dict[str, Any]) -> str:
     """A chat as this engine's template writes it."""
     return "".join(f"{message['role']}:{message.get('content')}\n" for message in chat["messages"])
@@ -130,6 +138,8 @@ class FakeEngine:
         self.tokenize: Callable[[str], list[int]] = lambda text: list(text.encode())
         self.says: list[str] | None = None  # pieces of every output, which then stops by itself; None: the formula's
         self.prompt_end = ""  # of every rendered chat
+        self.answers_renders = True
+        self.tail = ""  # of every output that says something
         self._codec: Codec[Any] = Codec(ToServer)
         self._turning = False
         self._watchers: list[tuple[type, int, asyncio.Future[None]]] = []
@@ -165,12 +175,8 @@ class FakeEngine:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
                 loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
-            case Render():
-                text = rendered(orjson.loads(message.chat)) + self.prompt_end
-                if "REJECT" in text:
-                    loop.call_soon(self.tell, CallFailed(message.call, "messages", "has 9999 tokens"))
-                else:
-                    loop.call_soon(self.tell, RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
+            case Render() if self.answers_renders:
+                loop.call_soon(self.render, message)
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids) > 255:
@@ -179,6 +185,13 @@ class FakeEngine:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
             case Control() if self.auto_answer:
                 loop.call_soon(self.answer, message)
+
+    def render(self, message: Render) -> None:
+        text = rendered(orjson.loads(message.chat)) + self.prompt_end
+        if "REJECT" in text:
+            self.tell(CallFailed(message.call, "messages", "has 9999 tokens"))
+        else:
+            self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
 
     def step(self, uids: list[int] | None = None) -> None:
         """One token for each of these (all that run), opening and closing as a scheduler would."""
@@ -197,7 +210,7 @@ class FakeEngine:
         closed = [Closed(uid, Finish("stop", matched=EOS)) for uid in stopped]
         closed += [Closed(uid, Finish("length", length=self.made[uid])) for uid in full if uid not in stopped]
         ended = [each.uid for each in closed]
-        tails = [TAIL if self.made[uid] and self.says is None else "" for uid in ended]
+        tails = [self.tail if self.says is not None else TAIL if self.made[uid] else "" for uid in ended]
         for uid in ended:
             del self.running[uid]
         self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden))

@@ -10,7 +10,7 @@ import pytest
 from ramet.ipc.messages import Generate, Render, unpack_ids
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.runtime.server.chat import Style
-from tests.fakes.engine import CACHED, EOS, pieces_of, text_of
+from tests.fakes.engine import CACHED, EOS, cut_somewhere, pieces_of, text_of
 from tests.fakes.server import Served, served
 
 CHAT = "/v1/chat/completions"
@@ -124,14 +124,14 @@ def test_fields_become_sampling_parameters() -> None:
     served(check)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(
     "text", ["plain text, 日本 🙂", THOUGHT + "The answer.", "Sure.\n" + TWO_CALLS, THOUGHT + TWO_CALLS + " and text"]
 )
 def test_a_stream_says_what_the_whole_reply_says(text: str, seed: int) -> None:
     async def check(server: Served) -> None:
-        server.engine.says = pieces_of(text, seed)
-        body = {**HELLO, "tools": [WEATHER], "n": 2}
+        most = cut_somewhere(server.engine, text, seed)
+        body = {**HELLO, "tools": [WEATHER], "n": 2, "max_tokens": most, "logprobs": seed % 3 == 0}
         _, whole = await server.post(CHAT, body)
         *events, done = await server.events(CHAT, {**body, "stream": True})
         assert done == "[DONE]"

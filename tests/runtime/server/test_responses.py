@@ -7,10 +7,11 @@ import pytest
 
 from ramet.ipc.messages import Generate, Render
 from ramet.runtime.server.response_store import ResponseStore
-from tests.fakes.engine import CACHED, pieces_of
+from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
 
 PATH = "/v1/responses"
+INCLUDED = ["message.output_text.logprobs"]
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
 OUTPUT = (
     "<think>\nIt rains.\n</think>\n\nSure.\n"
@@ -40,7 +41,10 @@ def replayed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         elif kind == "content_part.added":
             items[event["output_index"]]["content"].append(event["part"])
         elif kind in ("output_text.delta", "reasoning_text.delta"):
-            items[event["output_index"]]["content"][event["content_index"]]["text"] += event["delta"]
+            part = items[event["output_index"]]["content"][event["content_index"]]
+            part["text"] += event["delta"]
+            if "logprobs" in part:
+                part["logprobs"] += event["logprobs"]
         elif kind == "function_call_arguments.delta":
             items[event["output_index"]]["arguments"] += event["delta"]
         elif kind in ("output_text.done", "reasoning_text.done"):
@@ -76,19 +80,41 @@ def test_an_output_becomes_items() -> None:
     served(check)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("text", [OUTPUT, "Only text 🙂", "", "<think>never closed", OUTPUT + "\nand after"])
 def test_a_stream_adds_up_to_the_response(text: str, seed: int) -> None:
     async def check(server: Served) -> None:
-        server.engine.says = [*pieces_of(text, seed), ""]
-        body = {"input": "Hello", "tools": [WEATHER]}
+        most = cut_somewhere(server.engine, text, seed)
+        body = {"input": "Hello", "tools": [WEATHER], "max_output_tokens": most, "include": INCLUDED[: seed % 2]}
         _, whole = await server.post(PATH, body)
+        server.client._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
         events = await events_of(server, body)
         assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
-        assert events[-1]["type"] == "response.completed"
+        assert events[-1]["type"] == f"response.{whole['status']}"
         assert replayed(events) == events[-1]["response"]["output"]
         assert without_ids(events[-1]["response"]["output"]) == without_ids(whole["output"])
         assert events[-1]["response"]["usage"] == whole["usage"]
+
+    served(check)
+
+
+def test_a_message_has_the_log_probabilities_of_its_own_tokens() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = [
+            "<think>",
+            "a",
+            "b",
+            "</think>",
+            "Yes",
+            ",",
+            " no",
+            '<tool_call>{"name": "weather"}',
+            "</tool_call>",
+        ]
+        body = {"input": "Hello", "tools": [WEATHER], "include": INCLUDED}
+        _, reply = await server.post(PATH, body)
+        said = next(item for item in reply["output"] if item["type"] == "message")["content"][0]
+        assert (said["text"], len(said["logprobs"])) == ("Yes, no", 3)
 
     served(check)
 
