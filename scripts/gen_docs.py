@@ -21,11 +21,11 @@ from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.native import GenerateBody
-from ramet.runtime.server.parsers.reasoning import reasoning_names
-from ramet.runtime.server.parsers.tools import tool_parser_names
+from ramet.runtime.server.parsers.reasoning import reasoning_names, reasoning_style
+from ramet.runtime.server.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
-from ramet.runtime.text.template_files import built_in_names
+from ramet.runtime.text.template_files import built_in_names, read_templates
 
 ROOT = Path(__file__).resolve().parent.parent
 OPENAI_PATHS = (
@@ -58,9 +58,12 @@ def http_api() -> str:
     ]
     lines.append("`/metrics` needs the header `Authorization: Bearer KEY`, or Anthropic's `X-Api-Key: KEY`.")
     lines.append(
-        "Every reply has the header `X-Request-Id`: the one that was sent, or the body's `rid`, or a new one; the"
+        "Every reply has the header `X-Request-Id`: the one that was sent, or else the request's id. Reply, log,"
     )
-    lines.append("log names the request by it. `/openapi.json` describes all of this for programs.\n")
+    lines.append(
+        "`/abort_request` and `/v1/requests/{id}` call a request by its id: the body's `rid`, or one made here with the"
+    )
+    lines.append("header's word behind it. `/openapi.json` describes all of this for programs.\n")
     lines += ["| path | methods | |", "|---|---|---|"]
     rows = [(path, route) for path, route in ROUTES.items()] + [(path + "{id}", named) for path, named in NAMED.items()]
     for path, route in rows:
@@ -83,13 +86,22 @@ def openai_table(path: str) -> str:
 
 
 def parsers_table() -> str:
-    lines = ["| option | names |", "|---|---|"]
-    for option, names in (
-        ("--tool-call-parser", tool_parser_names()),
-        ("--reasoning-parser", reasoning_names()),
-        ("--chat-template", built_in_names()),
-    ):
-        lines.append(f"| `{option}` | {', '.join(f'`{name}`' for name in names)} |")
+    by_class: dict[Any, list[str]] = {}
+    for name in tool_parser_names():
+        by_class.setdefault(tool_parser_class(name), []).append(name)
+    lines = ["| `--tool-call-parser` | reads |", "|---|---|"]
+    for parser, names in by_class.items():
+        said = (sys.modules[parser.__module__].__doc__ or "").splitlines()[0].replace("|", "\\|").replace("<", "&lt;")
+        lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {said} |")
+    lines += ["", "| `--reasoning-parser` | thoughts stand between |", "|---|---|"]
+    for name in reasoning_names():
+        style = reasoning_style(name)
+        where = "; every output begins inside one" if style.always else ""
+        lines.append(f"| `{name}` | `{style.open_tag}` and `{style.close_tag}`{where} |")
+    lines += ["", "| `--chat-template` | takes tools |", "|---|---|"]
+    for name in built_in_names():
+        takes = detect_tools(read_templates(BUNDLED_MODEL, name).default or "")
+        lines.append(f"| `{name}` | {f'as `{takes}`' if takes else 'no'} |")
     return "\n".join(lines)
 
 
