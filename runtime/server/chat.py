@@ -206,6 +206,11 @@ class Reader:
         """Those of the thought and its tags; none where there was no thought."""
         return self._within if self._thought else 0
 
+    @property
+    def thinking(self) -> bool:
+        """Inside a thought, or it is not yet decided whether there is one."""
+        return self._thoughts is not None and self._thoughts.thinking
+
     def push(self, text: str) -> list[Part]:
         """One token's text."""
         thoughts = self._thoughts

@@ -69,7 +69,11 @@ class Output:
         for place, text in enumerate(texts, first):
             if scores is not None:
                 self._scores += chat_logprobs(scores, place, place + 1)["content"]
-            for part in self._reader.push(text):
+            thinking = self._reader.thinking
+            parts = self._reader.push(text)
+            if thinking and not self._reader.thinking and not parts:
+                self._scores.clear()  # the tag that closed a thought
+            for part in parts:
                 self._add(part)
 
     def _add(self, part: Part) -> None:

@@ -157,3 +157,17 @@ def test_rendering_changes_no_message() -> None:
     messages: list[dict[str, Any]] = [{"role": "assistant", "content": "Hm", "reasoning": "a", "name": None}]
     template(PLAIN).render(messages, add_generation_prompt=False, continue_final_message=True)
     assert messages == [{"role": "assistant", "content": "Hm", "reasoning": "a", "name": None}]
+
+
+def test_a_rendering_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramet.runtime.text.chat_template.MOST_SECONDS", -1.0)
+    template = ChatTemplate(TemplateSources(default="{% for m in messages %}{{ m.content }}{% endfor %}"))
+    with pytest.raises(ClientError, match="takes longer than"):
+        template.render([{"role": "user", "content": "a"}])
+
+
+def test_a_macro_that_says_nothing_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramet.runtime.text.chat_template.MOST_SECONDS", -1.0)
+    source = "{% macro m(x) %}{% for y in x %}{% set z = range(2) %}{% endfor %}{% endmacro %}{% set t = m(messages) %}"
+    with pytest.raises(ClientError, match="takes longer than"):
+        ChatTemplate(TemplateSources(default=source)).render([{"role": "user", "content": "a"}])

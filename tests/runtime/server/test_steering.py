@@ -1,0 +1,77 @@
+"""What `tool_choice` and the asked effort mean, and what of them is refused."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from ramet.ipc.messages import Render
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server.chat import Style
+from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
+from tests.fakes.server import Served, served
+
+NAMES = ("search", "weather")
+IN_CHATS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+    {"type": "function", "function": {"name": "weather"}}]}}  # fmt: skip
+IN_RESPONSES = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
+
+
+@pytest.mark.parametrize("choice, called", [
+    (None, NAMES), ("auto", NAMES), ("none", ()), (IN_CHATS, ("weather",)), (IN_RESPONSES, ("weather",)),
+])  # fmt: skip
+def test_a_choice_leaves_some_tools(choice: Any, called: tuple[str, ...]) -> None:
+    assert callable_tools(choice, NAMES) == frozenset(called)
+
+
+@pytest.mark.parametrize("choice, words", [
+    ("required", "constrained decoding"), ({"type": "function", "function": {"name": "weather"}}, "constrained"),
+    ({**IN_RESPONSES, "mode": "required"}, "constrained"), ({**IN_RESPONSES, "mode": "maybe"}, "mode"),
+    ({**IN_RESPONSES, "tools": [{"name": "other"}]}, "'other'"), ({**IN_RESPONSES, "tools": [3]}, "None"),
+    ({"type": "allowed_tools"}, "mode"), ("maybe", "'maybe'"), ({}, "{}"),
+])  # fmt: skip
+def test_what_cannot_be_promised_is_refused(choice: Any, words: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        callable_tools(choice, NAMES)
+    assert caught.value.place == "tool_choice" and words in str(caught.value)
+
+
+def test_auto_needs_tools() -> None:
+    with pytest.raises(ClientError, match="tools is empty"):
+        callable_tools("auto", ())
+
+
+@pytest.mark.parametrize("effort, verbosity, kwargs", [
+    (None, None, {}), ("none", None, {"reasoning_effort": "none", "enable_thinking": False}),
+    ("high", "low", {"reasoning_effort": "high", "enable_thinking": True, "verbosity": "low"}),
+])  # fmt: skip
+def test_templates_are_told_an_effort_and_whether_to_think(effort: Any, verbosity: Any, kwargs: Any) -> None:
+    assert template_kwargs(effort, verbosity) == kwargs
+
+
+def test_the_template_sees_only_the_tools_that_are_left() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        functions: list[dict[str, Any]] = [{"name": name, "parameters": {"type": "object"}} for name in NAMES]
+        message = {"role": "user", "content": "a"}
+        await server.post("/v1/chat/completions", {
+            "messages": [message], "tool_choice": IN_CHATS,
+            "tools": [{"type": "function", "function": each} for each in functions],
+        })  # fmt: skip
+        await server.post("/v1/responses", {
+            "input": "a", "tool_choice": IN_RESPONSES, "tools": [{"type": "function", **each} for each in functions],
+        })  # fmt: skip
+        for sent in server.engine.of_type(Render):
+            assert [tool["function"]["name"] for tool in orjson.loads(sent.chat)["tools"]] == ["weather"]
+
+    served(check)
+
+
+def test_tools_are_refused_where_the_template_does_not_speak_of_them() -> None:
+    async def check(server: Served) -> None:
+        tool = {"type": "function", "function": {"name": "f"}}
+        body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool]}
+        status, reply = await server.post("/v1/chat/completions", body)
+        assert status == 400 and reply["error"]["param"] == "tools" and "does not speak" in reply["error"]["message"]
+
+    served(check, style=Style("hermes", None, True, tells_tools=False))
