@@ -61,6 +61,37 @@ def test_a_killed_process_ends_the_server_and_every_client_knows(role: str):
         assert "Current thread" in server.output()  # the stacks of the others
 
 
+CHATS = {
+    "/v1/chat/completions": ({"messages": [{"role": "user", "content": "a"}], "max_tokens": 900_000}, b"[DONE]"),
+    "/v1/messages": ({"messages": [{"role": "user", "content": "a"}], "max_tokens": 900_000}, b"error"),
+    "/v1/responses": ({"input": "a", "max_output_tokens": 900_000}, b"response.failed"),
+}
+
+
+@pytest.mark.parametrize("role", ["scheduler", "tokenizer-0", "detokenizer"])
+def test_a_killed_process_is_told_to_every_chat_in_its_shape(role: str):
+    with Live(**SCRIPTED) as server, ThreadPoolExecutor(6) as pool:
+        streams, wholes = {}, {}
+        for path, (body, _) in CHATS.items():
+            asked = {**body, "ignore_eos": True}
+            response = requests.post(server.url + path, json={**asked, "stream": True}, stream=True, timeout=60)
+            begun = threading.Event()
+            streams[path] = pool.submit(rest_of, response, begun)
+            assert begun.wait(20)
+            wholes[path] = pool.submit(requests.post, server.url + path, json=asked, timeout=60)
+        while server.state()["running_requests"] < 6:
+            assert not any(whole.done() for whole in wholes.values())
+        os.kill(server.children()[role].pid, signal.SIGKILL)
+        assert server.process.wait(15) == 1
+        for path, (_, sign) in CHATS.items():
+            ended = streams[path].result(10)
+            assert isinstance(ended, list) and any(sign in line for line in ended), ended
+            assert any(role.encode() in line for line in ended)
+            answer = wholes[path].result(10)
+            assert answer.status_code == 500 and role in answer.json()["error"]["message"]
+            assert (answer.json().get("type") == "error") == (path == "/v1/messages")
+
+
 def test_no_process_outlives_its_killed_parent():
     with Live(**SCRIPTED) as server:
         children = list(server.children().values())

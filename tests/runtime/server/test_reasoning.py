@@ -106,3 +106,18 @@ def test_style_can_be_registered(monkeypatch: pytest.MonkeyPatch):
     register_reasoning("angle", ReasoningStyle("<<", ">>"))
     assert reasoning_names() == ["angle"]
     assert read("angle", "<<a>b>>c") == ("a>b", "c")
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek-r1", "mistral"])
+def test_a_thought_that_the_prompt_closed_is_over(name: str):
+    style = reasoning_style(name)
+    assert not make_reasoning(name, f"{style.open_tag}\n\n{style.close_tag}\n\n").starts_inside
+    assert make_reasoning(name, f"assistant\n{style.open_tag}\n").starts_inside
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek-r1", "mistral"])
+def test_a_turn_that_goes_on_is_where_its_text_says(name: str):
+    style = reasoning_style(name)
+    assert not make_reasoning(name, "It is", "It is").starts_inside
+    assert make_reasoning(name, "so it is", f"{style.open_tag}so it is").starts_inside
+    assert not make_reasoning(name, "It is", f"{style.open_tag}so{style.close_tag}It is").starts_inside
