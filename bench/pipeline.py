@@ -85,7 +85,12 @@ class Stream(asyncio.Protocol):
         usage = _USAGE.findall(self.tail)
         if not self.status.endswith(b"200") or not usage or b"[DONE]" not in self.tail:
             raise BadOption(f"a stream failed: {self.status!r} ... {self.tail[-300:]!r}")
-        if not self._chat and self.events - CLOSING_EVENTS != int(usage[-1]):
+        events, tokens = self.events - CLOSING_EVENTS, int(usage[-1])
+        if self._chat and not 2 < events <= tokens + 2:
+            raise BadOption(
+                f"{events} events for {tokens} tokens of a chat: more than one per token, a role and an end"
+            )
+        if not self._chat and events != tokens:
             raise BadOption(
                 f"{self.events - CLOSING_EVENTS} events for {int(usage[-1])} tokens: not one event per token"
             )

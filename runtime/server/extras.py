@@ -12,12 +12,11 @@ from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import prompts
+from ramet.runtime.server.limits import MOST_IDS, MOST_KEY_CHARS
 from ramet.runtime.server.spec.schemas import HIDDEN_OR_LIST, IDS_OR_NULL, IN_INT32, INT32, KEY, each
 
 MOST_TOP = 256  # best tokens at each place
 MOST_CHAT_TOP = 20  # the same of chats, as OpenAI's: each place is an object with texts and bytes
-MOST_IDS = 1024  # chosen tokens at each place
-MOST_KEY_CHARS = 1024
 Namespace = tuple[str, ...]
 
 

@@ -13,10 +13,9 @@ from typing import Any
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.server.limits import MAX_RID_CHARS, MOST_EMBED
 
 MAX_SEQUENCES = 16_384  # prompts times samples of one request
-MAX_RID_CHARS = 256
-MOST_EMBED = 1e4  # of a number of an embedding: sums over layers must stay within float16's 65504
 
 
 def check_text(place: str, text: Any) -> str:

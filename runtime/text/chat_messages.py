@@ -16,7 +16,7 @@ from ramet.runtime.text.tokenizer import require_unicode
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEXT_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}  # part type: field
 MEDIA = ("image", "audio", "video", "file")
-REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
+REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")  # of several the first counts
 
 
 def normalise(messages: Sequence[Any], template_source: str) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from ramet.runtime.errors import ClientError, ConfigError, told
+from ramet.runtime.text.chat_messages import REASONING_NAMES
 from ramet.runtime.text.template_files import TemplateSources
 
 MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
@@ -32,7 +33,6 @@ MOST_SECONDS = 3.0  # of one rendering, looked at whenever it writes or calls so
 MOST_REPEATED = 1 << 24  # items of one `sequence * number`
 MOST_BITS = 1 << 16  # of one product or power of whole numbers
 
-REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")  # the first that a message has goes under all
 RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template")
 MARK = f"END_{os.urandom(8).hex()} "  # of a message to continue; no client knows it, its blank shows what is trimmed
 

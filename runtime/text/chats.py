@@ -28,13 +28,14 @@ class Chats:
     def render(self, chat: bytes) -> str:
         """`chat` is a Chat as JSON. Raises ClientError."""
         asked = msgspec.json.decode(chat, type=Chat)
-        messages = normalise(asked.messages, self._sources.of(bool(asked.tools)) or "")
+        tools = asked.tools or None
+        messages = normalise(asked.messages, self._sources.of(tools is not None) or "")
         if asked.continue_final_message and messages and messages[-1].get("tool_calls"):
             place = f"messages[{len(messages) - 1}].tool_calls"
             raise ClientError(place, "ends the chat, must be followed by the results of its calls")
         return self._template.render(
             messages,
-            asked.tools,
+            tools,
             add_generation_prompt=asked.add_generation_prompt,
             continue_final_message=asked.continue_final_message,
             kwargs=asked.kwargs,

@@ -15,7 +15,7 @@ from ramet.ipc.params import SamplingParams, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server import problems, prompts, request_ids
 from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.extras import MOST_IDS
+from ramet.runtime.server.limits import MOST_IDS
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import ScoreBody
 from ramet.runtime.server.openai.types import usage

@@ -6,6 +6,7 @@ A keyword that stands beside a type's own schema bears on values of its kind alo
 from typing import Any
 
 from ramet.ipc.params import CHECKS
+from ramet.runtime.server.limits import MAX_RID_CHARS, MOST_EMBED, MOST_IDS, MOST_KEY_CHARS
 
 Schema = dict[str, Any]
 INT32 = 1 << 31
@@ -16,8 +17,8 @@ TOKEN_ID: Schema = {"type": "integer", "minimum": 0, "maximum": INT32 - 1}
 IDS: Schema = {"type": "array", "items": TOKEN_ID, "minItems": 1}
 TOOL_NAME = "^[A-Za-z0-9_.:/-]{1,128}$"
 IN_INT32: Schema = {"minimum": -INT32, "maximum": INT32 - 1}
-KEY: Schema = {"maxLength": 1024}
-RID: Schema = {"minLength": 1, "maxLength": 256}
+KEY: Schema = {"maxLength": MOST_KEY_CHARS}
+RID: Schema = {"minLength": 1, "maxLength": MAX_RID_CHARS}
 HIDDEN_STATES: list[Any] = [True, False, "last", None]
 HIDDEN_OR_LIST: list[Schema] = [{"enum": HIDDEN_STATES}, {"type": "array", "items": {"enum": HIDDEN_STATES}}]
 SAMPLING: Schema = {name: {"anyOf": [check.schema, {"type": "null"}]} for name, check in CHECKS.items()}
@@ -50,9 +51,15 @@ def texts_or_ids(most: int | None = None) -> Schema:
     return {"anyOf": [TEXT, IDS, *lists]}
 
 
-IDS_OR_NULL: Schema = {"anyOf": [TOKEN_ID, {"type": "array", "items": TOKEN_ID, "maxItems": 1024}, {"type": "null"}]}
+IDS_OR_NULL: Schema = {
+    "anyOf": [TOKEN_ID, {"type": "array", "items": TOKEN_ID, "maxItems": MOST_IDS}, {"type": "null"}]
+}
 ID_OR_IDS: Schema = {"anyOf": [TOKEN_ID, IDS]}
-ROW: Schema = {"type": "array", "items": {"type": "number", "minimum": -1e4, "maximum": 1e4}, "minItems": 1}
+ROW: Schema = {
+    "type": "array",
+    "items": {"type": "number", "minimum": -MOST_EMBED, "maximum": MOST_EMBED},
+    "minItems": 1,
+}
 ROW_OR_ROWS: Schema = {"anyOf": [ROW, {"type": "array", "items": ROW, "minItems": 1}]}
 ID_LISTS: Schema = {"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]}
 TOOL_CHOICE: Schema = {
