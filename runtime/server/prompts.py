@@ -5,6 +5,7 @@ sequences one request may ask for. Length against the context is checked where t
 """
 
 import os
+import re
 from array import array
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
@@ -13,8 +14,9 @@ from typing import Any
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.limits import MAX_RID_CHARS, MOST_EMBED
+from ramet.runtime.server.limits import MAX_RID_CHARS, MOST_EMBED, RID
 
+_RID = re.compile(RID)
 MAX_SEQUENCES = 16_384  # prompts times samples of one request
 
 
@@ -86,8 +88,8 @@ def check_length(place: str, length: int, count: int, batch: bool) -> None:
 def check_rid(place: str, rid: str) -> str:
     if not 0 < len(rid) <= MAX_RID_CHARS:
         raise ClientError(place, f"is {shown(rid)}, must have 1 to {MAX_RID_CHARS} characters")
-    if not rid.isprintable():
-        raise ClientError(place, f"is {shown(rid)}, must have no line breaks and other characters that do not show")
+    if not _RID.fullmatch(rid):
+        raise ClientError(place, f"is {shown(rid)}, must have no line breaks and other control characters")
     return rid
 
 

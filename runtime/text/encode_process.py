@@ -28,7 +28,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
-from ramet.ipc.params import SamplingParams
+from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
@@ -55,7 +55,7 @@ class Encoder:
             ids = self._prompt(request)
             params = self._fit(request.params, len(ids))
             # what the client did not choose is not held against it: a reply that grows too large ends when it does
-            new = params.max_new_tokens if params.max_new_tokens == request.params.max_new_tokens else 0
+            new = 0 if request.params.max_new_tokens == MAX_NEW_TOKENS else params.max_new_tokens
             vocabulary = self._limits.vocab_size
             samples, has_ids = len(request.uids), request.embeds is None
             check_logprobs(request.logprobs, len(ids), new, samples, vocabulary, has_ids)

@@ -13,7 +13,7 @@ from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
 from ramet.bench.pipeline import Round, Stream, first_model, median_round, one_round, request_bytes
 
-OPTIONS = argparse.Namespace(streams=4, input_len=3, output_len=5, model="tiny")
+OPTIONS = argparse.Namespace(streams=4, input_len=3, output_len=5, model="tiny", chat=False, tools=False)
 
 
 def reply(tokens: int, told: int, framing: bool) -> bytes:

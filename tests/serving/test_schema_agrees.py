@@ -39,9 +39,9 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/abort_request": {"rid": "nobody"},
 }
 BEYOND_SCHEMAS = re.compile(
-    "not built yet|must have a schema|vocabulary|token id in|this server serves|no such response|at most|exactly one|"
-    "must be n|"
-    r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|or set |"
+    "not built yet|must have a schema|the mode auto|vocabulary|token id in|this server serves|no such response|"
+    "at most|exactly one|must be n|"
+    r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|max_output_tokens\]|or set |"
     r"\[n, |it needs|but tools is empty|only one of them|as query|"
     "one value for one prompt|one for each of the|number of documents|hidden size|constrained decoding|has no tokens|"
     "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"

@@ -55,7 +55,7 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         Any, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', anyOf=FORMATS)
     ] = None
     structured_outputs: Annotated[dict[str, Any] | None, unbuilt("vLLM's name for what the output keeps to")] = None
-    guided_json: Annotated[Any, unbuilt("the same, a JSON schema", type=["string", "object", "null"])] = None
+    guided_json: Annotated[str | dict[str, Any] | None, unbuilt("the same, a JSON schema")] = None
     guided_regex: Annotated[str | None, unbuilt("the same, a pattern")] = None
     guided_choice: Annotated[list[str] | None, unbuilt("the same, some texts")] = None
     guided_grammar: Annotated[str | None, unbuilt("the same, a grammar")] = None

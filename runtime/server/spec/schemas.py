@@ -6,6 +6,7 @@ A keyword that stands beside a type's own schema bears on values of its kind alo
 from typing import Any
 
 from ramet.ipc.params import CHECKS
+from ramet.runtime.server import limits
 from ramet.runtime.server.limits import MAX_RID_CHARS, MOST_EMBED, MOST_IDS, MOST_KEY_CHARS
 
 Schema = dict[str, Any]
@@ -18,7 +19,7 @@ IDS: Schema = {"type": "array", "items": TOKEN_ID, "minItems": 1}
 TOOL_NAME = "^[A-Za-z0-9_.:/-]{1,128}$"
 IN_INT32: Schema = {"minimum": -INT32, "maximum": INT32 - 1}
 KEY: Schema = {"maxLength": MOST_KEY_CHARS}
-RID: Schema = {"minLength": 1, "maxLength": MAX_RID_CHARS}
+RID: Schema = {"minLength": 1, "maxLength": MAX_RID_CHARS, "pattern": limits.RID}
 HIDDEN_STATES: list[Any] = [True, False, "last", None]
 HIDDEN_OR_LIST: list[Schema] = [{"enum": HIDDEN_STATES}, {"type": "array", "items": {"enum": HIDDEN_STATES}}]
 SAMPLING: Schema = {name: {"anyOf": [check.schema, {"type": "null"}]} for name, check in CHECKS.items()}
