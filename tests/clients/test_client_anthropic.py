@@ -128,7 +128,7 @@ def test_stop_sequences_and_max_tokens_end_the_message(client: anthropic.Anthrop
 
 def test_errors_are_the_client_s_classes(client: anthropic.Anthropic, guarded: Live):
     with pytest.raises(anthropic.NotFoundError, match=MODEL) as refused:
-        client.messages.create(messages=user(CAPITAL), **GREEDY | {"model": "claude"})
+        client.messages.create(messages=user(CAPITAL), **GREEDY | {"model": "other"})
     assert refused.value.type == "not_found_error" and refused.value.request_id
     with pytest.raises(anthropic.BadRequestError, match="temperature is -1"):
         client.messages.create(messages=user(CAPITAL), **GREEDY | {"extra_body": {"temperature": -1}})

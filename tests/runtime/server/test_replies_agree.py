@@ -37,7 +37,7 @@ TOOLS = [{"type": "function", "function": FUNCTION}]
 CHAT = {"messages": [USER], "max_tokens": 20}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 MESSAGE = {"messages": [USER], "max_tokens": 20}
-CLAUDE_TOOLS = [{"name": "look", "input_schema": {}}]
+ANTHROPIC_TOOLS = [{"name": "look", "input_schema": {}}]
 RESPONSE = {"input": "hi", "tools": [{"type": "function", **FUNCTION}]}
 TRUNCATED = {"max_tokens": 2}
 POSTED: list[tuple[str, dict[str, Any]]] = [
@@ -67,8 +67,8 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {"input": "hi", "max_output_tokens": 2, "stream": True}),
     ("/v1/responses", {"input": "hi", "max_output_tokens": 2, "include": ["message.output_text.logprobs"]}),
     ("/v1/messages", MESSAGE),
-    ("/v1/messages", {**MESSAGE, "tools": CLAUDE_TOOLS}),
-    ("/v1/messages", {**MESSAGE, "tools": CLAUDE_TOOLS, "stream": True}),
+    ("/v1/messages", {**MESSAGE, "tools": ANTHROPIC_TOOLS}),
+    ("/v1/messages", {**MESSAGE, "tools": ANTHROPIC_TOOLS, "stream": True}),
     ("/v1/messages", {**MESSAGE, **TRUNCATED, "thinking": {"type": "enabled"}}),
     ("/v1/messages", {**MESSAGE, **TRUNCATED, "stream": True}),
     ("/v1/messages/count_tokens", {"messages": [USER]}),
@@ -162,7 +162,7 @@ def test_the_thought_the_text_and_the_call_are_told() -> None:
         server.engine.says = SAYS
         _, reply = await server.post("/v1/responses", RESPONSE)
         assert [item["type"] for item in reply["output"]] == ["reasoning", "message", "function_call"]
-        _, reply = await server.post("/v1/messages", {**MESSAGE, "tools": CLAUDE_TOOLS})
+        _, reply = await server.post("/v1/messages", {**MESSAGE, "tools": ANTHROPIC_TOOLS})
         assert [block["type"] for block in reply["content"]] == ["thinking", "text", "tool_use"]
 
     served(check)
