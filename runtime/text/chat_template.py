@@ -34,7 +34,7 @@ MOST_REPEATED = 1 << 24  # items of one `sequence * number`
 MOST_BITS = 1 << 16  # of one product or power of whole numbers
 
 RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template")
-MARK = f"END_{os.urandom(8).hex()} "  # of a message to continue; no client knows it, its blank shows what is trimmed
+MARK = f"END_{os.urandom(8).hex().upper()} "  # no client knows it; its blank shows whether the template trims
 
 
 class ChatTemplate:
@@ -125,7 +125,7 @@ def _mark_the_end(turn: dict[str, Any], source: str) -> str:
 
 def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
     mark = MARK.strip()
-    if mark not in rendered or unfinished.strip() not in rendered:
+    if mark not in rendered or unfinished.strip() not in rendered.replace(mark, ""):
         raise ClientError("continue_final_message", "is true, but the chat template changes the last message's text")
     end = rendered.rindex(mark)
     kept = rendered[:end].replace(MARK, "").replace(mark, "")  # a template may write the text more than once
