@@ -8,18 +8,22 @@ never the client's own request id.
     server ── Generate, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
-    server ── Control ──> scheduler          parent ── Limits, Drain, PeerDied ──> server, tokenizer
+    server ── FlushCache, GetState, LocateSequence ──> scheduler
+    parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
 
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from enum import Enum
+from typing import Any, NewType
 
 import msgspec
 
-from ramet.ipc.params import SamplingParams
+from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.spec import RequestSpec
 
 ID_BYTES = 4  # of a packed token id
+Uid = NewType("Uid", int)
 
 
 def pack_ids(ids: Iterable[int]) -> bytes:
@@ -40,50 +44,31 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 # -- server -> tokenizer -> scheduler -------------------------------------------------------------------------------
 
 
-class LogprobAsk(msgspec.Struct, frozen=True, array_like=True):
-    """What a request wants to know of log-probabilities; those of its output tokens it learns in any case."""
-
-    start: int | None = None  # the first prompt token that is asked about; None: none is
-    num_top: int = 0  # best tokens at each place
-    ids: tuple[int, ...] = ()  # tokens whose log-probability is told at each place
-    texts: bool = False  # tell every token's text
-
-
 class Generate(Message, frozen=True):
     """One prompt, sampled len(uids) times. Exactly one of text, ids and embeds is set."""
 
-    uids: list[int]
-    params: SamplingParams
+    uids: list[Uid]
+    spec: RequestSpec
     text: str | None = None
     ids: bytes | None = None  # packed int32
-    namespace: tuple[str, ...] = ()  # cache namespace: requests share cached prefixes only inside one
-    arrival_s: float = 0.0
-    logprobs: LogprobAsk | None = None
-    priority: int = 0  # the higher one goes first
-    processor: str = ""  # name of its logit processor
-    hidden: str = ""  # which hidden states are told: "all", "last", "mean" (sums over the prompt) or none
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
+    arrival_s: float = 0.0
 
 
 class Admit(Message, frozen=True):
-    """A tokenised prompt with its parameters checked against vocabulary and context."""
+    """A tokenised prompt whose spec was checked against vocabulary and context."""
 
-    uids: list[int]
+    uids: list[Uid]
+    spec: RequestSpec
     ids: bytes  # packed int32
-    params: SamplingParams
-    namespace: tuple[str, ...] = ()
-    arrival_s: float = 0.0
-    logprobs: LogprobAsk | None = None
-    priority: int = 0
-    processor: str = ""
-    hidden: str = ""
     embeds: bytes | None = None  # in the place of ids, which are zeros then
+    arrival_s: float = 0.0
 
 
 class Abort(Message, frozen=True):
     """End these sequences. Takes the path of Generate, so it can never overtake its request."""
 
-    uids: list[int]
+    uids: list[Uid]
     message: str = "aborted by the client"
 
 
@@ -135,54 +120,56 @@ class DetokenizeReply(Message, frozen=True):
 class Rejected(Message, frozen=True):
     """A request that never reached the scheduler. The last message of its uids."""
 
-    uids: list[int]
-    place: str
-    fact: str
-    hint: str = ""
-    status: int = 400
-    code: str = ""
+    uids: list[Uid]
+    error: ErrorRecord
 
 
 class CallFailed(Message, frozen=True):
     """The answer to a Tokenize, Render or Detokenize that cannot be served."""
 
     call: int
-    place: str
-    fact: str
-    hint: str = ""
-    status: int = 400
-    code: str = ""
+    error: ErrorRecord
 
 
 # -- scheduler -> detokenizer -> server -----------------------------------------------------------------------------
 
 
-class Finish(msgspec.Struct, frozen=True, array_like=True):
-    """Why a sequence ended. kind: "stop" | "length" | "abort"."""
+class FinishKind(Enum):
+    STOP = "stop"  # a stop token, string or pattern
+    LENGTH = "length"
+    ABORT = "abort"  # on somebody's request, or by a failure
 
-    kind: str
-    matched: int | str | None = None  # stop: token id, stop string or pattern
-    length: int = 0  # length: the number of new tokens
-    cut: int | None = None  # stop by text: characters of the output that are kept
-    message: str = ""  # abort
-    status: int = 0  # abort: HTTP status, 0 when the client asked for it
+
+class Finish(msgspec.Struct, frozen=True, array_like=True):
+    """Why a sequence ended."""
+
+    kind: FinishKind
+    matched: int | str | None = None  # STOP: token id, stop string or pattern
+    length: int = 0  # LENGTH: the number of new tokens
+    cut: int | None = None  # STOP by text: characters of the output that are kept
+    message: str = ""  # ABORT
+    status: int = 0  # ABORT: HTTP status, 0 when the client asked for it
     num_retractions: int = 0
 
+    @property
+    def aborted(self) -> bool:
+        return self.kind is FinishKind.ABORT
 
-class Scores(msgspec.Struct, frozen=True, array_like=True):
+
+class Logprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log-probabilities at N consecutive tokens of one sequence: of the token itself, of the k best, of m chosen ones.
 
     Packed row by row, ids as int32 and log-probabilities as float32. At a prompt's very first place, which nothing
     comes before, they are NaN and its best tokens mean nothing.
     """
 
-    uid: int
+    uid: Uid
     of_prompt: bool
     ids: bytes  # [N]
     values: bytes  # [N]
     top_ids: bytes = b""  # [N, k]
     top_values: bytes = b""  # [N, k]
-    chosen: bytes = b""  # [N, m] of LogprobAsk.ids
+    chosen: bytes = b""  # [N, m] of LogprobSpec.ids
     texts: tuple[str, ...] = ()  # of ids, then of top_ids; the detokenizer adds them where they are asked for
     lengths: bytes = b""  # [N] int32, with the texts: characters that each of ids adds to the sequence's text
     raw: dict[int, bytes] = {}  # with the texts: token id -> its bytes, of those that are no whole characters
@@ -194,7 +181,7 @@ class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
     For "mean" one row, their sum over the prompt tokens that a step computed.
     """
 
-    uid: int
+    uid: Uid
     width: int
     values: bytes
 
@@ -202,23 +189,17 @@ class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
 class Opened(msgspec.Struct, frozen=True, array_like=True):
     """What the detokenizer and the server must know of a sequence before its first token."""
 
-    uid: int
+    uid: Uid
+    spec: RequestSpec
     prompt_tokens: int
     cached_tokens: int
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    no_stop_trim: bool = False
-    stop: tuple[str, ...] = ()
-    stop_regex: tuple[str, ...] = ()
-    hidden: str = ""
-    logprobs: LogprobAsk | None = None
-    chosen_texts: tuple[str, ...] = ()  # of logprobs.ids, added by the detokenizer where texts are asked for
+    chosen_texts: tuple[str, ...] = ()  # of spec.logprobs.ids, added by the detokenizer where texts are asked for
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True):
     """The end of a sequence."""
 
-    uid: int
+    uid: Uid
     finish: Finish
 
 
@@ -228,11 +209,11 @@ class TokenStep(Message, frozen=True):
     `opened` precedes its uid's first row, `closed` follows its last; a stop token and its Closed come in the same step.
     """
 
-    uids: list[int]
+    uids: list[Uid]
     tokens: bytes  # packed int32, one per uid
     opened: list[Opened] = []
     closed: list[Closed] = []
-    scores: list[Scores] = []
+    logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
 
 
@@ -242,26 +223,37 @@ class TextStep(Message, frozen=True):
     tails[i] belongs to closed[i]: text that only the end made certain.
     """
 
-    uids: list[int]
+    uids: list[Uid]
     tokens: bytes
     texts: list[str]
     opened: list[Opened] = []
     closed: list[Closed] = []
     tails: list[str] = []
-    scores: list[Scores] = []
+    logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
 
 
 # -- control --------------------------------------------------------------------------------------------------------
 
 
-class Control(Message, frozen=True):
-    """server -> scheduler. verb: "flush" | "state" | "where". `timeout_s`: how long flush may wait until idle."""
+class FlushCache(Message, frozen=True):
+    """server -> scheduler, as all of the control messages. Forget every cached prefix, once nothing runs or waits."""
 
     call: int
-    verb: str
-    uid: int = 0
-    timeout_s: float = 0.0
+    timeout_s: float = 0.0  # how long it may wait for that
+
+
+class GetState(Message, frozen=True):
+    """The counters of the scheduler as they are now."""
+
+    call: int
+
+
+class LocateSequence(Message, frozen=True):
+    """Where a sequence is, and while it waits, why."""
+
+    call: int
+    uid: Uid
 
 
 class ControlReply(Message, frozen=True):
@@ -325,7 +317,8 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | Abort | Tokenize | Render | Detokenize | Limits
-ToScheduler = Admit | Abort | Control
+Control = FlushCache | GetState | LocateSequence
+ToScheduler = Admit | Abort | FlushCache | GetState | LocateSequence
 ToDetokenizer = TokenStep
 ToServer = (
     TextStep

@@ -12,6 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from ramet.ipc.errors import ClientError
+
 MAX_STOPS = 32
 MAX_STOP_BYTES = 1024
 MAX_REGEX_BYTES = 256
@@ -23,21 +25,13 @@ GREEDY_BELOW = 1e-6  # a temperature under this is greedy decoding
 CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
 
 
-class ParamError(ValueError):
-    """A value a client sent is not valid. `name` is the parameter, `fact` what is wrong and what would be right."""
-
-    def __init__(self, name: str, fact: str, hint: str = "") -> None:
-        super().__init__(f"{name} {fact}" + (f" ({hint})" if hint else ""))
-        self.name, self.fact, self.hint = name, fact, hint
-
-
 def about(text: str, **schema: Any) -> msgspec.Meta:
     """A field's line in the documentation, and what its JSON schema says beside its type."""
     return msgspec.Meta(description=text, extra_json_schema=schema or None)
 
 
 class Check(NamedTuple):
-    """`read(place, value)` gives the value as it is kept, or raises ParamError; `valid` says what it takes.
+    """`read(place, value)` gives the value as it is kept, or raises ClientError; `valid` says what it takes.
 
     `schema`: the same as JSON schema.
     """
@@ -99,7 +93,7 @@ def parse(
 ) -> SamplingParams:
     """Check a client's dict and complete it from `defaults`. None means "the default"; unknown keys are ignored.
 
-    Raises ParamError naming the parameter, its value and the valid range.
+    Raises ClientError naming the parameter, its value and the valid range.
     """
     given = {k: v for k, v in raw.items() if v is not None}
     _check_unbuilt(given, place)
@@ -107,7 +101,7 @@ def parse(
     base = defaults if defaults is not None else SamplingParams()
     params = msgspec.structs.replace(base, **fields)
     if params.min_new_tokens > params.max_new_tokens:
-        raise ParamError(
+        raise ClientError(
             f"{place}.min_new_tokens",
             f"is {params.min_new_tokens}, must be in [0, max_new_tokens] = [0, {params.max_new_tokens}]",
         )
@@ -125,7 +119,7 @@ def shown(value: Any) -> str:
 def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
     asked = [name for name in CONSTRAINTS if name in given]
     if len(asked) > 1:
-        raise ParamError(f"{place}.{asked[1]}", "Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+        raise ClientError(f"{place}.{asked[1]}", "Only one of json_schema, regex, ebnf, or structural_tag can be set.")
     for name, neutral in NEUTRAL.items():
         if name not in given:
             continue
@@ -134,16 +128,16 @@ def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
         if name in _UNBUILT_CHECKS:
             value = _UNBUILT_CHECKS[name](where, value)
         if value != neutral:
-            raise ParamError(where, f"is {shown(value)}, but this feature is not built yet", "omit it")
+            raise ClientError(where, f"is {shown(value)}, but this feature is not built yet", "omit it")
 
 
 def _number(where: str, value: Any, valid: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ParamError(where, f"is {shown(value)}, must be a number, {valid}")
+        raise ClientError(where, f"is {shown(value)}, must be a number, {valid}")
     if isinstance(value, int) and value.bit_length() > 1000:
-        raise ParamError(where, f"is {shown(value)}, must be finite, {valid}")
+        raise ClientError(where, f"is {shown(value)}, must be finite, {valid}")
     if not math.isfinite(value):
-        raise ParamError(where, f"is {value}, must be finite, {valid}")
+        raise ClientError(where, f"is {value}, must be finite, {valid}")
     return float(value)
 
 
@@ -153,7 +147,7 @@ def _real(low: float, high: float, low_open: bool = False) -> Check:
     def check(where: str, value: Any) -> float:
         number = _number(where, value, valid)
         if number > high or number < low or (low_open and number == low):
-            raise ParamError(where, f"is {shown(value)}, must be {valid}")
+            raise ClientError(where, f"is {shown(value)}, must be {valid}")
         return number
 
     schema: dict[str, Any] = {"type": "number", "exclusiveMinimum" if low_open else "minimum": low}
@@ -165,9 +159,9 @@ def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Che
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ParamError(where, f"is {shown(value)}, must be an integer, {valid}")
+            raise ClientError(where, f"is {shown(value)}, must be an integer, {valid}")
         if not (low <= value <= high or value in also):
-            raise ParamError(where, f"is {shown(value)}, must be {valid}")
+            raise ClientError(where, f"is {shown(value)}, must be {valid}")
         return value
 
     schema: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": high}
@@ -180,7 +174,7 @@ _DIGITS = re.compile("[0-9]{1,10}")
 
 def _read_flag(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ParamError(where, f"is {shown(value)}, must be true or false")
+        raise ClientError(where, f"is {shown(value)}, must be true or false")
     return value
 
 
@@ -192,15 +186,15 @@ def _strings(most: int, most_bytes: int) -> Check:
     def check(where: str, value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(s, str) for s in items):
-            raise ParamError(where, f"is {shown(value)}, must be a string or a list of strings")
+            raise ClientError(where, f"is {shown(value)}, must be a string or a list of strings")
         if len(items) > most:
-            raise ParamError(where, f"has {len(items)} entries, must have at most {most}")
+            raise ClientError(where, f"has {len(items)} entries, must have at most {most}")
         for i, s in enumerate(items):
             if any("\ud800" <= c <= "\udfff" for c in s):
-                raise ParamError(f"{where}[{i}]", "has half a surrogate pair, must be valid Unicode")
+                raise ClientError(f"{where}[{i}]", "has half a surrogate pair, must be valid Unicode")
             size = len(s.encode())
             if size > most_bytes:
-                raise ParamError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
+                raise ClientError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
         return tuple(dict.fromkeys(s for s in items if s))
 
     text = {"type": "string", "maxLength": most_bytes}
@@ -211,45 +205,45 @@ def _strings(most: int, most_bytes: int) -> Check:
 def _token_ids(where: str, value: Any) -> tuple[int, ...]:
     items = [value] if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(items, list | tuple):
-        raise ParamError(where, f"is {shown(value)}, must be a list of token ids")
+        raise ClientError(where, f"is {shown(value)}, must be a list of token ids")
     if len(items) > MAX_STOP_IDS:
-        raise ParamError(where, f"has {len(items)} entries, must have at most {MAX_STOP_IDS}")
+        raise ClientError(where, f"has {len(items)} entries, must have at most {MAX_STOP_IDS}")
     for i, token in enumerate(items):
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 1 << 31:
-            raise ParamError(f"{where}[{i}]", f"is {shown(token)}, must be a token id in the vocabulary")
+            raise ClientError(f"{where}[{i}]", f"is {shown(token)}, must be a token id in the vocabulary")
     return tuple(dict.fromkeys(items))
 
 
 def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
     if not isinstance(value, dict):
-        raise ParamError(where, f"is {shown(value)}, must be an object from token id to a number in [-100, 100]")
+        raise ClientError(where, f"is {shown(value)}, must be an object from token id to a number in [-100, 100]")
     if len(value) > MAX_BIASES:
-        raise ParamError(where, f"has {len(value)} entries, must have at most {MAX_BIASES}")
+        raise ClientError(where, f"has {len(value)} entries, must have at most {MAX_BIASES}")
     biases: dict[int, float] = {}
     for key, bias in value.items():
         if not _DIGITS.fullmatch(str(key)) or int(key) >= 1 << 31:
-            raise ParamError(where, f"has the key {shown(key)}, must be a token id of the vocabulary, >= 0")
+            raise ClientError(where, f"has the key {shown(key)}, must be a token id of the vocabulary, >= 0")
         if int(key) in biases:
-            raise ParamError(where, f"has the token id {int(key)} twice, must have it once")
+            raise ClientError(where, f"has the token id {int(key)} twice, must have it once")
         biases[int(key)] = _bias.read(f"{where}[{key}]", bias)
     return tuple(biases.items())
 
 
 def _text(where: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ParamError(where, f"is {shown(value)}, must be a string")
+        raise ClientError(where, f"is {shown(value)}, must be a string")
     return value
 
 
 def _schema(where: str, value: Any) -> Any:
     if not isinstance(value, str | dict):
-        raise ParamError(where, f"is {shown(value)}, must be a JSON schema as a string or an object")
+        raise ClientError(where, f"is {shown(value)}, must be a JSON schema as a string or an object")
     return value
 
 
 def _object(where: str, value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ParamError(where, f"is {shown(value)}, must be an object")
+        raise ClientError(where, f"is {shown(value)}, must be an object")
     return value
 
 

@@ -22,18 +22,20 @@ from ramet.ipc.messages import (
     TextStep,
     TokenStep,
     ToScheduler,
+    Uid,
     pack_ids,
 )
-from ramet.ipc.params import ParamError, parse, shown
+from ramet.ipc.params import SamplingParams, parse, shown
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.extras import Asking, read_specs
+from ramet.runtime.intake.prompts import pack_embeds
 from ramet.runtime.interrupts import interrupts_wait
 from ramet.runtime.reply import Sequence as Output
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_runner
-from ramet.runtime.server.body import convert
-from ramet.runtime.server.extras import Asking, Extras, read_extras
-from ramet.runtime.server.prompts import pack_embeds
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.encode_process import Encoder
@@ -62,7 +64,7 @@ class LLM:
         self._defaults = sampling_defaults(self.args.model_folder, self.args.model.sampling_defaults)
         self._uids = itertools.count(1)
         self._processors_on = self.args.execute.enable_custom_logit_processor
-        self._open: dict[int, Output] = {}  # every sequence that has not ended, whoever asked for it
+        self._open: dict[Uid, Output] = {}  # every sequence that has not ended, whoever asked for it
         self.scheduler = Scheduler(
             self.args,
             runner,
@@ -98,7 +100,7 @@ class LLM:
         extra_key, cache_salt, custom_logit_processor, return_hidden_states. Raises ClientError for what cannot be
         asked; what fails while it runs has a finish_reason of type abort.
         """
-        outputs: dict[int, Output] = {}
+        outputs: dict[Uid, Output] = {}
         try:
             with interrupts_wait():
                 outputs = self._submit(_as_list(prompts), sampling_params, extras)
@@ -112,7 +114,7 @@ class LLM:
         self, prompt: Prompt, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> Iterator[dict[str, Any]]:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
-        outputs: dict[int, Output] = {}
+        outputs: dict[Uid, Output] = {}
         try:
             with interrupts_wait():
                 outputs = self._submit([prompt], sampling_params, extras)
@@ -135,38 +137,38 @@ class LLM:
         """Forget every cached prefix."""
         self.scheduler.cache.flush()
 
-    def _abort(self, outputs: dict[int, Output]) -> None:
+    def _abort(self, outputs: dict[Uid, Output]) -> None:
         """End those that run on."""
         left = [uid for uid, output in outputs.items() if not output.done]
         if left:
             self._inbox.send(Abort(left))
             self._turn()
 
-    def _submit(self, prompts: Sequence[Prompt], sampling_params: Any, extras: dict[str, Any]) -> dict[int, Output]:
+    def _submit(self, prompts: Sequence[Prompt], sampling_params: Any, extras: dict[str, Any]) -> dict[Uid, Output]:
         given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(prompts)
         if len(given) != len(prompts):
             raise ClientError("sampling_params", f"has {len(given)} entries for {len(prompts)} prompts")
         unknown = set(extras) - set(Asking.__struct_fields__)
         if unknown:
             raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(Asking.__struct_fields__)}")
-        asked = read_extras(convert(extras, Asking), len(prompts), True, self._processors_on)
+        params = [self._params(raw) for raw in given]
+        specs = read_specs(convert(extras, Asking), params, True, self._processors_on)
         admits, outputs = [], {}
-        for prompt, raw, extra in zip(prompts, given, asked, strict=True):
-            admits.append(self._admit(prompt, raw, extra))
+        for prompt, spec in zip(prompts, specs, strict=True):
+            admits.append(self._admit(prompt, spec))
             outputs.update({uid: Output(f"{uid}", time.monotonic()) for uid in admits[-1].uids})
         self._open.update(outputs)
         for admit in admits:  # only when every prompt was found good
             self._inbox.send(admit)
         return outputs
 
-    def _admit(self, prompt: Prompt, raw: dict[str, Any] | None, extra: Extras) -> Admit:
+    def _params(self, raw: Any) -> SamplingParams:
         if not isinstance(raw, dict | None):
             raise ClientError("sampling_params", f"is {shown(raw)}, must be a dict, or a list of one for each prompt")
-        try:
-            params = parse(raw or {}, self._defaults)
-        except ParamError as error:
-            raise ClientError.of(error) from error
-        uids = [next(self._uids) for _ in range(params.n)]
+        return parse(raw or {}, self._defaults)
+
+    def _admit(self, prompt: Prompt, spec: RequestSpec) -> Admit:
+        uids = [Uid(next(self._uids)) for _ in range(spec.params.n)]
         text, ids, embeds = None, None, None
         if isinstance(prompt, str):
             text = prompt
@@ -174,11 +176,9 @@ class LLM:
             embeds = pack_embeds("input_embeds", _array(prompt).tolist(), self.runner.hidden_size)
         else:
             ids = _pack(prompt)
-        asked = extra._asdict()
-        request = Generate(uids, params, text, ids, arrival_s=time.monotonic(), embeds=embeds, **asked)
-        answer = self._encoder.admit(request)
+        answer = self._encoder.admit(Generate(uids, spec, text, ids, embeds, time.monotonic()))
         if isinstance(answer, Rejected):
-            raise ClientError(answer.place, answer.fact, answer.hint, answer.status)
+            raise ClientError.of(answer.error)
         return answer
 
     def _turn(self) -> None:
@@ -195,7 +195,7 @@ class LLM:
             self._open[opened.uid].open(opened)
         for uid, token, text in zip(step.uids, memoryview(step.tokens).cast("i"), step.texts, strict=True):
             self._open[uid].add(token, text)
-        for scores in step.scores:
+        for scores in step.logprobs:
             self._open[scores.uid].score(scores)
         for states in step.hidden:
             self._open[states.uid].show(states)

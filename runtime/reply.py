@@ -6,8 +6,8 @@
 import time
 from typing import Any
 
-from ramet.ipc.messages import Finish, HiddenStates, Opened, Scores
-from ramet.runtime.scores import HiddenLists, ScoreLists
+from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs, Opened
+from ramet.runtime.logprobs import HiddenLists, LogprobLists
 
 WEIGHT_VERSION = "default"
 
@@ -17,9 +17,9 @@ def finish_reason(finish: Finish | None) -> dict[str, Any] | None:
     if finish is None:
         return None
     match finish.kind:
-        case "stop":
+        case FinishKind.STOP:
             return {"type": "stop", "matched": finish.matched}
-        case "length":
+        case FinishKind.LENGTH:
             return {"type": "length", "length": finish.length}
         case _:
             kind = "BadRequestError" if 400 <= finish.status < 500 else "AbortError"
@@ -53,7 +53,7 @@ class Sequence:
         self._opened: Opened | None = None
         self._texts: list[str] = []
         self._tokens: list[int] = []
-        self._scores: ScoreLists | None = None
+        self._scores: LogprobLists | None = None
         self._hidden: HiddenLists | None = None
 
     @property
@@ -67,10 +67,10 @@ class Sequence:
 
     def open(self, opened: Opened) -> None:
         self._opened = opened
-        self._scores = ScoreLists(opened) if opened.logprobs is not None else None
-        self._hidden = HiddenLists(opened) if opened.hidden else None
+        self._scores = LogprobLists(opened) if opened.spec.logprobs is not None else None
+        self._hidden = HiddenLists(opened) if opened.spec.hidden is not None else None
 
-    def score(self, scores: Scores) -> None:
+    def score(self, scores: Logprobs) -> None:
         assert self._scores is not None, f"log-probabilities came for {scores.uid}, which did not ask for them"
         self._scores.add(scores)
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ramet.ipc.messages import LogprobAsk
+from ramet.ipc.messages import Uid
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 
 _MASK = (1 << 64) - 1
-EVERY_STATE = ("all", "mean")  # what needs the hidden state of every prompt token
+EVERY_STATE = (HiddenMode.ALL, HiddenMode.MEAN)  # what needs the hidden state of every prompt token
 
 
 class Request:
@@ -23,22 +24,17 @@ class Request:
         "arrival_s",
         "cached_tokens",
         "embeds",
-        "hidden",
-        "logprobs",
         "match_length",
         "match_version",
-        "namespace",
         "next_hidden",
         "next_scored",
         "num_retractions",
         "opened",
-        "params",
-        "priority",
-        "processor",
         "processor_memory",
         "processor_prompt",
         "prompt_len",
         "seed",
+        "spec",
         "tokens",
         "total",
         "uid",
@@ -46,37 +42,39 @@ class Request:
 
     def __init__(
         self,
-        uid: int,
+        uid: Uid,
         prompt: Ints,
-        params: SamplingParams,
+        spec: RequestSpec,
         *,
         seed: int,
-        namespace: tuple[str, ...] = (),
         arrival_s: float = 0.0,
-        logprobs: LogprobAsk | None = None,
-        priority: int = 0,
-        processor: str = "",
-        hidden: str = "",
         embeds: Floats | None = None,
     ) -> None:
-        self.uid, self.params, self.namespace, self.arrival_s = uid, params, namespace, arrival_s
+        self.uid, self.spec, self.arrival_s = uid, spec, arrival_s
         self.prompt_len = self.total = len(prompt)
-        self.tokens: Ints = np.empty(len(prompt) + params.max_new_tokens, dtype=np.int32)
+        self.tokens: Ints = np.empty(len(prompt) + spec.params.max_new_tokens, dtype=np.int32)
         self.tokens[: self.total] = prompt
         self.seed = seed
-        self.logprobs, self.priority, self.processor = logprobs, priority, processor
         self.processor_memory: dict[str, Any] = {}
         self.processor_prompt: Ints | None = None  # the prompt once more, if a logit processor was shown it
-        self.hidden = hidden  # which hidden states are told: "all", "last", "mean" (sums over the prompt) or none
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
         self.next_hidden = 0  # index of the next token whose hidden state is to be told, unless the last alone is
         # index of the next prompt token whose log-probability is to be told; None: none is left, or none is asked for
-        start = logprobs.start if logprobs is not None else None
+        start = spec.logprobs.start if spec.logprobs is not None else None
         self.next_scored = None if start is None or start + 1 >= self.prompt_len else start + 1
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.spec.params
+
+    @property
+    def rank(self) -> tuple[int, float, Uid]:
+        """Who goes first: the highest priority, then the earliest arrival. Sorts ascending."""
+        return -self.spec.priority, self.arrival_s, self.uid
 
     @property
     def known(self) -> Ints:
@@ -86,7 +84,7 @@ class Request:
     def reusable(self) -> Ints:
         """The known tokens of which all but the last may come from the cache: what is told must be computed."""
         end = self.total if self.next_scored is None else self.next_scored
-        return self.tokens[: min(end, self.next_hidden + 1) if self.hidden in EVERY_STATE else end]
+        return self.tokens[: min(end, self.next_hidden + 1) if self.spec.hidden in EVERY_STATE else end]
 
     @property
     def prompt(self) -> Ints:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from ramet.ipc.params import CHECKS, ParamError, SamplingParams, parse
+from ramet.ipc.params import CHECKS, SamplingParams, parse
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.flags import Parser, parse_with, serve_parser
@@ -38,8 +38,8 @@ def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
     params = {o.name: _typed(o, value) for o in SAMPLING if (value := getattr(space, o.name)) is not None}
     try:
         parse(params)
-    except ParamError as error:
-        raise _by_flag(error.name, error.fact) from None
+    except ClientError as error:
+        raise _by_flag(error.place, error.fact) from None
     return params
 
 

@@ -17,12 +17,12 @@ from msgspec.json import schema_components
 
 from ramet.ipc.params import CHECKS, NEUTRAL, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
+from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
+from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.native import GenerateBody
-from ramet.runtime.server.parsers.reasoning import reasoning_names, reasoning_style
-from ramet.runtime.server.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates

@@ -25,7 +25,7 @@ from ramet.runtime.engine.batch import Batch, Done, HiddenRows, Pending, Samplin
 from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
-from ramet.runtime.errors import ConfigError, told
+from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.layers.linear import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
@@ -147,7 +147,7 @@ class ModelRunner:
         try:
             self._processors[processor].check(params, self.vocab_size)
         except BaseException as error:  # noqa: BLE001 - a processor is code of others; who asked is told
-            return f"is {processor!r}, whose custom_params are wrong: {told(error)}"
+            return f"is {processor!r}, whose custom_params are wrong: {describe(error)}"
         return ""
 
     @torch.inference_mode()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ramet.runtime.errors import told
+from ramet.runtime.errors import describe
 from ramet.runtime.log import LOGGER
 from ramet.runtime.sampling.columns import REQUEST, ProcessorRows
 from ramet.runtime.sampling.processors import LogitProcessor
@@ -59,7 +59,9 @@ def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows)
         try:
             logits[row : row + 1] = _call(processor, logits[row : row + 1].clone(), [params])
         except BaseException as error:  # noqa: BLE001 - logged above, and the one who asked is told
-            failures[row] = Failure(f"logit processor {group.name} failed: {type(error).__name__}: {told(error)}", 500)
+            failures[row] = Failure(
+                f"logit processor {group.name} failed: {type(error).__name__}: {describe(error)}", 500
+            )
     return failures
 
 

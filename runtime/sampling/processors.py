@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ramet.runtime.errors import ConfigError, told
+from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.sampling.columns import REQUEST, RequestView
 
 GROUP = "ramet.logit_processors"
@@ -75,7 +75,7 @@ def load(module: str) -> None:
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        why = f"{type(error).__name__}: {told(error)}"
+        why = f"{type(error).__name__}: {describe(error)}"
         raise ConfigError(f"--logit-processor-module is {module}, which cannot be imported: {why}") from error
 
 
@@ -92,7 +92,7 @@ def make_all() -> dict[str, LogitProcessor]:
         try:
             made[name] = kind()
         except Exception as error:
-            raise ConfigError(f"logit processor {name} cannot be made without arguments: {told(error)}") from error
+            raise ConfigError(f"logit processor {name} cannot be made without arguments: {describe(error)}") from error
     return made
 
 

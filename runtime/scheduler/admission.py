@@ -80,7 +80,7 @@ class Admission:
 
     def _seat(self, request: Request) -> Admitted | Refused:
         # the prefix is locked before memory is counted: otherwise making room could evict it
-        lease, prefix = self._cache.acquire(request.reusable, request.namespace)
+        lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
         needed = request.total - lease.length + self._cache.page_size + self._reserve(request)
         spare = self._cache.available_tokens - self._reserved
         seat = self._running.take(request, lease, prefix) if needed <= spare or not len(self._running) else None

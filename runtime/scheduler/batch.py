@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Embeds, Fill, HiddenRows, Recount, Scoring
 from ramet.runtime.scheduler.running import Seat
@@ -38,12 +39,12 @@ class Work:
     def shown(self) -> range:
         """Tokens whose hidden state this step tells, or adds to the sum that it tells."""
         request, end = self.seat.request, self.seat.computed + self.num_new
-        match request.hidden:
-            case "all":
+        match request.spec.hidden:
+            case HiddenMode.ALL:
                 return range(request.next_hidden, end)
-            case "mean":
+            case HiddenMode.MEAN:
                 return range(request.next_hidden, min(end, request.prompt_len))
-            case "last" if end == request.total:
+            case HiddenMode.LAST if end == request.total:
                 return range(end - 1, end)
             case _:
                 return range(0)
@@ -94,11 +95,11 @@ def _scorings(works: list[Work], num_new: Ints) -> Iterator[Scoring]:
     for start, work in zip(starts, works, strict=True):
         request, scored = work.seat.request, work.scored
         if scored:
-            assert request.logprobs is not None and scored.start > work.seat.computed, (scored, work.seat.computed)
+            assert request.spec.logprobs is not None and scored.start > work.seat.computed, (scored, work.seat.computed)
             first = int(start) + scored.start - 1 - work.seat.computed
             targets = request.tokens[scored.start : scored.stop].copy()
-            ids = np.array(request.logprobs.ids, dtype=np.int32)
-            yield Scoring(first, targets, request.logprobs.num_top, ids)
+            ids = np.array(request.spec.logprobs.ids, dtype=np.int32)
+            yield Scoring(first, targets, request.spec.logprobs.num_top, ids)
 
 
 def _hidden(works: list[Work], num_new: Ints) -> Iterator[HiddenRows]:
@@ -108,7 +109,7 @@ def _hidden(works: list[Work], num_new: Ints) -> Iterator[HiddenRows]:
         if shown := work.shown:
             assert shown.start >= work.seat.computed, (shown, work.seat.computed)
             first = int(start) + shown.start - work.seat.computed
-            yield HiddenRows(first, len(shown), summed=work.seat.request.hidden == "mean")
+            yield HiddenRows(first, len(shown), summed=work.seat.request.spec.hidden is HiddenMode.MEAN)
 
 
 def _embeds(works: list[Work], num_new: Ints) -> Iterator[Embeds]:

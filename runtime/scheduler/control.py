@@ -1,11 +1,11 @@
-"""What the server may ask of the scheduler beside generating: one handler per verb. Decides no schedule."""
+"""What the server may ask of the scheduler beside generating: one handler for each message. Decides no schedule."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Control, ControlReply
+from ramet.ipc.messages import Control, ControlReply, FlushCache, GetState, LocateSequence, Uid
 
 Answer = dict[str, object]
 
@@ -25,7 +25,7 @@ class ControlDesk:
         clock: Callable[[], float],
         *,
         state: Callable[[], Answer],
-        where: Callable[[int], Answer | None],
+        where: Callable[[Uid], Answer | None],
         flush: Callable[[], None],
     ) -> None:
         self._server, self._clock = server, clock
@@ -33,18 +33,14 @@ class ControlDesk:
         self._flushes: list[_Flush] = []
 
     def handle(self, message: Control) -> None:
-        match message.verb:
-            case "state":
-                self._reply(message.call, self._state())
-            case "where":
-                answer = self._where(message.uid)
-                self._reply(
-                    message.call, answer if answer is not None else {"error": "no such request"}, answer is not None
-                )
-            case "flush":
-                self._flushes.append(_Flush(message.call, self._clock() + message.timeout_s))
-            case verb:
-                self._reply(message.call, {"error": f"unknown verb {verb!r}"}, ok=False)
+        match message:
+            case GetState(call):
+                self._reply(call, self._state())
+            case LocateSequence(call, uid):
+                found = self._where(uid)
+                self._reply(call, found or {"error": "no such request"}, ok=found is not None)
+            case FlushCache(call, timeout_s):
+                self._flushes.append(_Flush(call, self._clock() + timeout_s))
 
     def settle(self, idle: bool) -> None:
         """Once a turn: flush if nothing runs or waits, give up on flushes that are out of time."""

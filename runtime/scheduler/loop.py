@@ -5,7 +5,6 @@ applied as a value, so planning the next step while the device runs this one is 
 another scheduler. Knows no socket type, no tensor and no model.
 """
 
-import hashlib
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -13,7 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Abort, Admit, Control, Finish, ToScheduler, unpack_ids
+from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ToScheduler, Uid, unpack_ids
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.slots import PageAllocator, RowAllocator
 from ramet.runtime.config import Args
@@ -72,7 +72,7 @@ class Scheduler:
         self._stopping = Stopping(tokenizer, eos_ids)
         self._results = Results(self.running, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.waiting, self._results)
-        self._refusals: dict[int, str] = {}  # uid -> why it was refused in the last step that asked
+        self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._queue_waits = JUST_ARRIVED  # why those wait that were not asked
         self._desk = ControlDesk(server, clock, state=self.state, where=self.where, flush=self.cache.flush)
 
@@ -96,8 +96,8 @@ class Scheduler:
                     self._enqueue(message)
                 case Abort():
                     self._abort(message)
-                case Control():
-                    self._desk.handle(message)
+                case control:
+                    self._desk.handle(control)
 
     def turn(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns what ran."""
@@ -120,7 +120,7 @@ class Scheduler:
         """What /get_server_info shows of the live scheduler."""
         return self.reporter.state()
 
-    def where(self, uid: int) -> dict[str, object] | None:
+    def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
         waiting = self.waiting.get(uid)
         if waiting is not None:
@@ -198,48 +198,36 @@ class Scheduler:
 
     def _enqueue(self, message: Admit) -> None:
         prompt = np.array(unpack_ids(message.ids), dtype=np.int32)
-        given = message.params.sampling_seed
+        spec = message.spec
+        given = spec.params.sampling_seed
         base = given if given is not None else int(self._seeds.integers(1 << 63))
-        namespace, embeds = message.namespace, None
-        if message.embeds is not None:  # shared only with the very same embeddings
-            embeds = np.frombuffer(message.embeds, dtype=np.float32).reshape(len(prompt), -1)
-            namespace = (*namespace, f"embeds {hashlib.sha256(message.embeds).hexdigest()}")
-        refusal = self._refusal(message)
+        embeds = message.embeds
+        values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
+        refusal = self._refusal(spec)
         for sample, uid in enumerate(message.uids):
-            request = Request(
-                uid,
-                prompt,
-                message.params,
-                seed=seed_of_sample(base, sample),
-                namespace=namespace,
-                arrival_s=message.arrival_s,
-                logprobs=message.logprobs,
-                priority=message.priority,
-                processor=message.processor,
-                hidden=message.hidden,
-                embeds=embeds,
-            )
+            seed = seed_of_sample(base, sample)
+            request = Request(uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values)
             if refusal:
-                self._results.close_waiting(request, Finish("abort", message=refusal, status=400))
+                self._results.close_waiting(request, Finish(FinishKind.ABORT, message=refusal, status=400))
             elif len(request.tokens) > self.cache.total_tokens:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
-                self._results.close_waiting(request, Finish("abort", message=fact, status=400))
+                self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
             else:
                 self.waiting.add(request)
 
-    def _refusal(self, message: Admit) -> str:
+    def _refusal(self, spec: RequestSpec) -> str:
         """Why it cannot be served by this model; empty: it can."""
-        if not message.processor:
+        if spec.processor is None:
             return ""
-        fact = self._runner.refusal(message.processor, message.params.custom_params or {})
+        fact = self._runner.refusal(spec.processor, spec.params.custom_params or {})
         return f"custom_logit_processor {fact}" if fact else ""
 
     def _abort(self, message: Abort) -> None:
         for uid in message.uids:
             waiting = self.waiting.remove(uid)
             if waiting is not None:
-                self._results.close_waiting(waiting, Finish("abort", message=message.message))
+                self._results.close_waiting(waiting, Finish(FinishKind.ABORT, message=message.message))
             seat = self.running.get(uid)
             if seat is not None:
-                self._results.close_running(seat, Finish("abort", message=message.message))
+                self._results.close_running(seat, Finish(FinishKind.ABORT, message=message.message))

@@ -37,12 +37,12 @@ class Policy:
         late = [r for r in waiting.first(WINDOW) if now_s - r.arrival_s > self._max_wait_s]
         passed = {r.uid for r in late}
         rest = self._order([r for r in waiting.highest(WINDOW) if r.uid not in passed])
-        return late + sorted(rest, key=lambda r: -r.priority)  # keeps the policy's order among equals
+        return late + sorted(rest, key=lambda r: r.rank[0])  # keeps the policy's order among equals
 
     def matched(self, request: Request) -> int:
         """Cached tokens of a waiting request, looked up again only when the tree has changed."""
         if request.match_version != self._cache.version:
-            request.match_length = self._cache.peek(request.reusable, request.namespace)
+            request.match_length = self._cache.peek(request.reusable, request.spec.namespace)
             request.match_version = self._cache.version
         return request.match_length
 
@@ -63,7 +63,7 @@ class Policy:
     def _depth_first(self, requests: list[Request]) -> list[Request]:
         """A node weighs as many requests as wait below it. Deeper requests of a subtree go before shallower ones."""
         tree = self._cache.tree
-        paths = {r.uid: tree.path(r.reusable[:-1], r.namespace) for r in requests}
+        paths = {r.uid: tree.path(r.reusable[:-1], r.spec.namespace) for r in requests}
         weight = Counter(node for path in paths.values() for node in path)
         rank: dict[Node, int] = {}
         for request in requests:
@@ -80,9 +80,9 @@ class InFlight:
 
     def add(self, request: Request) -> None:
         whole = request.known[: request.total - request.total % self._tree.page_size]
-        self._tree.insert(whole, whole, request.namespace)  # the slots do not matter here
+        self._tree.insert(whole, whole, request.spec.namespace)  # the slots do not matter here
 
     def worth_waiting(self, request: Request, matched: int) -> int:
         """Tokens that `request` would find cached if it waited, beyond those that are; 0 when it is not worth it."""
-        gain = self._tree.match_length(request.reusable[:-1], request.namespace) - matched
+        gain = self._tree.match_length(request.reusable[:-1], request.spec.namespace) - matched
         return gain if gain >= MIN_SHARED else 0

@@ -8,9 +8,11 @@ import logging
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Closed, Finish, HiddenStates, Opened, Scores, TokenStep, pack_ids
+from ramet.ipc.messages import Closed, Finish, FinishKind, HiddenStates, Logprobs, Opened, TokenStep, Uid, pack_ids
+from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.request import Request
@@ -25,11 +27,11 @@ UNKNOWN = np.array([np.nan], dtype=np.float32).tobytes()  # of the first prompt 
 
 @dataclass(slots=True)
 class _News:
-    uids: list[int] = field(default_factory=list)
+    uids: list[Uid] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
-    scores: list[Scores] = field(default_factory=list)
+    scores: list[Logprobs] = field(default_factory=list)
     hidden: list[HiddenStates] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -62,10 +64,12 @@ class Results:
             seat.computed += work.num_new
             if row in failed:
                 why, status = failed[row]
-                self._end(seat, Finish("abort", message=why, status=status))
+                self._end(seat, Finish(FinishKind.ABORT, message=why, status=status))
                 continue
             if row in broken:
-                self._end(seat, Finish("abort", message="the model produced logits that are not finite", status=500))
+                self._end(
+                    seat, Finish(FinishKind.ABORT, message="the model produced logits that are not finite", status=500)
+                )
                 continue
             if extended:
                 self._running.publish(seat)
@@ -73,7 +77,7 @@ class Results:
             if row in drawn_scores:
                 token = np.array([drawn[row]], dtype=np.int32)
                 self._news.scores.append(_packed(seat.request.uid, False, token, drawn_scores[row]))
-            if states is not None and (seat.request.hidden != "last" or finish is not None):
+            if states is not None and (seat.request.spec.hidden is not HiddenMode.LAST or finish is not None):
                 self._news.hidden.append(HiddenStates(seat.request.uid, states.shape[1], states.tobytes()))
                 seat.request.next_hidden += len(shown)
             if finish is not None:
@@ -105,7 +109,7 @@ class Results:
         request = seat.request
         if token is None:
             done = seat.uncomputed == 0 and request.remaining == 0  # prefill only: max_new_tokens is 0
-            return Finish("length", length=0) if done else None
+            return Finish(FinishKind.LENGTH, length=0) if done else None
         request.append(token)
         self.generated_tokens += 1
         self._news.uids.append(request.uid)
@@ -114,7 +118,7 @@ class Results:
             return self._stopping.decide(request, token)
         except Exception as error:
             log.exception("request %d failed while looking for its stop text", request.uid)
-            return Finish("abort", message=f"internal error: {type(error).__name__}", status=500)
+            return Finish(FinishKind.ABORT, message=f"internal error: {type(error).__name__}", status=500)
 
     def _tell_prompt(self, request: Request, scored: range, scores: Scored) -> None:
         request.next_scored = scored.stop if scored.stop < request.prompt_len else None
@@ -122,45 +126,24 @@ class Results:
         self._news.scores.append(_packed(request.uid, True, ids, scores))
 
     def _end(self, seat: Seat, finish: Finish) -> None:
-        self._running.leave(seat, publish=finish.kind != "abort")
+        self._running.leave(seat, publish=not finish.aborted)
         self._close(seat.request, finish)
 
     def _open(self, request: Request) -> None:
         if request.opened:
             return
         request.opened = True
-        p = request.params
-        self._news.opened.append(
-            Opened(
-                uid=request.uid,
-                prompt_tokens=request.prompt_len,
-                cached_tokens=request.cached_tokens or 0,
-                skip_special_tokens=p.skip_special_tokens,
-                spaces_between_special_tokens=p.spaces_between_special_tokens,
-                no_stop_trim=p.no_stop_trim,
-                stop=p.stop,
-                stop_regex=p.stop_regex,
-                hidden=request.hidden,
-                logprobs=request.logprobs,
-            )
-        )
-        ask = request.logprobs
+        cached = request.cached_tokens or 0
+        self._news.opened.append(Opened(request.uid, request.spec, request.prompt_len, cached))
+        ask = request.spec.logprobs
         if ask is not None and ask.start is not None and ask.start < request.prompt_len:
             first = request.tokens[ask.start : ask.start + 1]
-            self._news.scores.append(Scores(request.uid, True, first.tobytes(), UNKNOWN))
+            self._news.scores.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish) -> None:
         self._stopping.forget(request)
         self.finished_requests += 1
-        told = Finish(
-            kind=finish.kind,
-            matched=finish.matched,
-            length=finish.length,
-            cut=finish.cut,
-            message=finish.message,
-            status=finish.status,
-            num_retractions=request.num_retractions,
-        )
+        told = replace(finish, num_retractions=request.num_retractions)
         self._news.closed.append(Closed(request.uid, told))
 
 
@@ -170,8 +153,8 @@ def _by_row(step: Step, result: StepResult) -> dict[int, Scored]:
     return {int(step.batch.draws[each.row]): scores for each, scores in zip(asked, result.drawn_scores, strict=True)}
 
 
-def _packed(uid: int, of_prompt: bool, ids: Ints, scores: Scored) -> Scores:
-    return Scores(
+def _packed(uid: Uid, of_prompt: bool, ids: Ints, scores: Scored) -> Logprobs:
+    return Logprobs(
         uid,
         of_prompt,
         ids.tobytes(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import RowAllocator
@@ -57,7 +58,7 @@ class RunningSet:
         self._rows = rows
         self._penalty_slots = penalty_slots
         self._prompt_is_seen = prompt_is_seen
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[Uid, Seat] = {}
         self.num_retractions = 0
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class RunningSet:
     def __iter__(self) -> Iterator[Seat]:
         return iter(list(self._seats.values()))
 
-    def get(self, uid: int) -> Seat | None:
+    def get(self, uid: Uid) -> Seat | None:
         return self._seats.get(uid)
 
     @property
@@ -183,4 +184,5 @@ class RunningSet:
 
 def _standing(seat: Seat) -> tuple[int, int, float, int]:
     request = seat.request
-    return request.priority, request.num_output, -request.arrival_s, -request.uid
+    priority, arrival_s, uid = request.rank
+    return -priority, request.num_output, -arrival_s, -uid

@@ -43,9 +43,9 @@ def sampling_columns(seats: list[Seat], eos_ids: frozenset[int]) -> SamplingColu
         processors=processor_rows(requests),
         banned=_banned(requests, eos_ids),
         logprobs=tuple(
-            LogprobRow(i, request.logprobs.num_top, np.array(request.logprobs.ids, dtype=np.int32))
+            LogprobRow(i, request.spec.logprobs.num_top, np.array(request.spec.logprobs.ids, dtype=np.int32))
             for i, request in enumerate(requests)
-            if request.logprobs is not None
+            if request.spec.logprobs is not None
         ),
     )
 
@@ -87,8 +87,8 @@ def processor_rows(requests: list[Request]) -> tuple[ProcessorRows, ...]:
     """One group for each logit processor that a row asks for."""
     rows_of: dict[str, list[int]] = {}
     for i, request in enumerate(requests):
-        if request.processor:
-            rows_of.setdefault(request.processor, []).append(i)
+        if request.spec.processor:
+            rows_of.setdefault(request.spec.processor, []).append(i)
     return tuple(
         ProcessorRows(name, np.array(rows, dtype=np.int32), [_processor_params(requests[i]) for i in rows])
         for name, rows in rows_of.items()

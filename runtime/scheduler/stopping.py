@@ -4,7 +4,7 @@ Knows tokens and text, not memory and not the batch. Text is decoded only for re
 patterns, with the detokenizer's own decoder, so both see the same characters.
 """
 
-from ramet.ipc.messages import Finish
+from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.request import Request
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
@@ -24,7 +24,7 @@ class StopWatch:
         match = self._matcher.feed(self._decoder.push(token))
         if match is None:
             return None
-        return Finish("stop", matched=match.pattern, cut=match.end if self._no_trim else match.start)
+        return Finish(FinishKind.STOP, matched=match.pattern, cut=match.end if self._no_trim else match.start)
 
 
 class Stopping:
@@ -38,13 +38,13 @@ class Stopping:
         """`token` is the newest of request.output. Call it once for every token."""
         params = request.params
         if token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos):
-            return Finish("stop", matched=token)
+            return Finish(FinishKind.STOP, matched=token)
         if params.stop or params.stop_regex:
             found = self._watch(request).push(token)
             if found is not None:
                 return found
         if request.remaining == 0:
-            return Finish("length", length=request.num_output)
+            return Finish(FinishKind.LENGTH, length=request.num_output)
         return None
 
     def forget(self, request: Request) -> None:

@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from ramet.ipc.messages import Uid
 from ramet.runtime.request import Request
 
 
@@ -10,9 +11,9 @@ class WaitingQueue:
     """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival."""
 
     def __init__(self) -> None:
-        self._requests: dict[int, Request] = {}
-        self._by_arrival: list[tuple[float, int]] = []  # (arrival_s, uid), sorted
-        self._by_rank: list[tuple[int, float, int]] = []  # (-priority, arrival_s, uid), sorted
+        self._requests: dict[Uid, Request] = {}
+        self._by_arrival: list[tuple[float, Uid]] = []  # (arrival_s, uid), sorted
+        self._by_rank: list[tuple[int, float, Uid]] = []  # ranks, sorted
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -31,18 +32,14 @@ class WaitingQueue:
     def add(self, request: Request) -> None:
         self._requests[request.uid] = request
         insort(self._by_arrival, (request.arrival_s, request.uid))
-        insort(self._by_rank, _rank(request))
+        insort(self._by_rank, request.rank)
 
-    def remove(self, uid: int) -> Request | None:
+    def remove(self, uid: Uid) -> Request | None:
         request = self._requests.pop(uid, None)
         if request is not None:
             del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
-            del self._by_rank[bisect_left(self._by_rank, _rank(request))]
+            del self._by_rank[bisect_left(self._by_rank, request.rank)]
         return request
 
-    def get(self, uid: int) -> Request | None:
+    def get(self, uid: Uid) -> Request | None:
         return self._requests.get(uid)
-
-
-def _rank(request: Request) -> tuple[int, float, int]:
-    return -request.priority, request.arrival_s, request.uid

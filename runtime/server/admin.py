@@ -14,9 +14,10 @@ from ramet.ipc.messages import ControlReply
 from ramet.ipc.params import about, shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import convert
 from ramet.runtime.reply import WEIGHT_VERSION
 from ramet.runtime.server import problems
-from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
 from ramet.version import __version__
 
@@ -49,7 +50,7 @@ async def model_info(service: Service, request: web.Request) -> web.Response:
 
 async def server_info(service: Service, request: web.Request) -> web.Response:
     """Every resolved option, the limits that model and memory gave, and the scheduler's live state."""
-    state = await service.client.control("state")
+    state = await service.client.state()
     limits = service.client.limits
     return problems.reply(
         {
@@ -73,7 +74,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
 
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
     """Forget every cached prefix. Works when nothing runs; `timeout` seconds to wait for that."""
-    reply = await service.client.control("flush", timeout_s=_seconds(request.query.get("timeout", "0")))
+    reply = await service.client.flush_cache(_seconds(request.query.get("timeout", "0")))
     if not reply.ok:
         raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")
     return problems.reply({"success": True, "message": "Cache flushed."})
@@ -94,7 +95,7 @@ async def where(service: Service, request: web.Request, rid: str) -> web.Respons
     uids = service.client.uids_of(rid)
     if not uids:
         raise ClientError("id", f"is {shown(rid)}: no such request is open", status=404)
-    replies = [await service.client.control("where", uid=uid) for uid in uids]
+    replies = [await service.client.locate(uid) for uid in uids]
     sequences = [_object(reply) if reply.ok else ELSEWHERE for reply in replies]
     return problems.reply({**sequences[0], "id": rid, "sequences": sequences})
 

@@ -10,6 +10,7 @@ import re
 from aiohttp import web
 
 from ramet.runtime import log
+from ramet.runtime.engine_client import failures
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server import problems, request_ids
 from ramet.runtime.server.routes import NAMED, ROUTES
@@ -47,7 +48,7 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
         raise  # the client went away, which is nobody's failure
     except Exception:  # noqa: BLE001  a failure of ours ends this request alone
         log.LOGGER.exception("%s %s failed", request.method, path)
-        response = problems.reply_to(path, problems.internal())
+        response = problems.reply_to(path, failures.internal())
         status = response.status
         return response
     finally:

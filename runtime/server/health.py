@@ -6,10 +6,13 @@ from aiohttp import web
 
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
+from ramet.runtime.engine_client import failures
+from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts
+from ramet.runtime.intake import prompts
+from ramet.runtime.server import problems
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt
 
 GENERATE_WITHIN_S = 20.0
 ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
@@ -18,27 +21,27 @@ ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 async def health(service: Service, request: web.Request) -> web.Response:
     """Cheap: this process answers, and no other has died."""
     if service.client.death.done():
-        raise problems.peer_died(service.client.death.result())
+        raise failures.peer_died(service.client.death.result())
     return problems.reply({"status": "ok"})
 
 
 async def ready(service: Service, request: web.Request) -> web.Response:
     """Whether new requests are taken."""
     if service.client.draining.done():
-        raise problems.draining()
+        raise failures.draining()
     return await health(service, request)
 
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:
     """One token through every process."""
-    probe = Prompt(f"health-{prompts.new_id()}", ONE_TOKEN, ids=pack_ids([0]))
+    probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(ONE_TOKEN), ids=pack_ids([0]))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
         try:
             await asyncio.wait_for(submission.finished(), GENERATE_WITHIN_S)
         except TimeoutError:
-            raise problems.ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
+            raise failures.ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
         except ClientError as error:
-            raise problems.ServerError(f"The probe was refused: {error}", 503) from None
+            raise failures.ServerError(f"The probe was refused: {error}", 503) from None
     return problems.reply({"status": "ok"})
 
 

@@ -13,17 +13,19 @@ from aiohttp import web
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import Limits
-from ramet.ipc.params import ParamError, SamplingParams, about, parse
+from ramet.ipc.params import SamplingParams, about, parse
+from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.extras import Asking, read_specs
+from ramet.runtime.intake.fields import unbuilt
+from ramet.runtime.intake.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
+from ramet.runtime.logprobs import NAMES
 from ramet.runtime.reply import meta_info
-from ramet.runtime.scores import NAMES
-from ramet.runtime.server import problems, prompts, request_ids, sse
-from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.extras import Asking, read_extras
-from ramet.runtime.server.fields import unbuilt
+from ramet.runtime.server import problems, request_ids, sse
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.spec.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
-from ramet.runtime.server.submission import Prompt, Sequence
 
 Texts = str | list[str | None] | None
 
@@ -110,15 +112,14 @@ def read_prompts(
     prompts.check_count(place, count, sum(p.n for p in params))
     rids = _rids(body, request_id, count, batch)
     each = isinstance(body.sampling_params, list)
-    extras = read_extras(body, count, batch, processors_on)
+    specs = read_specs(body, params, batch, processors_on)
     items = [
         Prompt(
             rids[i],
-            params[i],
+            specs[i],
             place=f"{place}[{i}]" if batch else place,
             params_place=f"sampling_params[{i}]" if each else "sampling_params",
             **contents[i],
-            **extras[i]._asdict(),
         )
         for i in range(count)
     ]
@@ -148,13 +149,10 @@ def _contents(body: GenerateBody, limits: Limits) -> tuple[str, list[dict[str, A
 
 def _params(body: GenerateBody, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
     given = body.sampling_params
-    try:
-        if not isinstance(given, list):
-            return [parse(given or {}, defaults)] * count
-        prompts.check_length("sampling_params", len(given), count, batch)
-        return [parse(each or {}, defaults, f"sampling_params[{i}]") for i, each in enumerate(given)]
-    except ParamError as error:
-        raise ClientError.of(error) from None
+    if not isinstance(given, list):
+        return [parse(given or {}, defaults)] * count
+    prompts.check_length("sampling_params", len(given), count, batch)
+    return [parse(each or {}, defaults, f"sampling_params[{i}]") for i, each in enumerate(given)]
 
 
 def _rids(body: GenerateBody, request_id: str, count: int, batch: bool) -> list[str]:

@@ -3,18 +3,15 @@
 Decides status, type and wording. Knows no request. Section 1 (errors) of the native API and section 3 (error bodies).
 """
 
-import re
 from typing import Any, Literal
 
 import orjson
 from aiohttp import web
 
-from ramet.ipc.messages import Finish, PeerDied, Rejected
+from ramet.runtime.engine_client.failures import ServerError
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server.submission import Prompt
 
 CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
-OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
 # what clients of OpenAI and Anthropic ask before they try again: a deadline would be missed again
 RETRIES = {503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
 ANTHROPIC_TYPES = {
@@ -33,55 +30,6 @@ TYPES = {
     503: "service_unavailable",
     504: "timeout_error",
 }
-
-
-class ServerError(RametError):
-    """Ours: `status` is 5xx and `message` says what the client may do about it."""
-
-    def __init__(self, message: str, status: int = 500) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def queue_full() -> ServerError:
-    return ServerError("The request queue is full.", 503)
-
-
-def draining() -> ServerError:
-    return ServerError("The server is shutting down and takes no new requests.", 503)
-
-
-def out_of_time(timeout_s: float) -> ServerError:
-    return ServerError(f"The request did not finish within {timeout_s:g} s (--request-timeout-s).", 504)
-
-
-def peer_died(message: PeerDied) -> ServerError:
-    return ServerError(f"The {message.name} process ended with code {message.code}; this server is ending too.")
-
-
-def internal() -> ServerError:
-    return ServerError("The server failed on this request; its log says why.")
-
-
-def rejected(message: Rejected, prompt: Prompt) -> ClientError:
-    """The tokenizer's refusal, its place written as this client wrote it."""
-    place = message.place
-    for theirs in ("text", "input_ids", "input_embeds"):
-        if re.match(rf"{theirs}(\[|$)", place):
-            place = prompt.place + place.removeprefix(theirs)
-            break
-    if prompt.params_place == "":  # OpenAI's names
-        place = OPENAI_NAMES.get(place, place)
-    if place.startswith("sampling_params."):
-        place = (prompt.params_place + place.removeprefix("sampling_params")).removeprefix(".")
-    return ClientError(place, message.fact, message.hint, message.status, message.code)
-
-
-def aborted(finish: Finish) -> RametError:
-    """The error of a sequence that the engine, not its client, aborted."""
-    if 400 <= finish.status < 500:
-        return ClientError("", finish.message, status=finish.status)
-    return ServerError(finish.message, finish.status)
 
 
 def status_of(error: RametError) -> int:

@@ -19,13 +19,13 @@ from ramet.ipc.channel import AsyncReceiver, Sender
 from ramet.ipc.messages import Drain, Limits, PeerDied, ToServer
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, ServeArgs
+from ramet.runtime.engine_client import failures
+from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
-from ramet.runtime.server import problems
 from ramet.runtime.server.app import make_app
-from ramet.runtime.server.chat import Style, style_of
-from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.server.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
@@ -141,7 +141,7 @@ async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> in
     reading.cancel()
     if client.death.done():
         return 1
-    client.fail_all(problems.draining())
+    client.fail_all(failures.draining())
     return 0
 
 

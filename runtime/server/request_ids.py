@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from ramet.runtime.server import prompts
+from ramet.runtime.intake import prompts
 
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"

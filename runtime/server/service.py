@@ -7,9 +7,9 @@ from aiohttp import web
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
-from ramet.runtime.server.chat import Style
-from ramet.runtime.server.client import EngineClient
 from ramet.runtime.server.response_store import ResponseStore
 from ramet.runtime.text.pooling import Pooling
 

@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from ramet.runtime.engine_client import failures
+from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server import problems
-from ramet.runtime.server.submission import Sequence, Submission
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
@@ -55,7 +56,7 @@ async def stream(
         raise
     except Exception:  # noqa: BLE001  the status has gone out: the failure must be an event
         LOGGER.exception("%s failed within its stream", request.path)
-        ending = failure(problems.internal())
+        ending = failure(failures.internal())
     await response.write(ending + done)
     await response.write_eof()
     return response

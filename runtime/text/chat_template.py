@@ -24,7 +24,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from ramet.runtime.errors import ClientError, ConfigError, told
+from ramet.runtime.errors import ClientError, ConfigError, describe
 from ramet.runtime.text.chat_messages import REASONING_NAMES
 from ramet.runtime.text.template_files import TemplateSources
 
@@ -136,9 +136,9 @@ def _rendered(template: Template, variables: dict[str, Any], environment: "_Envi
     try:
         return _joined(template.generate(variables), environment)
     except _Refusal as error:
-        raise ClientError("messages", f"are refused by the chat template: {told(error)}") from error
+        raise ClientError("messages", f"are refused by the chat template: {describe(error)}") from error
     except Exception as error:  # an expression of a template may fail in any way
-        why = f"{type(error).__name__}: {told(error)}"
+        why = f"{type(error).__name__}: {describe(error)}"
         raise ClientError("messages", f"cannot be rendered by the chat template: {why}") from error
 
 
@@ -160,7 +160,7 @@ def _compile(environment: "_Environment", source: str, name: str) -> Template:
     except TemplateSyntaxError as error:
         raise ConfigError(f"{title} does not compile: line {error.lineno}: {error.message}") from error
     except Exception as error:  # what Python's own compiler says of the code made of it
-        raise ConfigError(f"{title} does not compile: {type(error).__name__}: {told(error)}") from error
+        raise ConfigError(f"{title} does not compile: {type(error).__name__}: {describe(error)}") from error
 
 
 class _Refusal(TemplateError):

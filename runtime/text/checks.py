@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import shown
+from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.pattern import MAX_STATES, PatternError, build_automaton
 
@@ -30,7 +30,7 @@ def check_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> None:
 
 
 def check_logprobs(
-    ask: LogprobAsk | None, prompt_tokens: int, new_tokens: int, samples: int, vocab_size: int, has_ids: bool
+    ask: LogprobSpec | None, prompt_tokens: int, new_tokens: int, samples: int, vocab_size: int, has_ids: bool
 ) -> None:
     """Raises ClientError where what is asked does not fit the prompt, the vocabulary, or a reply of a sane size.
 
@@ -57,13 +57,13 @@ def check_logprobs(
         raise ClientError("return_logprob", f"{fact}, must be at most {MAX_SCORES}", hint)
 
 
-def check_hidden(which: str, num_tokens: int, hidden_size: int) -> None:
+def check_hidden(which: HiddenMode | None, num_tokens: int, hidden_size: int) -> None:
     """Raises ClientError where there are no hidden states, or where those of `num_tokens` are too large a reply."""
-    if not which:
+    if which is None:
         return
     if not hidden_size:
         raise ClientError("return_hidden_states", "is set, but what runs here has no hidden states")
-    if which == "all" and num_tokens * hidden_size > MAX_HIDDEN:
+    if which is HiddenMode.ALL and num_tokens * hidden_size > MAX_HIDDEN:
         fact = f"asks for {num_tokens} tokens of {hidden_size} numbers, must be at most {MAX_HIDDEN} numbers"
         raise ClientError("return_hidden_states", fact, hint='lower max_new_tokens, or ask for "last"')
 

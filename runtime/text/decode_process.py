@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Closed, Finish, Opened, Scores, TextStep, ToDetokenizer, TokenStep, pack_ids, unpack_ids
+from ramet.ipc.messages import (
+    Closed,
+    Finish,
+    Logprobs,
+    Opened,
+    TextStep,
+    ToDetokenizer,
+    TokenStep,
+    pack_ids,
+    unpack_ids,
+)
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.text.decode import TextDecoder
@@ -47,26 +57,27 @@ class Detokenizer:
         else:
             texts = [push[uid](token) for uid, token in zip(uids, tokens, strict=True)]
         with_texts = [self._with_texts(each) for each in step.opened]
-        scores = [self._texts_of(each) if each.uid in self._measures else each for each in step.scores]
+        scores = [self._texts_of(each) if each.uid in self._measures else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
         return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, scores, step.hidden)
 
     def _open(self, opened: Opened) -> None:
-        decoder = TextDecoder(self._tokenizer, opened.skip_special_tokens, opened.spaces_between_special_tokens)
-        stoppable = bool(opened.stop or opened.stop_regex)
-        output = _Stoppable(decoder, opened) if stoppable else _Plain(decoder, opened)
+        decoder = self._decoder(opened)
+        params = opened.spec.params
+        output = _Stoppable(decoder, opened) if params.stop or params.stop_regex else _Plain(decoder, opened)
         self._outputs[opened.uid] = output
         self._push[opened.uid] = output.push
 
     def _with_texts(self, opened: Opened) -> Opened:
         """With the texts of the tokens whose log-probability is told at every place, where texts are asked for."""
-        if opened.logprobs is None or not opened.logprobs.texts:
+        logprobs = opened.spec.logprobs
+        if logprobs is None or not logprobs.texts:
             return opened
-        decoder = TextDecoder(self._tokenizer, opened.skip_special_tokens, opened.spaces_between_special_tokens)
+        decoder = self._decoder(opened)
         self._measures[opened.uid] = decoder
-        return replace(opened, chosen_texts=tuple(map(self._token_text, opened.logprobs.ids)))
+        return replace(opened, chosen_texts=tuple(map(self._token_text, logprobs.ids)))
 
-    def _texts_of(self, scores: Scores) -> Scores:
+    def _texts_of(self, scores: Logprobs) -> Logprobs:
         own = unpack_ids(scores.ids)
         push = self._measures[scores.uid].push
         told = own + unpack_ids(scores.top_ids)
@@ -74,6 +85,10 @@ class Detokenizer:
         halves = {token for token, text in zip(told, texts) if "\ufffd" in text}
         raw = {token: spelled for token in halves if (spelled := self._tokenizer.token_bytes(token)) is not None}
         return replace(scores, texts=texts, lengths=pack_ids([len(push(token)) for token in own]), raw=raw)
+
+    def _decoder(self, opened: Opened) -> TextDecoder:
+        params = opened.spec.params
+        return TextDecoder(self._tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens)
 
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)
@@ -107,7 +122,7 @@ class _Plain:
     def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
         self._decoder = decoder
         self.push: Callable[[int], str] = decoder.push
-        self.no_stop_trim = opened.no_stop_trim
+        self.no_stop_trim = opened.spec.params.no_stop_trim
 
     def close(self, finish: Finish) -> str:
         assert finish.cut is None, f"cut at {finish.cut} of an output without stop texts"
@@ -124,11 +139,11 @@ class _Stoppable:
 
     def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
         self._decoder = decoder
-        self._matcher = StopMatcher(opened.stop, opened.stop_regex)
+        self._matcher = StopMatcher(opened.spec.params.stop, opened.spec.params.stop_regex)
         self._parts: list[str] = []
         self._waiting = 0  # characters in parts
         self._shown = 0
-        self.no_stop_trim = opened.no_stop_trim
+        self.no_stop_trim = opened.spec.params.no_stop_trim
 
     def push(self, token_id: int) -> str:
         text = self._decoder.push(token_id)

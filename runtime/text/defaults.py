@@ -8,7 +8,8 @@ change sampling but is not served is named in a warning. Knows no request.
 from pathlib import Path
 from typing import Any, Literal
 
-from ramet.ipc.params import ParamError, SamplingParams, parse
+from ramet.ipc.errors import ClientError
+from ramet.ipc.params import SamplingParams, parse
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.files import read_json
 
@@ -42,7 +43,7 @@ def _valid(path: Path, config: dict[str, Any], name: str) -> bool:
         return False
     try:
         parse({name: config[name]}, place=str(path))
-    except ParamError as error:
+    except ClientError as error:
         LOGGER.warning("%s: ignored", error)
         return False
     return True

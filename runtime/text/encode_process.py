@@ -4,6 +4,7 @@ Decides which prompts the scheduler gets to see, and how long their outputs may 
 takes the same road as Generate, so it cannot overtake its request. One bad request never ends the loop.
 """
 
+import hashlib
 import time
 from collections.abc import Callable
 
@@ -30,8 +31,9 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.spec import Namespace
 from ramet.runtime.config import Args
-from ramet.runtime.errors import ClientError
+from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import check_bias, check_hidden, check_ids, check_logprobs, check_stop_patterns
@@ -53,27 +55,20 @@ class Encoder:
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
             ids = self._prompt(request)
-            params = self._fit(request.params, len(ids))
+            spec = replace(
+                request.spec,
+                params=self._fit(request.spec.params, len(ids)),
+                namespace=_with_embeds(request.spec.namespace, request.embeds),
+            )
             # what the client did not choose is not held against it: a reply that grows too large ends when it does
-            new = 0 if request.params.max_new_tokens == MAX_NEW_TOKENS else params.max_new_tokens
+            new = 0 if request.spec.params.max_new_tokens == MAX_NEW_TOKENS else spec.params.max_new_tokens
             vocabulary = self._limits.vocab_size
             samples, has_ids = len(request.uids), request.embeds is None
-            check_logprobs(request.logprobs, len(ids), new, samples, vocabulary, has_ids)
-            check_hidden(request.hidden, len(ids) + new, self._limits.hidden_size)
+            check_logprobs(spec.logprobs, len(ids), new, samples, vocabulary, has_ids)
+            check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
-            return Rejected(request.uids, error.place, error.fact, error.hint, error.status, error.code)
-        return Admit(
-            request.uids,
-            pack_ids(ids),
-            params,
-            request.namespace,
-            request.arrival_s,
-            request.logprobs,
-            request.priority,
-            request.processor,
-            request.hidden,
-            request.embeds,
-        )
+            return Rejected(request.uids, error.record)
+        return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s)
 
     def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
         try:
@@ -81,7 +76,7 @@ class Encoder:
             _check_most("text", "bytes", len(call.text.encode()), MAX_CALL_BYTES)
             ids = self._tokenizer.encode(call.text, call.add_special_tokens)
         except ClientError as error:
-            return _failed(call.call, error)
+            return CallFailed(call.call, error.record)
         return TokenizeReply(call.call, pack_ids(ids))
 
     def render(self, call: Render) -> RenderReply | CallFailed:
@@ -95,7 +90,7 @@ class Encoder:
                 raise self._longer_than_context("messages", f"{len(ids)} tokens")
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
-            return _failed(call.call, error)
+            return CallFailed(call.call, error.record)
         return RenderReply(call.call, pack_ids(ids), text[-TAIL_CHARS:])
 
     def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
@@ -104,7 +99,7 @@ class Encoder:
             _check_most("tokens", "ids", len(ids), MAX_CALL_IDS)
             check_ids("tokens", ids, self._limits.vocab_size)
         except ClientError as error:
-            return _failed(call.call, error)
+            return CallFailed(call.call, error.record)
         return DetokenizeReply(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
 
     def _prompt(self, request: Generate) -> list[int]:
@@ -147,15 +142,16 @@ class Encoder:
         return cut_to(params, self._limits.context_length - prompt_tokens)
 
 
+def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:
+    """A prefix of embeddings is shared only with the very same ones."""
+    return namespace if embeds is None else (*namespace, f"embeds {hashlib.sha256(embeds).hexdigest()}")
+
+
 def cut_to(params: SamplingParams, room: int) -> SamplingParams:
     """At most `room` new tokens."""
     if params.max_new_tokens <= room:
         return params
     return replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
-
-
-def _failed(call: int, error: ClientError) -> CallFailed:
-    return CallFailed(call, error.place, error.fact, error.hint, error.status, error.code)
 
 
 def _check_most(place: str, unit: str, number: int, most: int) -> None:
@@ -171,9 +167,9 @@ def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
         LOGGER.exception("the tokenizer failed on one %s", type(message).__name__)
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
         if isinstance(message, Generate):
-            server.send(Rejected(message.uids, "the request", fact, status=500))
+            server.send(Rejected(message.uids, ErrorRecord("the request", fact, status=500)))
         elif isinstance(message, Tokenize | Render | Detokenize):
-            server.send(CallFailed(message.call, "the call", fact, status=500))
+            server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
 
 
 def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Outbox) -> None:

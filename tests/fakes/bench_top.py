@@ -22,12 +22,12 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
-from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import make_args
+from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.scheduler.invariants import check_owners
 from ramet.runtime.scheduler.loop import Scheduler
-from ramet.runtime.scores import HiddenLists, ScoreLists
 from ramet.runtime.text.tokenizer import Tokenizer
+from tests.fakes.specs import make_spec
 
 
 class BenchTop:
@@ -64,7 +64,7 @@ class BenchTop:
         self.deep_checks = deep_checks
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.opened: dict[int, Opened] = {}
-        self.scores: dict[int, ScoreLists] = {}  # of those that asked for log-probabilities
+        self.scores: dict[int, LogprobLists] = {}  # of those that asked for log-probabilities
         self.hidden: dict[int, HiddenLists] = {}  # of those that asked for hidden states
         self.finish: dict[int, Finish] = {}
         self.finish_order: list[int] = []
@@ -73,10 +73,9 @@ class BenchTop:
 
     def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
-        asked = {name: more.pop(name) for name in ("namespace", "logprobs", "priority", "hidden") if name in more}
-        params = SamplingParams(max_new_tokens=num_new, temperature=0.0, n=n, **more)
+        spec = make_spec(max_new_tokens=num_new, temperature=0.0, n=n, **more)
         uids = list(range(uid, uid + n))
-        self.inbox.send(Admit(uids, pack_ids(prompt), params, arrival_s=self.clock(), **asked))
+        self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock()))
 
     @property
     def reserve_ratio(self) -> float:
@@ -86,8 +85,8 @@ class BenchTop:
     def abort(self, *uids: int) -> None:
         self.inbox.send(Abort(list(uids)))
 
-    def control(self, verb: str, **more: Any) -> None:
-        self.inbox.send(Control(len(self.replies) + 1, verb, **more))
+    def control(self, kind: type[Control], **more: Any) -> None:
+        self.inbox.send(kind(len(self.replies) + 1, **more))
 
     def turn(self) -> None:
         self.scheduler.receive(block=False)
@@ -99,14 +98,14 @@ class BenchTop:
             for opened in step.opened:
                 assert opened.uid not in self.opened, f"{opened.uid} opened twice"
                 self.opened[opened.uid] = opened
-                if opened.logprobs is not None:
-                    self.scores[opened.uid] = ScoreLists(opened)
-                if opened.hidden:
+                if opened.spec.logprobs is not None:
+                    self.scores[opened.uid] = LogprobLists(opened)
+                if opened.spec.hidden is not None:
                     self.hidden[opened.uid] = HiddenLists(opened)
             for uid, token in zip(step.uids, unpack_ids(step.tokens), strict=True):
                 assert uid in self.opened and uid not in self.finish, f"a token for {uid} out of its life"
                 self.tokens[uid].append(token)
-            for scores in step.scores:
+            for scores in step.logprobs:
                 assert scores.uid in self.opened and scores.uid not in self.finish, f"scores for {scores.uid}"
                 self.scores[scores.uid].add(scores)
             for states in step.hidden:

@@ -13,24 +13,28 @@ from typing import Any
 import orjson
 
 from ramet.ipc.codec import Codec, encode
+from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import (
     Abort,
     CallFailed,
     Closed,
-    Control,
     ControlReply,
     Detokenize,
     DetokenizeReply,
     Finish,
+    FinishKind,
+    FlushCache,
     Generate,
+    GetState,
     HiddenStates,
     Limits,
+    LocateSequence,
+    Logprobs,
     Message,
     Opened,
     Rejected,
     Render,
     RenderReply,
-    Scores,
     TextStep,
     Tokenize,
     TokenizeReply,
@@ -40,6 +44,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
+from ramet.ipc.spec import HiddenMode
 
 VOCAB = 512
 HIDDEN = 4
@@ -166,7 +171,8 @@ class FakeEngine:
         loop = asyncio.get_running_loop()
         match message:
             case Generate() if message.text is not None and "REJECT" in message.text:
-                loop.call_soon(self.tell, Rejected(message.uids, "text", "has 9999 tokens, must have at most 1023"))
+                error = ErrorRecord("text", "has 9999 tokens, must have at most 1023")
+                loop.call_soon(self.tell, Rejected(message.uids, error))
             case Generate():
                 for uid in message.uids:
                     self.running[uid], self.made[uid] = message, 0
@@ -180,16 +186,17 @@ class FakeEngine:
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids) > 255:
-                    loop.call_soon(self.tell, CallFailed(message.call, "tokens", "holds an id that is no byte"))
+                    error = ErrorRecord("tokens", "holds an id that is no byte")
+                    loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
-            case Control() if self.auto_answer:
+            case GetState() | LocateSequence() | FlushCache() if self.auto_answer:
                 loop.call_soon(self.answer, message)
 
     def render(self, message: Render) -> None:
         text = rendered(orjson.loads(message.chat)) + self.prompt_end
         if "REJECT" in text:
-            self.tell(CallFailed(message.call, "messages", "has 9999 tokens"))
+            self.tell(CallFailed(message.call, ErrorRecord("messages", "has 9999 tokens")))
         else:
             self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
 
@@ -197,7 +204,7 @@ class FakeEngine:
         """One token for each of these (all that run), opening and closing as a scheduler would."""
         chosen = [uid for uid in (uids if uids is not None else list(self.running)) if uid in self.running]
         first = [uid for uid in chosen if self.made[uid] == 0]
-        rows = [uid for uid in chosen if self.running[uid].params.max_new_tokens > 0]
+        rows = [uid for uid in chosen if self.running[uid].spec.params.max_new_tokens > 0]
         tokens = [token_at(uid, self.made[uid]) for uid in rows]
         texts = [self._piece(uid, self.made[uid]) for uid in rows]
         opened = [self._opened(uid, self.running[uid]) for uid in first]
@@ -206,9 +213,9 @@ class FakeEngine:
         for uid in rows:
             self.made[uid] += 1
         stopped = [uid for uid in chosen if self.says is not None and self.made[uid] >= len(self.says)]
-        full = [uid for uid in chosen if self.made[uid] >= self.running[uid].params.max_new_tokens]
-        closed = [Closed(uid, Finish("stop", matched=EOS)) for uid in stopped]
-        closed += [Closed(uid, Finish("length", length=self.made[uid])) for uid in full if uid not in stopped]
+        full = [uid for uid in chosen if self.made[uid] >= self.running[uid].spec.params.max_new_tokens]
+        closed = [Closed(uid, Finish(FinishKind.STOP, matched=EOS)) for uid in stopped]
+        closed += [Closed(uid, Finish(FinishKind.LENGTH, length=self.made[uid])) for uid in full if uid not in stopped]
         ended = [each.uid for each in closed]
         tails = [self.tail if self.says is not None else TAIL if self.made[uid] else "" for uid in ended]
         for uid in ended:
@@ -219,23 +226,23 @@ class FakeEngine:
         return piece_at(uid, i) if self.says is None else self.says[i]
 
     def _opened(self, uid: int, message: Generate) -> Opened:
-        return Opened(uid, prompt_length(message), CACHED, hidden=message.hidden, logprobs=message.logprobs)
+        return Opened(uid, message.spec, prompt_length(message), CACHED)
 
     def _asks(self, uid: int) -> bool:
-        return self.running[uid].logprobs is not None
+        return self.running[uid].spec.logprobs is not None
 
-    def _scores(self, uid: int, token: int) -> Scores:
+    def _scores(self, uid: int, token: int) -> Logprobs:
         """Of an output token and the chosen ones; there are no best ones."""
         message = self.running[uid]
-        chosen = [logprob_of(message, each) for each in message.logprobs.ids]
-        return Scores(uid, False, pack_ids([token]), floats([logprob_of(message, token)]), chosen=floats(chosen))
+        chosen = [logprob_of(message, each) for each in message.spec.logprobs.ids]
+        return Logprobs(uid, False, pack_ids([token]), floats([logprob_of(message, token)]), chosen=floats(chosen))
 
     def _states(self, uid: int, message: Generate) -> list[HiddenStates]:
         """Sums come in two parts."""
-        if message.hidden == "mean":
+        if message.spec.hidden is HiddenMode.MEAN:
             half = [value * prompt_length(message) / 2 for value in state_of(message)]
             return [HiddenStates(uid, HIDDEN, floats(half))] * 2
-        return [HiddenStates(uid, HIDDEN, floats(state_of(message)))] if message.hidden == "last" else []
+        return [HiddenStates(uid, HIDDEN, floats(state_of(message)))] if message.spec.hidden is HiddenMode.LAST else []
 
     def close(self, uid: int, finish: Finish, tail: str = "") -> None:
         del self.running[uid]
@@ -244,7 +251,7 @@ class FakeEngine:
     def abort(self, uids: list[int], message: str) -> None:
         for uid in uids:
             if uid in self.running:
-                self.close(uid, Finish("abort", message=message))
+                self.close(uid, Finish(FinishKind.ABORT, message=message))
 
     def _start(self) -> None:
         if self.auto and not self._turning:
@@ -257,11 +264,11 @@ class FakeEngine:
         if self.running:
             self._start()
 
-    def answer(self, message: Control) -> None:
-        match message.verb:
-            case "state":
+    def answer(self, message: GetState | LocateSequence | FlushCache) -> None:
+        match message:
+            case GetState():
                 self.tell(ControlReply(message.call, True, self.state_body))
-            case "where":
+            case LocateSequence():
                 known = message.uid in self.running
                 body = {"state": "waiting", "reason": "no memory"} if known else {"error": "no such request"}
                 self.tell(ControlReply(message.call, known, orjson.dumps(body)))

@@ -14,6 +14,7 @@ from ramet.ipc import paths
 from ramet.ipc.channel import Sender
 from ramet.ipc.messages import Admit, pack_ids
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.scripted import ScriptedRunner
@@ -24,7 +25,7 @@ class Hung(ScriptedRunner):
         threading.Event().wait()
 
 def admit_one(phases, limits):
-    Sender(sockets.address(paths.SCHEDULER)).send(Admit([1], pack_ids([8, 9, 10]), SamplingParams(max_new_tokens=5)))
+    Sender(sockets.address(paths.SCHEDULER)).send(Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10])))
 
 sockets = SocketFolder(Path())
 process.make_runner = lambda args, tokenizer, report: Hung(tokenizer.vocab_size, 64, 64, 4)
@@ -38,13 +39,14 @@ from hash_runner import HashRunner
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.messages import Admit, pack_ids
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 
 class Quiet:
     def __init__(self):
-        self.left = [Admit([1], pack_ids([8, 9, 10]), SamplingParams(max_new_tokens=5))]
+        self.left = [Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10]))]
     def drain(self, block):
         if block and not self.left:
             threading.Event().wait(0.9)

@@ -11,14 +11,30 @@ import pytest
 from ramet.ipc import messages
 from ramet.ipc.channel import MemoryChannel, Receiver, Sender
 from ramet.ipc.codec import Codec, encode
-from ramet.ipc.messages import Abort, Admit, Closed, Finish, Opened, TextStep, TokenStep, pack_ids, unpack_ids
-from ramet.ipc.params import SamplingParams
+from ramet.ipc.messages import (
+    Abort,
+    Admit,
+    Closed,
+    Finish,
+    FinishKind,
+    Opened,
+    TextStep,
+    TokenStep,
+    pack_ids,
+    unpack_ids,
+)
 from ramet.ipc.paths import SocketFolder
+from tests.fakes.specs import make_spec
 
 EXAMPLES = [
-    Admit([1, 2], pack_ids([5, -1, 2**31 - 1]), SamplingParams(stop=("a",), sampling_seed=-5), ("salt",), 1.5),
+    Admit(
+        [1, 2],
+        make_spec(stop=("a",), sampling_seed=-5, namespace=("salt",)),
+        pack_ids([5, -1, 2**31 - 1]),
+        arrival_s=1.5,
+    ),
     Abort([7], "gone"),
-    messages.Control(3, "flush", timeout_s=1.0),
+    messages.FlushCache(3, timeout_s=1.0),
 ]
 
 
@@ -28,7 +44,7 @@ def test_a_message_survives_the_wire(message: messages.Message):
 
 
 def test_steps_survive_the_wire():
-    opened, closed = Opened(1, 10, 5, stop=("x",)), Closed(1, Finish("stop", matched="x", cut=3))
+    opened, closed = Opened(1, make_spec(stop=("x",)), 10, 5), Closed(1, Finish(FinishKind.STOP, matched="x", cut=3))
     step = TokenStep([1], pack_ids([9]), [opened], [closed])
     assert Codec(messages.ToDetokenizer).decode(encode(step)) == step
     text = TextStep([1], pack_ids([9]), ["é"], [opened], [closed], ["tail"])

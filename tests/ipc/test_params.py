@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ramet.ipc.params import NEUTRAL, ParamError, SamplingParams, parse
+from ramet.ipc.errors import ClientError
+from ramet.ipc.params import NEUTRAL, SamplingParams, parse
 
 NAMES = [*SamplingParams.__struct_fields__, *NEUTRAL]
 JSON = st.recursive(
@@ -35,12 +36,12 @@ def test_neutral_values_of_unbuilt_parameters_pass():
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_must_be_finite(value: float):
     for name in ("temperature", "top_p", "min_p", "frequency_penalty"):
-        with pytest.raises(ParamError, match=name):
+        with pytest.raises(ClientError, match=name):
             parse({name: value})
 
 
 def test_one_constraint_at_most():
-    with pytest.raises(ParamError, match="Only one of json_schema, regex, ebnf, or structural_tag can be set"):
+    with pytest.raises(ClientError, match="Only one of json_schema, regex, ebnf, or structural_tag can be set"):
         parse({"json_schema": "{}", "ebnf": "x"})
 
 
@@ -50,7 +51,7 @@ def test_a_temperature_near_zero_is_greedy():
 
 def test_min_new_tokens_may_equal_max_new_tokens_and_not_exceed_it():
     assert parse({"min_new_tokens": 5, "max_new_tokens": 5}).min_new_tokens == 5
-    with pytest.raises(ParamError, match=r"min_new_tokens is 6, must be in \[0, max_new_tokens\] = \[0, 5\]"):
+    with pytest.raises(ClientError, match=r"min_new_tokens is 6, must be in \[0, max_new_tokens\] = \[0, 5\]"):
         parse({"min_new_tokens": 6, "max_new_tokens": 5})
 
 
@@ -63,8 +64,8 @@ def test_one_stop_string_may_stand_alone_and_empty_ones_are_nothing():
 def test_any_json_value_is_taken_or_refused_by_name(raw: dict):
     try:
         params = parse(raw)
-    except ParamError as error:
-        assert error.name.split(".")[1].split("[")[0] in raw or "min_new_tokens" in error.name
+    except ClientError as error:
+        assert error.place.split(".")[1].split("[")[0] in raw or "min_new_tokens" in error.place
         assert len(str(error)) < 500
     else:
         json.dumps([params.temperature, params.n], allow_nan=False)

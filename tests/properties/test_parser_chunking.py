@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.runtime.server.parsers.marked import MarkedParser
-from ramet.runtime.server.parsers.reasoning import make_reasoning, reasoning_names, reasoning_style
-from ramet.runtime.server.parsers.tools import (
+from ramet.runtime.intake.parsers.marked import MarkedParser
+from ramet.runtime.intake.parsers.reasoning import make_reasoning, reasoning_names, reasoning_style
+from ramet.runtime.intake.parsers.tools import (
     CallArguments,
     CallStart,
     Event,

@@ -11,6 +11,8 @@ from hash_runner import expected_output
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.ipc.messages import FinishKind
+
 ARRIVAL = st.fixed_dictionaries(
     {
         "family": st.integers(0, 3),  # prompts of a family share a prefix
@@ -71,7 +73,7 @@ def check_scenario(
     assert set(top.finish) == set(prompts)
     for uid, prompt in prompts.items():
         whole = expected_output(prompt, arrivals[uid - 1]["num_new"])
-        if top.finish[uid].kind == "abort":
+        if top.finish[uid].kind is FinishKind.ABORT:
             assert top.tokens[uid] == whole[: len(top.tokens[uid])]
         else:
             assert top.tokens[uid] == whole

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ramet.ipc.params import SamplingParams
 from ramet.runtime.request import Request, seed_of_sample
+from tests.fakes.specs import make_spec
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 42, 2**63 - 1, -(2**63)])
@@ -31,7 +31,7 @@ def test_half_of_all_bits_differ_between_samples():
 
 
 def test_what_is_known_grows_and_what_remains_shrinks():
-    request = Request(1, np.array([5, 6, 7], np.int32), SamplingParams(max_new_tokens=2), seed=0)
+    request = Request(1, np.array([5, 6, 7], np.int32), make_spec(max_new_tokens=2), seed=0)
     assert (request.num_output, request.remaining, request.total) == (0, 2, 3)
     request.append(8)
     assert request.known.tolist() == [5, 6, 7, 8] and request.output.tolist() == [8]

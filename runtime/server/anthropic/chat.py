@@ -11,8 +11,8 @@ import orjson
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.chat import MAX_TURNS, NOT_FORCED, Style, check_most, refuse_without_parser
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
-from ramet.runtime.server.chat import MAX_TURNS, NOT_FORCED, Style, check_most, refuse_without_parser
 
 Message = dict[str, Any]
 

@@ -11,17 +11,19 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
+from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server import problems, prompts, request_ids, sse
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import Part, Reader, Thought, prepare, read_parts, refuse_aborted, render
+from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server import problems, request_ids, sse
 from ramet.runtime.server.anthropic.chat import read_chat
 from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBody
-from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.chat import Part, Reader, Thought, prepare, read_parts, refuse_aborted, render
 from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.params import read_extras, read_params
-from ramet.runtime.server.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence
 
 SIGNATURE = ""  # of thinking: nothing here has to be proved later
 
@@ -36,7 +38,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
     params = read_params(fields, replace(service.defaults, n=1))
-    extras = read_extras(body, None, service.args.execute.enable_custom_logit_processor)
+    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor)
     chat, parallel = read_chat(body, service.style)
     message_id = f"msg_{prompts.new_id()}"
     rid = request_ids.of_request(request, message_id, body.rid)
@@ -44,9 +46,9 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     with service.client.open(streaming=bool(body.stream)) as submission:
         shown_as = body.skip_special_tokens is not None
         ready = await prepare(
-            service.client, submission, service.style, chat, params, parallel=parallel, as_shown=shown_as
+            service.client, submission, service.style, chat, spec, parallel=parallel, as_shown=shown_as
         )
-        item = Prompt(rid, ready.params, ids=ready.ids, place="messages")._replace(**extras._asdict())
+        item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
         service.client.send([item], submission)
         (sequence,) = submission.sequences
         reader = Reader(ready.reading)

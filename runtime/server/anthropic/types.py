@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
-from ramet.runtime.server.fields import sampled, unbuilt
-from ramet.runtime.server.sampling_fields import SamplingFields
-from ramet.runtime.server.spec.schemas import (
+from ramet.runtime.intake.fields import sampled, unbuilt
+from ramet.runtime.intake.sampling_fields import SamplingFields
+from ramet.runtime.intake.schemas import (
     ANTHROPIC_MESSAGE,
     HIDDEN_STATES,
     TEXT_BLOCK,

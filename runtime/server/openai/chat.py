@@ -11,12 +11,14 @@ import orjson
 from aiohttp import web
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Chat, Finish, LogprobAsk
+from ramet.ipc.messages import Chat, Finish
 from ramet.ipc.params import MAX_NEW_TOKENS
+from ramet.ipc.spec import LogprobSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts, request_ids, sse
-from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.chat import (
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import (
     Call,
     Part,
     Reader,
@@ -26,15 +28,16 @@ from ramet.runtime.server.chat import (
     read_parts,
     refuse_without_parser,
 )
+from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server import problems, request_ids, sse
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, TokenizeBody
 from ramet.runtime.server.openai.logprobs import chat_logprobs, whole_chat_logprobs
 from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 from ramet.runtime.server.openai.types import ending, usage
-from ramet.runtime.server.params import read_extras, read_params
-from ramet.runtime.server.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence
 
 TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
 
@@ -50,7 +53,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     refuse_without_parser(names, service.style)
     params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END), body.response_format)
     processors_on = service.args.execute.enable_custom_logit_processor
-    extras = read_extras(body, _logprobs(body), processors_on, body.return_hidden_states)
+    spec = read_spec(body, params, processors_on, _logprobs(body), body.return_hidden_states)
     rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
     chat = chat_of(body, body.messages, as_written(written.get("tools") or [], names))
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
@@ -62,11 +65,11 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
             submission,
             style,
             chat,
-            params,
+            spec,
             parallel=body.parallel_tool_calls is not False,
             as_shown=body.skip_special_tokens is not None,
         )
-        item = Prompt(rid, ready.params, ids=ready.ids, place="messages")._replace(**extras._asdict())
+        item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
         service.client.send([item], submission)
         readers = [Reader(ready.reading) for _ in submission.sequences]
         if body.stream:
@@ -113,10 +116,10 @@ def chat_of(body: ChatBody | TokenizeBody, messages: list[Any], tools: list[Any]
     )
 
 
-def _logprobs(body: ChatBody) -> LogprobAsk | None:
+def _logprobs(body: ChatBody) -> LogprobSpec | None:
     if body.top_logprobs is not None and not body.logprobs:
         raise ClientError("top_logprobs", f"is {body.top_logprobs}, but logprobs is not true", "it needs logprobs")
-    return LogprobAsk(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
+    return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
 
 
 def _usage(sequences: list[Sequence], readers: list[Reader]) -> dict[str, Any]:

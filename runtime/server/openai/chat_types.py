@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.server.extras import MOST_CHAT_TOP
-from ramet.runtime.server.fields import sampled, unbuilt
+from ramet.runtime.intake.extras import MOST_CHAT_TOP
+from ramet.runtime.intake.fields import sampled, unbuilt
+from ramet.runtime.intake.schemas import MESSAGE, TOOL_CHOICE, TOOL_NAME
 from ramet.runtime.server.openai.types import SamplingBody
-from ramet.runtime.server.spec.schemas import MESSAGE, TOOL_CHOICE, TOOL_NAME
 
 MESSAGES = about(
     "the chat: role, content (text, or parts of it), tool_calls, tool_call_id, reasoning_content",

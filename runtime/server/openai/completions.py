@@ -12,18 +12,21 @@ import orjson
 from aiohttp import web
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Finish, LogprobAsk
-from ramet.ipc.params import MAX_SAMPLES, SamplingParams, shown
+from ramet.ipc.messages import Finish
+from ramet.ipc.params import MAX_SAMPLES, shown
+from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.scores import ScoreLists
-from ramet.runtime.server import problems, prompts, request_ids, sse
-from ramet.runtime.server.body import convert, read_object
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.logprobs import LogprobLists
+from ramet.runtime.server import problems, request_ids, sse
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.logprobs import CompletionLogprobs, read_logprobs
 from ramet.runtime.server.openai.types import CompletionBody, ending, usage
-from ramet.runtime.server.params import read_extras, read_params
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence
 
 DEFAULT_MAX_TOKENS = 16
 NOT_ENDED = {"finish_reason": None, "matched_stop": None}
@@ -42,12 +45,9 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     logprobs = read_logprobs(body.logprobs, bool(body.echo))
     ranked = best_of > params.n
     processors_on = service.args.execute.enable_custom_logit_processor
-    asked = logprobs or (LogprobAsk() if ranked else None)
-    extras = read_extras(body, asked, processors_on, body.return_hidden_states)
-    items = [
-        item._replace(**extras._asdict())
-        for item in read_prompts(body, rid, replace(params, n=best_of), service.client.limits.vocab_size)
-    ]
+    asked = logprobs or (LogprobSpec() if ranked else None)
+    spec = read_spec(body, replace(params, n=best_of), processors_on, asked, body.return_hidden_states)
+    items = read_prompts(body, rid, spec, service.client.limits.vocab_size)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     frame = {"id": rid, "object": "text_completion", "created": int(time.time()), "model": model}
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
@@ -87,26 +87,26 @@ def _mean_logprob(sequence: Sequence) -> float:
     return sum(place.token[0] or 0.0 for place in places) / max(1, len(places))
 
 
-def read_prompts(body: CompletionBody, rid: str, params: SamplingParams, vocab_size: int) -> list[Prompt]:
+def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
     """One prompt as a string or as ids, or a list of either."""
     match body.prompt:
         case str() as text:
-            items = [Prompt(rid, params, text=prompts.check_text("prompt", text))]
+            items = [Prompt(rid, spec, text=prompts.check_text("prompt", text))]
         case [str(), *_] as texts:
             items = [
-                Prompt(rid, params, text=prompts.check_text(f"prompt[{i}]", t), place=f"prompt[{i}]")
+                Prompt(rid, spec, text=prompts.check_text(f"prompt[{i}]", t), place=f"prompt[{i}]")
                 for i, t in enumerate(texts)
             ]
         case [list(), *_] as lists:
             items = [
-                Prompt(rid, params, ids=prompts.pack_checked(f"prompt[{i}]", each, vocab_size), place=f"prompt[{i}]")
+                Prompt(rid, spec, ids=prompts.pack_checked(f"prompt[{i}]", each, vocab_size), place=f"prompt[{i}]")
                 for i, each in enumerate(lists)
             ]
         case [*numbers]:
-            items = [Prompt(rid, params, ids=prompts.pack_checked("prompt", numbers, vocab_size))]
+            items = [Prompt(rid, spec, ids=prompts.pack_checked("prompt", numbers, vocab_size))]
         case other:
             raise ClientError("prompt", f"is {shown(other)}, must be a string, a list of strings, or token ids")
-    prompts.check_count("prompt", len(items), len(items) * params.n)
+    prompts.check_count("prompt", len(items), len(items) * spec.params.n)
     return items
 
 
@@ -165,7 +165,7 @@ class Choice:
             + closing
         )
 
-    def _scored_events(self, sequence: Sequence, texts: list[str], first: int, scores: ScoreLists) -> bytes:
+    def _scored_events(self, sequence: Sequence, texts: list[str], first: int, scores: LogprobLists) -> bytes:
         """As `events`, each with the places of its token; the prompt's come with the first one."""
         events = [
             (text, [scores.output[first + i]] if first + i < len(scores.output) else []) for i, text in enumerate(texts)

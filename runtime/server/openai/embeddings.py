@@ -13,15 +13,17 @@ from aiohttp import web
 
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import shown
+from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts, request_ids
-from ramet.runtime.server.body import convert, one_of, read_object
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert, one_of
+from ramet.runtime.server import problems, request_ids
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import FORMATS, KINDS, MOST_INPUTS, EmbeddingsBody
 from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, in_base64, prompt_to_embed, vector_of
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.text.pooling import Kind, Pooling
 
 OTHER_VOCABULARY = (

@@ -6,20 +6,20 @@ from typing import Any
 
 import orjson
 
-from ramet.ipc.messages import LogprobAsk
+from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.scores import Place, ScoreLists, Triple
-from ramet.runtime.server.chat import AT_ONCE
-from ramet.runtime.server.extras import MOST_TOP
+from ramet.runtime.intake.chat import AT_ONCE
+from ramet.runtime.intake.extras import MOST_TOP
+from ramet.runtime.logprobs import LogprobLists, Place, Triple
 
 
-def read_logprobs(logprobs: int | bool | None, echo: bool) -> LogprobAsk | None:
+def read_logprobs(logprobs: int | bool | None, echo: bool) -> LogprobSpec | None:
     """`logprobs` is how many of the best tokens are told at each place; with `echo` the prompt's places as well."""
     if logprobs is None or logprobs is False:
         return None
     if not 0 <= logprobs <= MOST_TOP:
         raise ClientError("logprobs", f"is {logprobs}, must be in [0, {MOST_TOP}]")
-    return LogprobAsk(0 if echo else None, int(logprobs), texts=True)
+    return LogprobSpec(0 if echo else None, int(logprobs), texts=True)
 
 
 class CompletionLogprobs:
@@ -55,7 +55,7 @@ def _by_text(place: Place) -> dict[str, float] | None:
     return found
 
 
-async def whole_chat_logprobs(scores: ScoreLists) -> dict[str, Any]:
+async def whole_chat_logprobs(scores: LogprobLists) -> dict[str, Any]:
     """All of the output's places, as JSON already; others are served in between."""
     written = []
     for start in range(0, len(scores.output), AT_ONCE):
@@ -64,7 +64,7 @@ async def whole_chat_logprobs(scores: ScoreLists) -> dict[str, Any]:
     return {"content": orjson.Fragment(b"[" + b",".join(written) + b"]"), "refusal": None}
 
 
-def chat_logprobs(scores: ScoreLists, start: int, end: int | None = None) -> dict[str, Any]:
+def chat_logprobs(scores: LogprobLists, start: int, end: int | None = None) -> dict[str, Any]:
     """The output's places from `start` on in the shape of OpenAI's chat completions."""
     content = [
         {**_told(place.token, scores), "top_logprobs": [_told(top, scores) for top in place.top or ()]}
@@ -73,7 +73,7 @@ def chat_logprobs(scores: ScoreLists, start: int, end: int | None = None) -> dic
     return {"content": content, "refusal": None}
 
 
-def _told(triple: Triple, scores: ScoreLists) -> dict[str, Any]:
+def _told(triple: Triple, scores: LogprobLists) -> dict[str, Any]:
     value, token, text = triple
     spelled = scores.raw.get(token, (text or "").encode())
     return {"token": text or "", "logprob": value, "bytes": list(spelled)}

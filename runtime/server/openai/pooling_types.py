@@ -5,8 +5,8 @@ from typing import Annotated, Any, get_args
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.server.limits import MOST_IDS
-from ramet.runtime.server.spec.schemas import IDS, TEXT, one_of, texts_or_ids
+from ramet.runtime.intake.limits import MOST_IDS
+from ramet.runtime.intake.schemas import IDS, TEXT, one_of, texts_or_ids
 from ramet.runtime.text.pooling import Kind
 
 MOST_INPUTS = 2048

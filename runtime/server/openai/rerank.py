@@ -10,20 +10,23 @@ from typing import Any
 
 from aiohttp import web
 
-from ramet.ipc.messages import Chat, LogprobAsk, unpack_ids
+from ramet.ipc.messages import Chat, unpack_ids
 from ramet.ipc.params import shown
+from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts, request_ids
-from ramet.runtime.server.body import convert, one_of, read_object
-from ramet.runtime.server.chat import render
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert, one_of
+from ramet.runtime.intake.chat import render
+from ramet.runtime.intake.parsers.reasoning import make_reasoning
+from ramet.runtime.server import problems, request_ids
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import METHODS, Document, RerankBody
 from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, cosine, prompt_to_embed, vector_of
-from ramet.runtime.server.parsers.reasoning import make_reasoning
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
 QUESTION = """\
@@ -104,12 +107,12 @@ async def _first_token(service: Service, word: str) -> int:
 
 
 async def _by_answers(service: Service, rid: str, query: str, documents: list[str], instruct: str) -> Judged:
-    ask = LogprobAsk(ids=await answer_ids(service))
+    spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=await answer_ids(service)))
     with service.client.open(streaming=False) as submission:
         items: list[Prompt] = []
         for start in range(0, len(documents), AT_ONCE):
             chosen = enumerate(documents[start : start + AT_ONCE], start)
-            unsent = [(Prompt(rid, NEXT_TOKEN, place=f"documents[{i}]", logprobs=ask), text) for i, text in chosen]
+            unsent = [(Prompt(rid, spec, place=f"documents[{i}]"), text) for i, text in chosen]
             asked = [_question(service, prompt, query, text, instruct) for prompt, text in unsent]
             items += await submission.during(together(asked))
         done = await service.client.run_in_turn(items, submission)
@@ -123,7 +126,7 @@ async def _question(service: Service, prompt: Prompt, query: str, document: str,
     try:
         asked = await render(service.client, Chat(messages, kwargs={"enable_thinking": False}))
     except ClientError as error:
-        raise ClientError(prompt.place, error.fact, error.hint, error.status, error.code) from None
+        raise error.at(prompt.place) from None
     if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:
         fact = "is 'generate', but this model thinks before it answers, and its chat template cannot be told not to"
         raise ClientError("method", fact, "use method 'embed'")

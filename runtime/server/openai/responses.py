@@ -12,20 +12,22 @@ from aiohttp import web
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
+from ramet.ipc.spec import LogprobSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts, request_ids, sse
-from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.chat import Reader, prepare
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import Reader, prepare
+from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.server import problems, request_ids, sse
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
-from ramet.runtime.server.params import read_extras, read_params
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.response_store import Stored
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence
 
 MOST_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"
@@ -44,7 +46,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
     rid = request_ids.of_request(request, response_id, body.rid)
-    extras = read_extras(body, _logprobs(body), service.args.execute.enable_custom_logit_processor)
+    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, _logprobs(body))
     response = _frame(body, response_id, model, params, stored=body.store is not False and service.responses.is_on)
     with service.client.open(streaming=bool(body.stream)) as submission:
         ready = await prepare(
@@ -52,12 +54,12 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
             submission,
             service.style,
             chat,
-            params,
+            spec,
             place="input",
             parallel=body.parallel_tool_calls is not False,
             as_shown=body.skip_special_tokens is not None,
         )
-        item = Prompt(rid, ready.params, ids=ready.ids, place="input")._replace(**extras._asdict())
+        item = Prompt(rid, ready.spec, ids=ready.ids, place="input")
         service.client.send([item], submission)
         (sequence,) = submission.sequences
         output = Output(sequence, Reader(ready.reading), response)
@@ -132,9 +134,9 @@ def _stored(service: Service, key: str, place: str) -> Stored:
     return found
 
 
-def _logprobs(body: ResponsesBody) -> LogprobAsk | None:
+def _logprobs(body: ResponsesBody) -> LogprobSpec | None:
     wanted = body.top_logprobs or LOGPROBS in (body.include or ())
-    return LogprobAsk(None, body.top_logprobs or 0, texts=True) if wanted else None
+    return LogprobSpec(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
 def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams, stored: bool) -> dict[str, Any]:

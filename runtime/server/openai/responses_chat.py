@@ -8,7 +8,7 @@ from typing import Any
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.chat import MAX_TURNS, Style, check_most, refuse_without_parser
+from ramet.runtime.intake.chat import MAX_TURNS, Style, check_most, refuse_without_parser
 from ramet.runtime.server.openai.responses_types import ResponsesBody
 from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 

@@ -6,13 +6,14 @@ Decides the shapes of items and events, and their order. A whole response is wha
 import asyncio
 from typing import Any
 
-from ramet.ipc.messages import Finish
+from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server import problems, prompts, sse
-from ramet.runtime.server.chat import AT_ONCE, Part, Reader, Thought, refuse_aborted
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.chat import AT_ONCE, Part, Reader, Thought, refuse_aborted
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server import problems, sse
 from ramet.runtime.server.openai.logprobs import chat_logprobs
-from ramet.runtime.server.parsers.tools import CallArguments, CallStart
-from ramet.runtime.server.submission import Sequence
 
 Item = dict[str, Any]
 
@@ -161,7 +162,7 @@ class Output:
         for part in self._reader.close(self._sequence.tail):
             self._add(part)
         refuse_aborted(finish)
-        status = "incomplete" if finish.kind == "length" else "completed"
+        status = "incomplete" if finish.kind is FinishKind.LENGTH else "completed"
         if not self.items:
             self._within("message")
         self._close("completed" if status == "completed" else "incomplete")

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.server.extras import MOST_CHAT_TOP
-from ramet.runtime.server.fields import sampled, unbuilt
-from ramet.runtime.server.sampling_fields import SamplingFields
-from ramet.runtime.server.spec.schemas import HIDDEN_STATES, INPUT, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
+from ramet.runtime.intake.extras import MOST_CHAT_TOP
+from ramet.runtime.intake.fields import sampled, unbuilt
+from ramet.runtime.intake.sampling_fields import SamplingFields
+from ramet.runtime.intake.schemas import HIDDEN_STATES, INPUT, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
 
 NAMED = {"required": ["type", "name"], "properties": {"name": {"type": "string", "pattern": TOOL_NAME}}}
 

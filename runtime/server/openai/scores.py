@@ -10,17 +10,19 @@ from typing import Any
 
 from aiohttp import web
 
-from ramet.ipc.messages import LogprobAsk
 from ramet.ipc.params import SamplingParams, shown
+from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server import problems, prompts, request_ids
-from ramet.runtime.server.body import convert, read_object
-from ramet.runtime.server.limits import MOST_IDS
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.limits import MOST_IDS
+from ramet.runtime.server import problems, request_ids
 from ramet.runtime.server.model_names import check_model
 from ramet.runtime.server.openai.pooling_types import ScoreBody
 from ramet.runtime.server.openai.types import usage
+from ramet.runtime.server.request_body import read_object
 from ramet.runtime.server.service import Service
-from ramet.runtime.server.submission import Prompt, Sequence, check_numbers
 
 # Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
 NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
@@ -33,7 +35,7 @@ async def score(service: Service, request: web.Request) -> web.Response:
     rid = request_ids.of_request(request, f"score-{prompts.new_id()}", None)
     vocab_size = service.client.limits.vocab_size
     labels = read_labels(body.label_token_ids, vocab_size)
-    items = [item._replace(logprobs=LogprobAsk(ids=labels)) for item in read_pairs(rid, body, vocab_size)]
+    items = read_pairs(rid, body, RequestSpec(NEXT_TOKEN, LogprobSpec(ids=labels)), vocab_size)
     check_numbers("items", len(items), len(labels) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
@@ -69,30 +71,30 @@ def read_labels(ids: list[int], vocab_size: int) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def read_pairs(rid: str, body: ScoreBody, vocab_size: int) -> list[Prompt]:
+def read_pairs(rid: str, body: ScoreBody, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
     """One prompt for each item, in order."""
     if isinstance(body.query, str):
         prompts.check_text("query", body.query)
     else:
         prompts.pack_checked("query", body.query, vocab_size)
     if isinstance(body.items, str):
-        return [_pair(rid, "items", body.query, body.items, bool(body.item_first), vocab_size)]
+        return [_pair(rid, "items", spec, body.query, body.items, bool(body.item_first), vocab_size)]
     if not isinstance(body.items, list):
         raise ClientError("items", f"is {shown(body.items)}, must be a text, a list of texts, or lists of token ids")
     prompts.check_count("items", len(body.items), len(body.items))
     return [
-        _pair(rid, f"items[{i}]", body.query, item, bool(body.item_first), vocab_size)
+        _pair(rid, f"items[{i}]", spec, body.query, item, bool(body.item_first), vocab_size)
         for i, item in enumerate(body.items)
     ]
 
 
-def _pair(rid: str, place: str, query: Any, item: Any, item_first: bool, vocab_size: int) -> Prompt:
+def _pair(rid: str, place: str, spec: RequestSpec, query: Any, item: Any, item_first: bool, vocab_size: int) -> Prompt:
     """Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
     if isinstance(query, str) and isinstance(item, str):
         texts = prompts.check_text("query", query), prompts.check_text(place, item)
-        return Prompt(rid, NEXT_TOKEN, text="".join(texts[::-1] if item_first else texts), place=place)
+        return Prompt(rid, spec, text="".join(texts[::-1] if item_first else texts), place=place)
     if isinstance(query, list) and isinstance(item, list):
         ids = prompts.pack_checked("query", query, vocab_size), prompts.pack_checked(place, item, vocab_size)
-        return Prompt(rid, NEXT_TOKEN, ids=b"".join(ids[::-1] if item_first else ids), place=place)
+        return Prompt(rid, spec, ids=b"".join(ids[::-1] if item_first else ids), place=place)
     wanted = "a string" if isinstance(query, str) else "a list of token ids"
     raise ClientError(place, f"is {shown(item)}, must be {wanted}, as query is")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.chat import NOT_FORCED
+from ramet.runtime.intake.chat import NOT_FORCED
 
 
 def callable_tools(choice: Any, names: Many[str]) -> frozenset[str]:

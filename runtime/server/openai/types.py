@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from ramet.ipc.messages import Finish
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.runtime.server.extras import MOST_TOP
-from ramet.runtime.server.fields import sampled, unbuilt
-from ramet.runtime.server.sampling_fields import SamplingFields
-from ramet.runtime.server.spec.schemas import (
+from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.intake.extras import MOST_TOP
+from ramet.runtime.intake.fields import sampled, unbuilt
+from ramet.runtime.intake.sampling_fields import SamplingFields
+from ramet.runtime.intake.schemas import (
     HIDDEN_STATES,
     ID_LISTS,
     texts_or_ids,
     typed,
 )
-from ramet.runtime.server.submission import Sequence
 
 _SCHEMA_FORMAT = {
     "type": "object",
@@ -113,4 +113,4 @@ def usage(sequences: Many[Sequence], reasoning_tokens: int = 0) -> dict[str, Any
 
 def ending(finish: Finish) -> dict[str, Any]:
     """How a choice ended, as its keys."""
-    return {"finish_reason": finish.kind, "matched_stop": finish.matched}
+    return {"finish_reason": finish.kind.value, "matched_stop": finish.matched}

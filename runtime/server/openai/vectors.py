@@ -12,8 +12,9 @@ from operator import mul
 from typing import NamedTuple, TypeAlias
 
 from ramet.ipc.params import SamplingParams
-from ramet.runtime.server.problems import ServerError
-from ramet.runtime.server.submission import Prompt, Sequence
+from ramet.ipc.spec import HiddenMode, RequestSpec
+from ramet.runtime.engine_client.failures import ServerError
+from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.text.pooling import Kind
 
 PREFILL_ONLY = SamplingParams(max_new_tokens=0)
@@ -31,7 +32,7 @@ class Recipe(NamedTuple):
 def prompt_to_embed(rid: str, place: str, kind: Kind, content: str | bytes) -> Prompt:
     """content: a text, or packed token ids."""
     text, ids = (content, None) if isinstance(content, str) else (None, content)
-    return Prompt(rid, PREFILL_ONLY, text=text, ids=ids, place=place, hidden=kind)
+    return Prompt(rid, RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind)), text=text, ids=ids, place=place)
 
 
 def vector_of(sequence: Sequence, recipe: Recipe) -> Vector:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.request import Request
 from ramet.runtime.sampling import processors
@@ -17,6 +16,7 @@ from ramet.runtime.sampling.columns import REQUEST, ProcessorRows, RequestView
 from ramet.runtime.sampling.processing import process
 from ramet.runtime.sampling.processors import LogitProcessor, load, make_all
 from ramet.runtime.scheduler.sampling import processor_rows
+from tests.fakes.specs import make_spec
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "sampling.md"
 VOCABULARY = 20
@@ -241,7 +241,7 @@ def test_a_processor_that_cannot_be_made_is_told():
 
 def test_a_processor_cannot_write_a_requests_tokens():
     prompt = np.array([1, 2], np.int32)
-    request = Request(1, prompt, SamplingParams(), seed=0, processor="x")
+    request = Request(1, prompt, make_spec(processor="x"), seed=0)
     (rows,) = processor_rows([request])
     view = rows.params[0][REQUEST]
     torch.from_numpy(view.prompt_ids).fill_(7)

@@ -5,6 +5,8 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
+from ramet.ipc.messages import FinishKind, FlushCache
+
 
 def prompt_of(seed: int, length: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
@@ -21,7 +23,7 @@ def test_output_does_not_depend_on_pages_chunks_or_cache(page_size: int, chunk: 
     top.run()
     for uid, prompt in prompts.items():
         assert top.tokens[uid] == expected_output(prompt, uid % 9), uid
-        assert top.finish[uid].kind == "length" and top.finish[uid].length == uid % 9
+        assert top.finish[uid].kind is FinishKind.LENGTH and top.finish[uid].length == uid % 9
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
@@ -87,7 +89,7 @@ def test_abort_of_neighbours_harms_nobody_and_returns_every_slot(page_size: int)
         if uid not in victims:
             assert top.tokens[uid] == expected_output(prompt, 20)
         else:
-            assert top.finish[uid].kind in ("abort", "length")
+            assert top.finish[uid].kind in (FinishKind.ABORT, FinishKind.LENGTH)
             assert top.tokens[uid] == expected_output(prompt, 20)[: len(top.tokens[uid])]
     assert top.scheduler.cache.tree.locked_tokens == 0 and len(top.scheduler.running) == 0
 
@@ -98,7 +100,7 @@ def test_an_aborted_request_is_gone_within_one_turn():
     top.turn()
     top.abort(1)
     top.turn()
-    assert top.finish[1].kind == "abort" and top.scheduler.idle
+    assert top.finish[1].kind is FinishKind.ABORT and top.scheduler.idle
     assert top.scheduler.state()["leased_tokens"] == 0 == top.scheduler.state()["owned_tokens"]
 
 
@@ -109,7 +111,7 @@ def test_a_waiting_request_can_be_aborted():
     top.turn()
     top.abort(2)
     top.turn()
-    assert top.finish[2].kind == "abort" and 1 not in top.finish
+    assert top.finish[2].kind is FinishKind.ABORT and 1 not in top.finish
 
 
 def test_no_step_computes_more_prompt_than_the_chunk():
@@ -124,7 +126,7 @@ def test_prefill_only_ends_with_length_zero_and_no_token():
     top = BenchTop()
     top.add(1, prompt_of(1, 30), 0)
     top.run()
-    assert top.tokens[1] == [] and (top.finish[1].kind, top.finish[1].length) == ("length", 0)
+    assert top.tokens[1] == [] and (top.finish[1].kind, top.finish[1].length) == (FinishKind.LENGTH, 0)
 
 
 def test_stop_token_ids_end_a_request_also_when_eos_is_ignored():
@@ -251,14 +253,14 @@ def test_a_request_that_can_never_fit_ends_with_an_error():
     top = BenchTop(total=64, context=64)
     top.add(1, prompt_of(1, 60), 30)
     top.run()
-    assert top.finish[1].kind == "abort" and top.finish[1].status == 400 and "64" in top.finish[1].message
+    assert top.finish[1].kind is FinishKind.ABORT and top.finish[1].status == 400 and "64" in top.finish[1].message
 
 
 def test_flush_waits_until_idle_and_forgets():
     top = BenchTop()
     top.add(1, prompt_of(1, 50), 5)
     top.turn()
-    top.control("flush", timeout_s=60.0)
+    top.control(FlushCache, timeout_s=60.0)
     top.turn()
     assert not top.replies
     top.run()
@@ -270,7 +272,7 @@ def test_flush_without_patience_fails_while_busy():
     top = BenchTop()
     top.add(1, prompt_of(1, 50), 5)
     top.turn()
-    top.control("flush")
+    top.control(FlushCache)
     top.turn()
     assert not top.replies[0].ok and b"running" in top.replies[0].body
 

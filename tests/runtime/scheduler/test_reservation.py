@@ -13,6 +13,7 @@ from ramet.runtime.cache.slots import PageAllocator, RowAllocator
 from ramet.runtime.request import Request
 from ramet.runtime.scheduler.admission import DECAY_STEPS, ReserveRatio
 from ramet.runtime.scheduler.running import RunningSet, Seat
+from tests.fakes.specs import make_spec
 
 
 def prompt_of(seed: int, length: int = 10) -> list[int]:
@@ -112,7 +113,13 @@ class Bench:
     def seat(self, uid: int, num_output: int, arrival_s: float, num_prompt: int = 4) -> Seat:
         """Everything it knows but its newest token is computed."""
         params = SamplingParams(max_new_tokens=50)
-        request = Request(uid, np.arange(num_prompt, dtype=np.int32) + 1000 * uid, params, seed=0, arrival_s=arrival_s)
+        request = Request(
+            uid,
+            np.arange(num_prompt, dtype=np.int32) + 1000 * uid,
+            make_spec(params=params),
+            seed=0,
+            arrival_s=arrival_s,
+        )
         for i in range(num_output):
             request.append(1000 * uid + 100 + i)
         lease, prefix = self.cache.acquire(request.known, ())

@@ -5,14 +5,15 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output, hidden_state, logprob
 
-from ramet.ipc.messages import LogprobAsk
+from ramet.ipc.messages import FinishKind
+from ramet.ipc.spec import HiddenMode, LogprobSpec
 
 
 def prompt_of(seed: int, length: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
 
 
-def check(top: BenchTop, uid: int, prompt: list[int], num_new: int, ask: LogprobAsk) -> None:
+def check(top: BenchTop, uid: int, prompt: list[int], num_new: int, ask: LogprobSpec) -> None:
     whole = prompt + expected_output(prompt, num_new)
     start = len(prompt) if ask.start is None else ask.start
     lists = top.scores[uid]
@@ -31,7 +32,7 @@ def check(top: BenchTop, uid: int, prompt: list[int], num_new: int, ask: Logprob
 @pytest.mark.parametrize("page", [1, 16])
 @pytest.mark.parametrize("start", [None, 0, 1, 17, 38, 39, 40])
 def test_every_start_with_a_warm_and_a_cold_cache(start: int | None, page: int, chunk: int):
-    prompt, ask = prompt_of(1, 40), LogprobAsk(start, 2, (5, 90))
+    prompt, ask = prompt_of(1, 40), LogprobSpec(start, 2, (5, 90))
     top = BenchTop(chunked_prefill_size=chunk, page_size=page)
     top.add(1, prompt, 6, logprobs=ask)
     top.run()
@@ -47,7 +48,7 @@ def test_every_start_with_a_warm_and_a_cold_cache(start: int | None, page: int, 
 
 def test_rows_that_ask_and_rows_that_do_not_share_steps_and_memory():
     top = BenchTop(total=320, chunked_prefill_size=16, schedule_conservativeness=0.01)
-    asks = {uid: LogprobAsk(uid % 5 or None, uid % 3, tuple(range(uid % 4))) for uid in range(1, 13)}
+    asks = {uid: LogprobSpec(uid % 5 or None, uid % 3, tuple(range(uid % 4))) for uid in range(1, 13)}
     prompts = {uid: prompt_of(uid % 3, 20 + uid) for uid in asks}
     for uid, ask in asks.items():
         top.add(uid, prompts[uid], 40, **({"logprobs": ask} if uid % 2 else {}))
@@ -62,12 +63,12 @@ def test_rows_that_ask_and_rows_that_do_not_share_steps_and_memory():
 
 
 def test_scoring_alone_needs_no_output():
-    prompt, ask = prompt_of(4, 50), LogprobAsk(0)
+    prompt, ask = prompt_of(4, 50), LogprobSpec(0)
     top = BenchTop(chunked_prefill_size=7)
     top.add(1, prompt, 0, logprobs=ask)
     top.run()
     check(top, 1, prompt, 0, ask)
-    assert top.tokens[1] == [] and top.finish[1].kind == "length"
+    assert top.tokens[1] == [] and top.finish[1].kind is FinishKind.LENGTH
 
 
 @pytest.mark.parametrize("chunk", [1, 7, -1])
@@ -75,7 +76,7 @@ def test_hidden_states_of_every_token_once_and_in_order(chunk: int):
     prompts = {uid: prompt_of(uid % 2, 20 + uid) for uid in range(1, 7)}
     top = BenchTop(total=100, chunked_prefill_size=chunk, schedule_conservativeness=0.01)
     for uid, prompt in prompts.items():
-        top.add(uid, prompt, 30, hidden=("all", "last", "")[uid % 3])
+        top.add(uid, prompt, 30, hidden=(HiddenMode.ALL, HiddenMode.LAST, None)[uid % 3])
     top.run()
     assert sum(finish.num_retractions for finish in top.finish.values()) > 0
     for uid, prompt in prompts.items():
@@ -102,8 +103,8 @@ def test_the_mean_is_over_every_prompt_token_whatever_is_cached(chunk: int, page
     prompt = prompt_of(1, 40)
     top = BenchTop(chunked_prefill_size=chunk, page_size=page)
     for uid in (1, 2):  # cold, then warm
-        top.add(uid, prompt, 0, hidden="mean")
-        top.add(uid + 10, prompt, 0, hidden="last")
+        top.add(uid, prompt, 0, hidden=HiddenMode.MEAN)
+        top.add(uid + 10, prompt, 0, hidden=HiddenMode.LAST)
         top.run()
         assert top.hidden[uid].pooled == pytest.approx(mean_of(prompt)) and top.tokens[uid] == []
         assert top.hidden[uid + 10].pooled == hidden_state(prompt)
@@ -117,7 +118,7 @@ def test_a_mean_survives_retractions_and_ends_with_the_prompt():
     prompts = {uid: prompt_of(uid % 3, 30 + uid) for uid in range(1, 9)}
     top = BenchTop(total=120, chunked_prefill_size=9, schedule_conservativeness=0.01)
     for uid, prompt in prompts.items():
-        top.add(uid, prompt, 25 * (uid % 2), hidden="mean")
+        top.add(uid, prompt, 25 * (uid % 2), hidden=HiddenMode.MEAN)
     top.run()
     assert sum(finish.num_retractions for finish in top.finish.values()) > 0
     for uid, prompt in prompts.items():

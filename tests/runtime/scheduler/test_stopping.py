@@ -5,6 +5,7 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
+from ramet.ipc.messages import FinishKind
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -39,7 +40,7 @@ def test_the_end_token_stops_and_stays_in_the_output(at: int):
     top.add(1, prompt_of(1), LENGTH)
     top.run()
     assert top.tokens[1] == output[: at + 1]
-    assert (top.finish[1].kind, top.finish[1].matched) == ("stop", output[at])
+    assert (top.finish[1].kind, top.finish[1].matched) == (FinishKind.STOP, output[at])
 
 
 def test_any_of_several_end_tokens_stops():
@@ -55,7 +56,7 @@ def test_ignore_eos_goes_on_to_the_length():
     top = BenchTop(eos_ids={output[4]})
     top.add(1, prompt_of(1), LENGTH, ignore_eos=True)
     top.run()
-    assert top.tokens[1] == output and (top.finish[1].kind, top.finish[1].length) == ("length", LENGTH)
+    assert top.tokens[1] == output and (top.finish[1].kind, top.finish[1].length) == (FinishKind.LENGTH, LENGTH)
 
 
 def test_stop_token_ids_stop_where_the_end_token_is_ignored():
@@ -71,7 +72,7 @@ def test_an_end_token_as_the_last_allowed_one_is_a_stop():
     top = BenchTop(eos_ids={output[4]})
     top.add(1, prompt_of(1), 5)
     top.run()
-    assert (top.finish[1].kind, top.finish[1].matched) == ("stop", output[4])
+    assert (top.finish[1].kind, top.finish[1].matched) == (FinishKind.STOP, output[4])
 
 
 def test_a_stop_id_goes_before_stop_text_and_that_before_the_length(tokenizer: Tokenizer):
@@ -82,9 +83,9 @@ def test_a_stop_id_goes_before_stop_text_and_that_before_the_length(tokenizer: T
     top.add(3, prompt, LENGTH)
     top.run()
     assert [top.tokens[uid] for uid in (1, 2, 3)] == [output] * 3
-    assert (top.finish[1].kind, top.finish[1].matched) == ("stop", output[-1])
-    assert (top.finish[2].kind, top.finish[2].matched) == ("stop", last)
-    assert (top.finish[3].kind, top.finish[3].length) == ("length", LENGTH)
+    assert (top.finish[1].kind, top.finish[1].matched) == (FinishKind.STOP, output[-1])
+    assert (top.finish[2].kind, top.finish[2].matched) == (FinishKind.STOP, last)
+    assert (top.finish[3].kind, top.finish[3].length) == (FinishKind.LENGTH, LENGTH)
 
 
 def test_the_end_token_goes_before_stop_text(tokenizer: Tokenizer):
@@ -123,4 +124,4 @@ def test_each_request_watches_its_own_text(tokenizer: Tokenizer):
     top.add(3, prompt, LENGTH - 1, stop=(last,))
     top.run()
     assert top.finish[1].matched == last
-    assert top.finish[2].kind == "length" and top.finish[3].kind == "length"
+    assert top.finish[2].kind is FinishKind.LENGTH and top.finish[3].kind is FinishKind.LENGTH

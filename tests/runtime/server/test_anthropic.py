@@ -153,7 +153,7 @@ def test_fields_become_sampling_parameters() -> None:
             "metadata": {"user_id": "u"}, "service_tier": "auto", "unknown": 1,
         })  # fmt: skip
         (sent,) = server.engine.of_type(Generate)
-        assert sent.params == SamplingParams(max_new_tokens=7, temperature=0.5, top_p=0.9, top_k=4, stop=("END",))
+        assert sent.spec.params == SamplingParams(max_new_tokens=7, temperature=0.5, top_p=0.9, top_k=4, stop=("END",))
 
     served(check)
 

@@ -205,7 +205,7 @@ def test_neutral_values_and_unknown_keys_ask_for_nothing() -> None:
         null = {"frequency_penalty": 0, "repetition_penalty": 1.0, "logit_bias": {}, "json_schema": None, "other": 1}
         status, _ = await server.post(GENERATE, {"text": "a", "sampling_params": null})
         assert status == 200
-        assert server.engine.of_type(Generate)[1].params == SamplingParams()
+        assert server.engine.of_type(Generate)[1].spec.params == SamplingParams()
 
     served(check)
 

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from ramet.ipc.messages import Abort, Drain, Finish, Generate, Render
-from ramet.runtime.server.chat import MAX_TOOLS, MAX_TURNS
-from ramet.runtime.server.client import IN_TURN
-from ramet.runtime.server.submission import Sequence, Submission
+from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, Render
+from ramet.runtime.engine_client.client import IN_TURN
+from ramet.runtime.engine_client.submission import Sequence, Submission
+from ramet.runtime.intake.chat import MAX_TOOLS, MAX_TURNS
 from ramet.runtime.text.chat_messages import normalise
 from tests.fakes.server import Served, served
 
@@ -134,7 +134,7 @@ def test_an_end_on_somebody_s_word_is_no_end_of_a_turn(path: str, body: dict[str
         async def end() -> None:
             (sent,) = await server.engine.saw(Generate)
             server.engine.step()
-            server.engine.close(sent.uids[0], Finish("abort", message="aborted by /abort_request"))
+            server.engine.close(sent.uids[0], Finish(FinishKind.ABORT, message="aborted by /abort_request"))
 
         ending = asyncio.create_task(end())
         async with server.http.post(path, data=orjson.dumps({**body, "stream": stream})) as response:

@@ -9,7 +9,7 @@ import pytest
 
 from ramet.ipc.messages import Generate, Render, unpack_ids
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
-from ramet.runtime.server.chat import Style
+from ramet.runtime.intake.chat import Style
 from tests.fakes.engine import CACHED, EOS, cut_somewhere, pieces_of, text_of
 from tests.fakes.server import Served, served
 
@@ -103,7 +103,7 @@ def test_an_output_may_go_to_the_context_s_end_and_takes_the_newer_name_of_its_l
         await server.post(CHAT, HELLO)
         await server.post(CHAT, {**HELLO, "max_tokens": 7, "max_completion_tokens": 5})
         first, second = server.engine.of_type(Generate)
-        assert (first.params.max_new_tokens, second.params.max_new_tokens) == (MAX_NEW_TOKENS, 5)
+        assert (first.spec.params.max_new_tokens, second.spec.params.max_new_tokens) == (MAX_NEW_TOKENS, 5)
 
     served(check)
 
@@ -116,7 +116,7 @@ def test_fields_become_sampling_parameters() -> None:
             "user": "u", "metadata": {"a": 1}, "store": True, "service_tier": "auto", "unknown": 1,
         })  # fmt: skip
         (sent,) = server.engine.of_type(Generate)
-        assert sent.params == SamplingParams(
+        assert sent.spec.params == SamplingParams(
             max_new_tokens=9, n=2, sampling_seed=5, temperature=0.5, top_p=0.9, stop=("x",), frequency_penalty=1.0,
             presence_penalty=-1.0, logit_bias=((3, 2.0),), top_k=3, min_new_tokens=1,
         )  # fmt: skip
@@ -236,7 +236,7 @@ def test_special_tokens_are_shown_to_the_parsers_that_look_for_them() -> None:
         assert re.fullmatch("[0-9A-Za-z]{9}", call["id"]), "Mistral's template takes no other ids back"
         await server.post(CHAT, HELLO)
         await server.post(CHAT, {**HELLO, "tools": [WEATHER], "skip_special_tokens": True})
-        shown = [sent.params.skip_special_tokens for sent in server.engine.of_type(Generate)]
+        shown = [sent.spec.params.skip_special_tokens for sent in server.engine.of_type(Generate)]
         assert shown == [False, True, True]
 
     served(check, style=Style("mistral", None))

@@ -5,7 +5,7 @@ import asyncio
 import openai
 import pytest
 
-from ramet.ipc.messages import Finish, Generate, unpack_ids
+from ramet.ipc.messages import Finish, FinishKind, Generate, unpack_ids
 from ramet.ipc.params import SamplingParams
 from tests.fakes.engine import CACHED, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served
@@ -58,7 +58,7 @@ def test_fields_become_sampling_parameters() -> None:
             "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1,
         })  # fmt: skip
         (sent,) = server.engine.of_type(Generate)
-        assert sent.params == SamplingParams(
+        assert sent.spec.params == SamplingParams(
             max_new_tokens=9, min_new_tokens=2, sampling_seed=5, temperature=0.5, top_p=0.9, top_k=3, min_p=0.1,
             stop=("x", "y"), stop_token_ids=(4,), stop_regex=("z+",), ignore_eos=True, skip_special_tokens=False,
             no_stop_trim=True,
@@ -71,7 +71,7 @@ def test_sixteen_tokens_and_the_models_temperature_are_the_defaults() -> None:
     async def check(server: Served) -> None:
         await server.post("/v1/completions", {"prompt": "a", "max_tokens": None})
         (sent,) = server.engine.of_type(Generate)
-        assert (sent.params.max_new_tokens, sent.params.temperature) == (16, 0.6)
+        assert (sent.spec.params.max_new_tokens, sent.spec.params.temperature) == (16, 0.6)
 
     served(check, defaults=SamplingParams(temperature=0.6))
 
@@ -142,7 +142,7 @@ def test_an_end_that_comes_alone_is_an_event() -> None:
         reading = asyncio.create_task(server.events("/v1/completions", {"prompt": "a", "stream": True, "echo": True}))
         await server.engine.saw(Generate)
         server.engine.step()
-        server.engine.close(1, Finish("stop", matched="END"), "!")
+        server.engine.close(1, Finish(FinishKind.STOP, matched="END"), "!")
         *_, last, done = await reading
         assert last["choices"][0] == {
             "index": 0,
@@ -161,7 +161,7 @@ def test_choices_carry_the_matched_stop(matched: object) -> None:
     async def check(server: Served) -> None:
         waiting = asyncio.create_task(server.post("/v1/completions", {"prompt": "a"}))
         await server.engine.saw(Generate)
-        server.engine.close(1, Finish("stop", matched=matched))
+        server.engine.close(1, Finish(FinishKind.STOP, matched=matched))
         _, reply = await waiting
         assert reply["choices"][0]["finish_reason"] == "stop" and reply["choices"][0]["matched_stop"] == matched
 

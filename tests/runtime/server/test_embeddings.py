@@ -10,12 +10,13 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Finish, Generate, unpack_ids
-from ramet.ipc.params import SamplingParams
-from ramet.runtime.server.submission import MOST_NUMBERS
+from ramet.ipc.messages import Finish, FinishKind, Generate, unpack_ids
+from ramet.ipc.spec import HiddenMode
+from ramet.runtime.engine_client.submission import MOST_NUMBERS
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import HIDDEN, LIMITS, VOCAB, state_of
 from tests.fakes.server import Served, served
+from tests.fakes.specs import make_spec
 
 PATH = "/v1/embeddings"
 
@@ -52,7 +53,8 @@ def test_pooling_comes_from_the_body_or_else_from_the_model(kind: Any, normalize
         asked = {"pooling": kind, "normalize": normalize} if by == "body" else {"pooling": None}
         _, reply = await server.post(PATH, {"input": "abc", **asked})
         (sent,) = server.engine.of_type(Generate)
-        assert sent.hidden == kind and sent.params == SamplingParams(max_new_tokens=0) and sent.logprobs is None
+        assert sent.spec == make_spec(max_new_tokens=0, hidden=HiddenMode(kind))
+
         expected = of_length_one(state_of(sent)) if normalize else state_of(sent)
         assert reply["data"][0]["embedding"] == near(expected)
 
@@ -165,7 +167,7 @@ def test_a_request_that_is_ended_by_an_operator_is_an_error() -> None:
         waiting = asyncio.create_task(server.post(PATH, {"input": ["a", "b"]}))
         await server.engine.saw(Generate, 2)
         server.engine.step([1])
-        server.engine.close(2, Finish("abort", message="by request"))
+        server.engine.close(2, Finish(FinishKind.ABORT, message="by request"))
         status, reply = await waiting
         assert status == 400 and "by request" in reply["error"]["message"]
         assert server.client.num_open == 0

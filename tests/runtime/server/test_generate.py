@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ramet.ipc.messages import Closed, Finish, Generate, TextStep, unpack_ids
+from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, TextStep, unpack_ids
 from ramet.ipc.params import SamplingParams
 from tests.fakes.engine import CACHED, text_of, token_at
 from tests.fakes.server import Served, served
@@ -98,7 +98,7 @@ def test_parameters_are_completed_from_the_servers_defaults() -> None:
     async def check(server: Served) -> None:
         await server.post("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 1}})
         (sent,) = server.engine.of_type(Generate)
-        assert sent.params == SamplingParams(max_new_tokens=1, temperature=0.6, top_k=20)
+        assert sent.spec.params == SamplingParams(max_new_tokens=1, temperature=0.6, top_k=20)
 
     served(check, defaults=SamplingParams(temperature=0.6, top_k=20))
 
@@ -158,9 +158,9 @@ def test_midway_the_finish_reason_is_null_and_the_latency_is_told_at_the_end_onl
 
 
 @pytest.mark.parametrize("finish, reason", [
-    (Finish("stop", matched=7, num_retractions=2), {"type": "stop", "matched": 7}),
-    (Finish("stop", matched="END"), {"type": "stop", "matched": "END"}),
-    (Finish("length", length=1), {"type": "length", "length": 1}),
+    (Finish(FinishKind.STOP, matched=7, num_retractions=2), {"type": "stop", "matched": 7}),
+    (Finish(FinishKind.STOP, matched="END"), {"type": "stop", "matched": "END"}),
+    (Finish(FinishKind.LENGTH, length=1), {"type": "length", "length": 1}),
 ])  # fmt: skip
 def test_every_ending_is_told(finish: Finish, reason: dict) -> None:
     async def check(server: Served) -> None:
@@ -181,7 +181,7 @@ def test_an_engines_own_abort_is_an_error_with_its_status() -> None:
         for status in (400, 500, 503):
             waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
             (uid,) = (await server.engine.saw(Generate, 1 + len(server.engine.of_type(Generate))))[-1].uids
-            server.engine.close(uid, Finish("abort", message="the logits were not finite", status=status))
+            server.engine.close(uid, Finish(FinishKind.ABORT, message="the logits were not finite", status=status))
             assert await waiting == (status, {"error": {"message": "the logits were not finite"}})
 
     served(check, auto=False)
@@ -233,7 +233,7 @@ def test_a_step_may_close_one_sequence_and_go_on_with_another() -> None:
         server.engine.step([1, 2])
         server.engine.step([2])
         del server.engine.running[1]
-        server.engine.tell(TextStep([], b"", [], [], [Closed(1, Finish("stop", matched=3))], [""]))
+        server.engine.tell(TextStep([], b"", [], [], [Closed(1, Finish(FinishKind.STOP, matched=3))], [""]))
         _, (first, second) = await waiting
         assert first["output_ids"] == [token_at(1, 0)] and second["text"] == text_of(2, 2)
 

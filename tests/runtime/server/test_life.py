@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from ramet.ipc.messages import Abort, Control, Drain, Finish, Generate, PeerDied, TextStep
-from ramet.ipc.params import SamplingParams
-from ramet.runtime.server.submission import Prompt
+from ramet.ipc.messages import Abort, Control, Drain, Finish, FinishKind, Generate, PeerDied, TextStep
+from ramet.runtime.engine_client.submission import Prompt
 from tests.fakes.server import Served, parse_events, served
+from tests.fakes.specs import make_spec
 
 STREAMS = [("/generate", {"text": "a", "stream": True}), ("/v1/completions", {"prompt": "a", "stream": True})]
 
@@ -55,7 +55,7 @@ def test_an_abandoned_sequence_is_known_until_its_last_message_and_keeps_nothing
         assert server.client.num_open == 1
         server.engine.step()
         assert sequence.texts is None and sequence.tokens == []
-        server.engine.close(1, Finish("abort"))
+        server.engine.close(1, Finish(FinishKind.ABORT))
         assert server.client.num_open == 0 and server.client.num_waiting == 0
 
     served(check, auto=False)
@@ -136,7 +136,7 @@ def test_an_aborted_completion_says_so() -> None:
     async def check(server: Served) -> None:
         waiting = ask(server, "/v1/completions", rid="x")
         await server.engine.saw(Generate)
-        server.engine.close(1, Finish("abort", message="asked"))
+        server.engine.close(1, Finish(FinishKind.ABORT, message="asked"))
         status, reply = await waiting
         assert status == 200 and reply["choices"][0]["finish_reason"] == "abort"
 
@@ -199,7 +199,7 @@ def test_a_stream_out_of_time_ends_with_an_error_event(path: str, body: dict) ->
 
 def test_a_request_in_time_leaves_no_timer() -> None:
     async def check(server: Served) -> None:
-        prompt = Prompt("r", SamplingParams(max_new_tokens=1), text="a")
+        prompt = Prompt("r", make_spec(max_new_tokens=1), text="a")
         with server.client.submit([prompt], streaming=False) as submission:
             await submission.finished()
             assert submission.timer is not None and not submission.timer.cancelled()
@@ -216,7 +216,7 @@ def test_an_engines_abort_after_the_first_token_is_an_event(path: str, body: dic
         await server.engine.saw(Generate)
         server.engine.step()
         await server.get("/health")  # by its answer the handler has sent its first chunk
-        server.engine.close(1, Finish("abort", message="the logits were not finite", status=500))
+        server.engine.close(1, Finish(FinishKind.ABORT, message="the logits were not finite", status=500))
         *_, error, done = await reading
         assert done == "[DONE]" and error["error"]["message"] == "the logits were not finite"
 

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate, Tokenize, unpack_ids
-from ramet.runtime.server.chat import Style
+from ramet.ipc.spec import HiddenMode
+from ramet.runtime.intake.chat import Style
 from ramet.runtime.server.openai.rerank import INSTRUCT, flattened, judge_messages
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of
@@ -52,7 +53,7 @@ def test_embed_is_the_cosine_as_the_model_pools(kind: Any) -> None:
         documents = ["zz", "q", "longer text", "a"]
         _, reply = await server.post(PATH, {"query": "q", "documents": documents, "method": "embed"})
         query, *others = server.engine.of_type(Generate)
-        assert {m.hidden for m in (query, *others)} == {kind}
+        assert {m.spec.hidden for m in (query, *others)} == {HiddenMode(kind)}
         expected = [cosine(state_of(query), state_of(other)) for other in others]
         assert {r["index"]: r["relevance_score"] for r in reply["results"]} == pytest.approx(dict(enumerate(expected)))
         assert reply["results"][0]["index"] == 1 and reply["results"][0]["relevance_score"] == pytest.approx(1)
@@ -68,7 +69,7 @@ def test_generate_compares_yes_with_no_and_looks_them_up_once() -> None:
         assert [m.text for m in asked] == [" yes", " no", "yes", "no"], "the fake's spaces are tokens by themselves"
         assert not any(m.add_special_tokens for m in asked)
         for message in server.engine.of_type(Generate):
-            assert message.logprobs.ids == (ord("y"), ord("n")) and message.params.max_new_tokens == 1
+            assert message.spec.logprobs.ids == (ord("y"), ord("n")) and message.spec.params.max_new_tokens == 1
             assert message.text == flattened(judge_messages("the query", "the document", "the task"))
 
     served(check)
@@ -78,7 +79,7 @@ def test_words_that_begin_with_their_space_are_preferred() -> None:
     async def check(server: Served) -> None:
         server.engine.tokenize = {" yes": [40, 1], " no": [41]}.__getitem__
         await server.post(PATH, GOOD)
-        assert {m.logprobs.ids for m in server.engine.of_type(Generate)} == {(40, 41)}
+        assert {m.spec.logprobs.ids for m in server.engine.of_type(Generate)} == {(40, 41)}
 
     served(check)
 
@@ -90,7 +91,7 @@ def test_the_model_s_template_asks_where_there_is_one() -> None:
         for message, document in zip(server.engine.of_type(Generate), GOOD["documents"], strict=True):
             (asked,) = judge_messages("q", document, INSTRUCT)
             assert bytes(unpack_ids(message.ids)).decode() == f"user:{asked['content']}\n"
-            assert message.logprobs.ids == (50, 51)
+            assert message.spec.logprobs.ids == (50, 51)
 
     served(check, style=Style(has_template=True))
 

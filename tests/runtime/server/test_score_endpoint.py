@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Generate, LogprobAsk, unpack_ids
+from ramet.ipc.messages import Generate, unpack_ids
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import LogprobSpec
 from tests.fakes.engine import CACHED, VOCAB, logprob_of
 from tests.fakes.server import Served, served
 
@@ -52,8 +53,8 @@ def test_nothing_but_the_models_own_logits_counts() -> None:
     async def check(server: Served) -> None:
         await server.post(PATH, {"query": "a", "items": ["b"], "label_token_ids": LABELS})
         (sent,) = server.engine.of_type(Generate)
-        assert sent.params == SamplingParams(max_new_tokens=1, temperature=0.0)
-        assert sent.logprobs == LogprobAsk(ids=tuple(LABELS))
+        assert sent.spec.params == SamplingParams(max_new_tokens=1, temperature=0.0)
+        assert sent.spec.logprobs == LogprobSpec(ids=tuple(LABELS))
 
     served(check, defaults=SamplingParams(temperature=0.6, repetition_penalty=1.5, min_new_tokens=1))
 

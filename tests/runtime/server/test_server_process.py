@@ -14,12 +14,13 @@ import pytest
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Closed, Drain, Finish, Generate, Opened, PeerDied, TextStep, ToTokenizer
+from ramet.ipc.messages import Closed, Drain, Finish, FinishKind, Generate, Opened, PeerDied, TextStep, ToTokenizer
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.process import bind
 from tests.fakes.engine import LIMITS
+from tests.fakes.specs import make_spec
 
 CHILD = """
 import json, sys
@@ -100,7 +101,14 @@ def running() -> Iterator[Running]:
 
 
 def ended(uid: int) -> TextStep:
-    return TextStep([uid], b"\1\0\0\0", ["Hi"], [Opened(uid, 1, 0)], [Closed(uid, Finish("length", length=1))], [""])
+    return TextStep(
+        [uid],
+        b"\1\0\0\0",
+        ["Hi"],
+        [Opened(uid, make_spec(), 1, 0)],
+        [Closed(uid, Finish(FinishKind.LENGTH, length=1))],
+        [""],
+    )
 
 
 def test_a_drain_finishes_what_runs_and_ends_with_0(running: Running) -> None:

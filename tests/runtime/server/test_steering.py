@@ -7,7 +7,7 @@ import pytest
 
 from ramet.ipc.messages import Render
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.chat import Style
+from ramet.runtime.intake.chat import Style
 from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 from tests.fakes.server import Served, served
 

@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.ipc.messages import Closed, Finish, LogprobAsk, Opened, Scores, TextStep, TokenStep, pack_ids
+from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TextStep, TokenStep, pack_ids
+from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.stops import StopMatch, StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
+from tests.fakes.specs import make_spec
 
 END = 0  # <|end|>
 
 
 def opened(uid: int, **options: object) -> Opened:
-    return Opened(uid, prompt_tokens=3, cached_tokens=0, **options)
+    return Opened(uid, make_spec(**options), prompt_tokens=3, cached_tokens=0)
 
 
 class Outputs:
@@ -63,7 +65,7 @@ def test_rows_of_a_step_are_told_apart(byte_level: Tokenizer) -> None:
 
 def test_length_end_shows_what_was_held_and_the_broken_character(byte_level: Tokenizer) -> None:
     ids = byte_level.encode("ok STO") + [i for i in range(420) if byte_level.token_bytes(i) == b"\xe4"][:1]
-    pieces = run_one(byte_level, ids, Finish("length", length=len(ids)), stop=("STOP",))
+    pieces = run_one(byte_level, ids, Finish(FinishKind.LENGTH, length=len(ids)), stop=("STOP",))
     assert "".join(pieces) == "ok STO\ufffd"
     assert pieces[-1].endswith("\ufffd") and "S" not in "".join(pieces[:-1])
 
@@ -75,21 +77,21 @@ def test_length_end_shows_what_was_held_and_the_broken_character(byte_level: Tok
 def test_stop_token_is_shown_only_when_asked(byte_level: Tokenizer, trim: bool, skip: bool, text: str) -> None:
     ids = [*byte_level.encode("the"), END]
     options = {"no_stop_trim": not trim, "skip_special_tokens": skip}
-    assert "".join(run_one(byte_level, ids, Finish("stop", matched=END), **options)) == text
+    assert "".join(run_one(byte_level, ids, Finish(FinishKind.STOP, matched=END), **options)) == text
 
 
 def test_an_ordinary_stop_token_is_trimmed_once(byte_level: Tokenizer) -> None:
     (dot,) = byte_level.encode(".")
     ids = [dot, *byte_level.encode("ok"), dot]
-    assert "".join(run_one(byte_level, ids, Finish("stop", matched=dot))) == ".ok"
-    assert "".join(run_one(byte_level, ids, Finish("length", length=4))) == ".ok."
+    assert "".join(run_one(byte_level, ids, Finish(FinishKind.STOP, matched=dot))) == ".ok"
+    assert "".join(run_one(byte_level, ids, Finish(FinishKind.LENGTH, length=4))) == ".ok."
 
 
 def test_neighbours_in_the_closing_step_are_not_trimmed(byte_level: Tokenizer) -> None:
     (dot,) = byte_level.encode(".")
     outputs = Outputs(byte_level)
     outputs.step([(1, dot), (2, dot), (3, dot)], [opened(1), opened(2), opened(3)])
-    outputs.step([(1, dot), (2, dot), (3, dot)], closed=[Closed(2, Finish("stop", matched=dot))])
+    outputs.step([(1, dot), (2, dot), (3, dot)], closed=[Closed(2, Finish(FinishKind.STOP, matched=dot))])
     assert dict(outputs.shown) == {1: "..", 2: ".", 3: ".."}
 
 
@@ -97,27 +99,27 @@ def test_neighbours_in_the_closing_step_are_not_trimmed(byte_level: Tokenizer) -
 def test_stop_string_across_tokens_is_cut(byte_level: Tokenizer, keep: bool, text: str) -> None:
     #  s a y _ S T | O P h   : the last token goes past the stop string
     ids = [i for part in ("say ", "ST", "O", "P", "here") for i in byte_level.encode(part)]
-    pieces = run_one(byte_level, ids, Finish("stop", "STOP", cut=len(text)), stop=("STOP",), no_stop_trim=keep)
+    pieces = run_one(byte_level, ids, Finish(FinishKind.STOP, "STOP", cut=len(text)), stop=("STOP",), no_stop_trim=keep)
     assert "".join(pieces) == text
 
 
 def test_text_without_a_stop_in_sight_is_shown_at_once(byte_level: Tokenizer) -> None:
     ids = byte_level.encode("the quick brown fox")
-    pieces = run_one(byte_level, ids, Finish("length", length=len(ids)), stop=("STOP",), stop_regex=(r"\d+",))
+    pieces = run_one(byte_level, ids, Finish(FinishKind.LENGTH, length=len(ids)), stop=("STOP",), stop_regex=(r"\d+",))
     assert pieces == [byte_level.decode([i]) for i in ids] + [""]
 
 
 def test_the_bytes_of_half_characters_go_with_their_texts(byte_level: Tokenizer) -> None:
     halves = {byte_level.token_bytes(token): token for token in range(420) if byte_level.token_bytes(token) is not None}
     own, best, (whole,) = halves[b"\xe4"], halves[b"\x9c"], byte_level.encode("o")
-    scores = Scores(1, False, pack_ids([own]), bytes(4), pack_ids([best, whole]), bytes(8))
-    step = TokenStep([1], pack_ids([own]), [opened(1, logprobs=LogprobAsk(num_top=2, texts=True))], scores=[scores])
-    (told,) = Detokenizer(byte_level).step(step).scores
+    scores = Logprobs(1, False, pack_ids([own]), bytes(4), pack_ids([best, whole]), bytes(8))
+    step = TokenStep([1], pack_ids([own]), [opened(1, logprobs=LogprobSpec(num_top=2, texts=True))], logprobs=[scores])
+    (told,) = Detokenizer(byte_level).step(step).logprobs
     assert told.texts == ("\ufffd", "\ufffd", "o") and told.raw == {own: b"\xe4", best: b"\x9c"}
 
 
 def test_end_before_the_beginning_has_an_empty_tail(byte_level: Tokenizer) -> None:
-    step = Outputs(byte_level).step(closed=[Closed(9, Finish("abort", message="gone"))])
+    step = Outputs(byte_level).step(closed=[Closed(9, Finish(FinishKind.ABORT, message="gone"))])
     assert step.tails == [""]
 
 
@@ -125,7 +127,7 @@ def test_abort_shows_what_was_held(byte_level: Tokenizer) -> None:
     outputs = Outputs(byte_level)
     outputs.step([(1, i) for i in byte_level.encode("a STO")], [opened(1, stop=("STOP",))])
     assert outputs.shown[1] == "a "
-    outputs.step(closed=[Closed(1, Finish("abort"))])
+    outputs.step(closed=[Closed(1, Finish(FinishKind.ABORT))])
     assert outputs.shown[1] == "a STO"
     assert outputs.detokenizer.num_open == 0
 
@@ -137,8 +139,8 @@ def scheduler_stops(tokenizer: Tokenizer, ids: list[int], params: dict, keep: bo
     for count, token in enumerate(ids, start=1):
         match = matcher.feed(decoder.push(token))
         if match is not None:
-            return count, Finish("stop", match.pattern, cut=match.end if keep else match.start)
-    return len(ids), Finish("length", length=len(ids))
+            return count, Finish(FinishKind.STOP, match.pattern, cut=match.end if keep else match.start)
+    return len(ids), Finish(FinishKind.LENGTH, length=len(ids))
 
 
 def first_match(params: dict, text: str) -> StopMatch | None:
@@ -169,7 +171,7 @@ def test_joined_stream_equals_the_whole_text_cut_at_its_stop(
     whole = "".join(map(decoder.push, ids))
     match = first_match(params, whole)
     if match is None:
-        assert finish.kind == "length"
+        assert finish.kind is FinishKind.LENGTH
         assert "".join(pieces) == whole + decoder.flush()
     else:
         assert finish.matched == match.pattern
@@ -196,7 +198,7 @@ def test_streams_that_come_and_go_do_not_touch_each_other(byte_level: Tokenizer,
         for uid, token in rows:
             kept[uid].append(token)
         gone = [uid for uid in kept if data.draw(st.integers(0, 3)) == 0]
-        closed = [Closed(uid, Finish("abort")) for uid in gone]
+        closed = [Closed(uid, Finish(FinishKind.ABORT)) for uid in gone]
         stops = [opened(uid, stop=("zq",) if uid % 2 else ()) for uid in new]
         outputs.step(rows, stops, closed)
         ended.update({uid: kept.pop(uid) for uid in gone})

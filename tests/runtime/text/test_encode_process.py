@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -21,9 +22,9 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
-from ramet.ipc.params import SamplingParams
 from ramet.runtime.text.encode_process import MAX_CALL_BYTES, Encoder, answer
 from ramet.runtime.text.tokenizer import Tokenizer
+from tests.fakes.specs import make_spec
 
 CONTEXT, VOCABULARY = 32, 430
 LIMITS = Limits(CONTEXT, 1000, VOCABULARY, 8)
@@ -35,18 +36,18 @@ def encoder(byte_level: Tokenizer) -> Encoder:
 
 
 def by_text(text: str, **params: object) -> Generate:
-    return Generate([1], SamplingParams(**params), text=text)
+    return Generate([1], make_spec(**params), text=text)
 
 
 def by_ids(*ids: int, **params: object) -> Generate:
-    return Generate([1], SamplingParams(**params), ids=pack_ids(ids))
+    return Generate([1], make_spec(**params), ids=pack_ids(ids))
 
 
 def test_prompt_becomes_ids_with_its_parameters(encoder: Encoder, byte_level: Tokenizer) -> None:
-    request = Generate([4, 5], SamplingParams(max_new_tokens=3), text="the fox", namespace=("a",), arrival_s=2.5)
+    request = Generate([4, 5], make_spec(max_new_tokens=3, namespace=("a",)), text="the fox", arrival_s=2.5)
     admitted = encoder.admit(request)
     ids = pack_ids(byte_level.encode("the fox"))
-    assert admitted == Admit([4, 5], ids, SamplingParams(max_new_tokens=3), ("a",), 2.5)
+    assert admitted == Admit([4, 5], make_spec(max_new_tokens=3, namespace=("a",)), ids, arrival_s=2.5)
 
 
 def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
@@ -74,27 +75,27 @@ def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
 def test_rejection_names_place_value_and_range(encoder: Encoder, request_: Generate, place: str, said: str) -> None:
     rejected = encoder.admit(request_)
     assert isinstance(rejected, Rejected)
-    assert (rejected.uids, rejected.place, rejected.status) == ([1], place, 400)
-    assert said in rejected.fact
+    assert (rejected.uids, rejected.error.place, rejected.error.status) == ([1], place, 400)
+    assert said in rejected.error.fact
 
 
 def test_longest_prompt_that_fits_has_room_for_one_token(encoder: Encoder) -> None:
     admitted = encoder.admit(by_ids(*[5] * (CONTEXT - 1), max_new_tokens=9, min_new_tokens=4))
     assert isinstance(admitted, Admit)
-    assert (admitted.params.max_new_tokens, admitted.params.min_new_tokens) == (1, 1)
+    assert (admitted.spec.params.max_new_tokens, admitted.spec.params.min_new_tokens) == (1, 1)
 
 
 @given(st.integers(1, CONTEXT - 1), st.integers(0, 100))
 def test_output_is_cut_to_the_context(encoder: Encoder, length: int, asked: int) -> None:
     admitted = encoder.admit(by_ids(*[5] * length, max_new_tokens=asked))
     assert isinstance(admitted, Admit)
-    assert admitted.params.max_new_tokens == min(asked, CONTEXT - length)
+    assert admitted.spec.params.max_new_tokens == min(asked, CONTEXT - length)
 
 
 def test_text_with_tokens_the_model_lacks_is_refused(byte_level: Tokenizer) -> None:
     small = Encoder(byte_level, Limits(CONTEXT, 1000, 100, 8))
     rejected = small.admit(by_text("é東"))
-    assert isinstance(rejected, Rejected) and rejected.place.startswith("text[")
+    assert isinstance(rejected, Rejected) and rejected.error.place.startswith("text[")
 
 
 @settings(deadline=None)
@@ -107,10 +108,10 @@ def test_tokenize_then_detokenize_is_the_text(encoder: Encoder, text: str, speci
 
 def test_calls_that_cannot_be_served_say_why(encoder: Encoder) -> None:
     assert encoder.detokenize(Detokenize(1, pack_ids([3, 500]))) == CallFailed(
-        1, "tokens[1]", f"is 500, must be a token id in [0, {VOCABULARY})"
+        1, ErrorRecord("tokens[1]", f"is 500, must be a token id in [0, {VOCABULARY})")
     )
     failed = encoder.tokenize(Tokenize(2, "x" * (MAX_CALL_BYTES + 1)))
-    assert isinstance(failed, CallFailed) and str(MAX_CALL_BYTES) in failed.fact
+    assert isinstance(failed, CallFailed) and str(MAX_CALL_BYTES) in failed.error.fact
     assert isinstance(encoder.tokenize(Tokenize(3, "\ud83d")), CallFailed)
 
 
@@ -128,8 +129,8 @@ def test_failure_of_ours_ends_one_request_and_is_logged(byte_level: Tokenizer, c
     answer(broken, Tokenize(3, "a"), scheduler, server)
     answer(broken, by_ids(5), scheduler, server)
     rejected, failed = server.drain()
-    assert isinstance(rejected, Rejected) and rejected.status == 500 and rejected.uids == [1]
-    assert isinstance(failed, CallFailed) and failed.status == 500 and "out of order" in failed.fact
+    assert isinstance(rejected, Rejected) and rejected.error.status == 500 and rejected.uids == [1]
+    assert isinstance(failed, CallFailed) and failed.error.status == 500 and "out of order" in failed.error.fact
     assert [type(message) for message in scheduler.drain()] == [Admit]
 
 

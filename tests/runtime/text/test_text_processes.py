@@ -14,6 +14,7 @@ from ramet.ipc.messages import (
     Admit,
     Closed,
     Finish,
+    FinishKind,
     Generate,
     Limits,
     Opened,
@@ -26,9 +27,9 @@ from ramet.ipc.messages import (
     ToServer,
     pack_ids,
 )
-from ramet.ipc.params import SamplingParams
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.text.tokenizer import Tokenizer
+from tests.fakes.specs import make_spec
 
 PATIENCE_S = 30.0
 LOADER = """
@@ -87,14 +88,14 @@ def test_tokenizer_process_serves_what_came_before_the_limits(
     server: Receiver[ToServer] = Receiver(sockets.address(paths.SERVER), ToServer)
     start(ENCODE)
     inbox = Sender(sockets.address(paths.tokenizer(0)))
-    inbox.send(Generate([1], SamplingParams(), text="the fox"))
+    inbox.send(Generate([1], make_spec(), text="the fox"))
     inbox.send(Limits(64, 1000, 430, 8))
-    inbox.send(Generate([2], SamplingParams(), ids=pack_ids([9999])))
+    inbox.send(Generate([2], make_spec(), ids=pack_ids([9999])))
     inbox.send(Abort([1]))
     inbox.send(Tokenize(5, "ok"))
     admitted = scheduler.recv(PATIENCE_S)
     assert isinstance(admitted, Admit) and admitted.ids == pack_ids(byte_level.encode("the fox"))
-    assert admitted.params.max_new_tokens == 64 - len(byte_level.encode("the fox"))
+    assert admitted.spec.params.max_new_tokens == 64 - len(byte_level.encode("the fox"))
     assert scheduler.recv(PATIENCE_S) == Abort([1])
     assert isinstance(server.recv(PATIENCE_S), Rejected)
     assert isinstance(server.recv(PATIENCE_S), TokenizeReply)
@@ -111,8 +112,8 @@ def test_detokenizer_process_answers_every_step(
     ids = byte_level.encode("naïve café 東京")
     shown = ""
     for index, token in enumerate(ids):
-        closed = [Closed(1, Finish("length", length=len(ids)))] if index == len(ids) - 1 else []
-        inbox.send(TokenStep([1], pack_ids([token]), [] if index else [Opened(1, 1, 0)], closed))
+        closed = [Closed(1, Finish(FinishKind.LENGTH, length=len(ids)))] if index == len(ids) - 1 else []
+        inbox.send(TokenStep([1], pack_ids([token]), [] if index else [Opened(1, make_spec(), 1, 0)], closed))
     for _ in ids:
         step = server.recv(PATIENCE_S)
         assert isinstance(step, TextStep)

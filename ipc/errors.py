@@ -1,0 +1,59 @@
+"""One record for everything that is refused, on the wire and as an exception."""
+
+import msgspec
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
+    """`place` is the field as the client wrote it, `fact` names its value and the valid range, `hint` a way out.
+
+    `status` is an HTTP status: 4xx, or 503 and 504. `code` is a word for programs, where OpenAI has one.
+    """
+
+    place: str
+    fact: str
+    hint: str = ""
+    status: int = 400
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.fact}".strip() + (f" ({self.hint})" if self.hint else "")
+
+
+class RametError(Exception):
+    """Anything that ramet raises on purpose."""
+
+
+class ClientError(RametError):
+    """A request that cannot be served as it is. It carries its ErrorRecord."""
+
+    def __init__(self, place: str, fact: str, hint: str = "", status: int = 400, code: str = "") -> None:
+        self.record = ErrorRecord(place, fact, hint, status, code)
+        super().__init__(str(self.record))
+
+    @classmethod
+    def of(cls, record: ErrorRecord) -> "ClientError":
+        return cls(record.place, record.fact, record.hint, record.status, record.code)
+
+    def at(self, place: str) -> "ClientError":
+        """The same error under another name of its field."""
+        return ClientError.of(msgspec.structs.replace(self.record, place=place))
+
+    @property
+    def place(self) -> str:
+        return self.record.place
+
+    @property
+    def fact(self) -> str:
+        return self.record.fact
+
+    @property
+    def hint(self) -> str:
+        return self.record.hint
+
+    @property
+    def status(self) -> int:
+        return self.record.status
+
+    @property
+    def code(self) -> str:
+        return self.record.code

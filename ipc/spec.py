@@ -1,0 +1,44 @@
+"""RequestSpec: the one description of what a request asks for.
+
+It is made once, where a client's words are read (runtime/intake), and travels whole: Generate and Admit nest it, and
+the scheduler's request holds it. A new field is named here, where it is read from a body, and where it takes effect.
+What is not known at intake (uids, rows, slots) is not part of it.
+"""
+
+from enum import Enum
+from typing import NewType
+
+import msgspec
+
+from ramet.ipc.params import SamplingParams
+
+Namespace = tuple[str, ...]
+ProcessorName = NewType("ProcessorName", str)
+
+
+class HiddenMode(Enum):
+    """Which hidden states are returned."""
+
+    ALL = "all"  # of every token that is read
+    LAST = "last"  # of the last one
+    MEAN = "mean"  # the sum over the prompt's tokens, for a mean
+
+
+class LogprobSpec(msgspec.Struct, frozen=True, array_like=True):
+    """Which log-probabilities a request asks for. Those of its output tokens are always among them."""
+
+    start: int | None = None  # the first prompt token they are asked for; None: none is
+    num_top: int = 0  # best tokens at each place
+    ids: tuple[int, ...] = ()  # tokens whose log-probability is returned at each place
+    texts: bool = False  # each comes with its token's text
+
+
+class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
+    """What is asked for each of a prompt's samples."""
+
+    params: SamplingParams
+    logprobs: LogprobSpec | None = None
+    priority: int = 0  # the higher one goes first
+    namespace: Namespace = ()  # requests share cached prefixes only inside one namespace
+    processor: ProcessorName | None = None  # its logit processor
+    hidden: HiddenMode | None = None

@@ -1,0 +1,162 @@
+"""One client's request while it runs: its sequences, and the wait for what comes next.
+
+Decides what is kept of a sequence between two reads of its handler. Knows no socket and no message union.
+A sequence that its client gave up stays known until its last message came, but keeps nothing.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from ramet.ipc.messages import Finish, Uid
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
+from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.logprobs import HiddenLists, LogprobLists
+
+T = TypeVar("T")
+MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
+
+
+def check_numbers(place: str, count: int, each: int) -> None:
+    """Raises ClientError where `count` prompts, so many numbers of each, come to more than one reply holds."""
+    if count * each > MOST_NUMBERS:
+        fact = f"makes {count} times {each} numbers, must be at most {MOST_NUMBERS} together"
+        raise ClientError(place, fact, "send it as several requests")
+
+
+class Prompt(NamedTuple):
+    """One prompt, to be sampled spec.params.n times. Exactly one of text, ids (packed int32) and embeds is set."""
+
+    rid: str
+    spec: RequestSpec
+    text: str | None = None
+    ids: bytes | None = None
+    place: str = "prompt"  # the prompt's field, as the client wrote it
+    params_place: str = ""  # the same of its sampling parameters; "": they are fields of the body itself
+    embeds: bytes | None = None  # packed float32 [tokens, hidden size]
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.spec.params
+
+
+class Sequence:
+    """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
+
+    __slots__ = (
+        "finish", "fresh", "hidden", "index", "last_s", "num_cached", "num_prompt", "num_taken", "opened", "prompt",
+        "scores", "submission", "tail", "texts", "tokens", "uid", "worker",
+    )  # fmt: skip
+
+    def __init__(self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
+        self.uid, self.index, self.worker, self.prompt, self.submission = uid, index, worker, prompt, submission
+        self.texts: list[str] | None = []  # None: abandoned
+        self.tokens: list[int] = []
+        self.num_taken = self.num_prompt = self.num_cached = 0
+        self.opened = False
+        self.fresh = False  # listed in submission.fresh
+        self.finish: Finish | None = None
+        self.tail = ""  # text that only the end made certain
+        self.scores: LogprobLists | None = None  # of one that asked for log-probabilities, once it is opened
+        self.hidden: HiddenLists | None = None  # of one that asked for hidden states, once it is opened
+        self.last_s = 0.0  # when the newest token came; 0.0: none yet
+
+    def take(self) -> tuple[list[str], list[int]]:
+        """What arrived since the last take, one text per token."""
+        assert self.texts is not None, "an abandoned sequence was read"
+        texts, tokens = self.texts, self.tokens
+        self.texts, self.tokens = [], []
+        self.num_taken += len(tokens)
+        return texts, tokens
+
+    def abandon(self) -> None:
+        """Keep nothing of what came and of what will come."""
+        self.num_taken += len(self.tokens)
+        self.texts = None
+        self.tokens = []
+        self.scores = self.hidden = None
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_taken + len(self.tokens)
+
+
+class Submission:
+    """The sequences of one HTTP request, prompt-major. Read by one handler only."""
+
+    def __init__(self, streaming: bool, arrival_s: float) -> None:
+        self.streaming, self.arrival_s = streaming, arrival_s
+        self.sequences: list[Sequence] = []
+        self.fresh: list[Sequence] = []
+        self.num_open = 0
+        self.error: RametError | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.aborted = False  # its sequences have been told to end
+        self.sent = False  # its prompts; until then it counts as one that waits
+        self._num_held = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def next(self) -> list[Sequence]:
+        """The sequences with something new, waiting for at least one; [] when all have ended and were read.
+
+        Raises the error that ended the request.
+        """
+        while not self.fresh and self.num_open and self.error is None:
+            await self._wait()
+        if self.error is not None:
+            raise self.error
+        fresh, self.fresh = self.fresh, []
+        for sequence in fresh:
+            sequence.fresh = False
+        return fresh
+
+    async def finished(self) -> list[Sequence]:
+        """Every sequence, when all have ended. Raises the error that ended the request."""
+        while self.num_open and self.error is None:
+            await self._wait()
+        if self.error is not None:
+            raise self.error
+        return self.sequences
+
+    async def whole(self) -> list[Sequence]:
+        """As `finished`, for a reply that is worth nothing in part: an end on somebody's word is an error."""
+        for sequence in await self.finished():
+            assert sequence.finish is not None
+            if sequence.finish.aborted:
+                raise ClientError("", f"The request was ended before it was done: {sequence.finish.message}")
+        return self.sequences
+
+    async def during(self, asked: Coroutine[Any, Any, T]) -> T:
+        """An answer that is needed before anything can be sent. Raises the error that ended the request meanwhile."""
+        asking = asyncio.ensure_future(asked)
+        asking.add_done_callback(lambda _: self.wake())
+        try:
+            while not asking.done() and self.error is None:
+                await self._wait()
+            if self.error is not None:
+                raise self.error
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def fail(self, error: RametError) -> None:
+        """The first error counts."""
+        if self.error is None:
+            self.error = error
+        self.wake()
+
+    def hold(self, numbers: int) -> None:
+        """So many more log-probabilities, or numbers of hidden states, wait for the reply."""
+        self._num_held += numbers
+        if self._num_held > MOST_NUMBERS:
+            fact = f"comes to more than {MOST_NUMBERS} log-probabilities or numbers of hidden states"
+            self.fail(ClientError("the reply", fact, "ask for fewer, or in several requests"))
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter

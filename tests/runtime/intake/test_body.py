@@ -1,0 +1,72 @@
+"""What is too deep agrees with a walk over the parsed value, and what is of the wrong type is named."""
+
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import MAX_DEPTH, convert, deeper_than, parse_object
+
+VALUES = st.recursive(
+    st.none() | st.integers(-5, 5) | st.text('[]{}"\\ab', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[]{}"\\', max_size=3), inner, max_size=3),
+    max_leaves=30,
+)
+
+
+def depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+
+
+@given(VALUES, st.integers(0, 6))
+def test_deeper_than_agrees_with_a_walk(value: Any, levels: int) -> None:
+    assert deeper_than(levels, value) == (depth(value) > levels)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
+
+
+def test_the_limit_itself_is_accepted() -> None:
+    assert depth(parse_object(nested(MAX_DEPTH))) == MAX_DEPTH
+    with pytest.raises(ClientError, match="64 levels"):
+        parse_object(nested(MAX_DEPTH + 1))
+
+
+def test_brackets_within_text_are_no_depth() -> None:
+    assert parse_object(orjson.dumps({"text": "[" * 1000 + '\\"' + "{" * 1000}))
+
+
+def test_a_syntax_error_shows_where() -> None:
+    with pytest.raises(ClientError, match="temperature"):
+        parse_object(b'{"text": "\xc3\xa4\xc3\xb6", "sampling_params": {"temperature": NaN}}')
+
+
+class Tool(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
+    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Body(msgspec.Struct):
+    tools: list[Tool]
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "message"),
+    [
+        ({}, "tools", "tools is missing"),
+        ({"tools": [{"name": "a"}, {}]}, "tools[1].name", "tools[1].name is missing"),
+        ({"tools": [{"name": "A b"}]}, "tools[0].name", "'A b', must be a string matching regex '^[a-z]+$'"),
+        ({"tools": [{"name": "a", "count": 0}]}, "tools[0].count", "is 0, must be an integer >= 1"),
+        ({"tools": [{"name": "a", "count": "x"}]}, "tools[0].count", "is 'x', must be an integer"),
+    ],
+)
+def test_a_wrong_field_is_named_wherever_it_is(body: Any, place: str, message: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        convert(body, Body)
+    assert caught.value.place == place and message in str(caught.value)
