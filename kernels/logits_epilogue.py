@@ -94,7 +94,7 @@ def _draw(  # type: ignore[no-untyped-def]
     temperature, slots, frequency, presence, repetition,
     bias_starts, bias_ids, biases, ban_starts, ban_ids, masks, counts, seen, allowed,
     maxima, places, sums, floors, min_p, log_totals, seeds, positions, tokens, logprobs, finite,
-    seats, lengths, next_ids,
+    table_rows, lengths, next_ids,
     PENALISE: tl.constexpr, MASK: tl.constexpr, FLOOR: tl.constexpr, TOLD: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -137,10 +137,10 @@ def _draw(  # type: ignore[no-untyped-def]
     tl.store(tokens + row, token.to(tl.int64))
     tl.store(logprobs + row, logprob)
     tl.store(finite + row, (log_total > float("-inf")) & (log_total < float("inf")))
-    seat = tl.load(seats + row)
-    if seat >= 0:
-        tl.store(lengths + seat, tl.load(lengths + seat) + 1)
-        tl.store(next_ids + seat, token)
+    table_row = tl.load(table_rows + row)
+    if table_row >= 0:
+        tl.store(lengths + table_row, tl.load(lengths + table_row) + 1)
+        tl.store(next_ids + table_row, token)
     if COUNT:
         slot = tl.load(slots + row).to(tl.int64)
         if slot > 0:
@@ -245,7 +245,7 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     )
     _draw[(num,)](
         *common, floors, rows.min_p, log_totals, rows.seeds, rows.positions, drawn.tokens, drawn.logprobs, drawn.finite,
-        rows.seats, state.lengths, state.next_ids,
+        rows.table_rows, state.lengths, state.next_ids,
         FLOOR=rows.floors, TOLD=rows.ranks or rows.floors, COUNT=rows.penalises, BLOCKS=blocks.padded, **flags,
     )  # fmt: skip
     return drawn

@@ -149,10 +149,10 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     if rows.penalises:
         at = torch.nonzero(rows.slots).flatten()
         count_tokens(state.counts, at, rows.slots[at], tokens)
-    at = torch.nonzero(rows.seats >= 0).flatten()
-    seats = rows.seats[at].long()
-    state.lengths[seats] += 1
-    state.next_ids[seats] = tokens[at].int()
+    at = torch.nonzero(rows.table_rows >= 0).flatten()
+    table_rows = rows.table_rows[at].long()
+    state.lengths[table_rows] += 1
+    state.next_ids[table_rows] = tokens[at].int()
     values /= torch.where(rows.temperature > 0, rows.temperature, 1.0)[:, None]
     logprobs = torch.log_softmax(values, dim=-1).gather(-1, tokens[:, None]).squeeze(-1)
     return DrawnRows(tokens, logprobs, finite)

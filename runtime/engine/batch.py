@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.sampling.columns import Recount, SamplingColumns, Scored
+from ramet.runtime.sampling.columns import PenaltyReset, PlaceLogprobs, SamplingColumns
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class SlotUpdate:
     """Slots the runner's table does not hold yet (a cached prefix): table[row, start : start + len(slots)] = slots."""
 
     row: int
@@ -21,7 +21,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
+class PromptLogprobs:
     """Log-probabilities of prompt tokens: the token at index first + i of the T predicts targets[i]."""
 
     first: int
@@ -58,9 +58,9 @@ class Batch:
     num_decode: int  # rows [0, num_decode) have one new token, the others may have more
     draws: Ints  # [Q] indices into R of the rows that draw a token after this step
     sampling: SamplingColumns
-    fills: tuple[Fill, ...] = ()
-    recounts: tuple[Recount, ...] = ()  # come before the penalties of this step
-    scorings: tuple[Scoring, ...] = ()
+    slot_updates: tuple[SlotUpdate, ...] = ()
+    penalty_resets: tuple[PenaltyReset, ...] = ()  # come before the penalties of this step
+    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     hidden: tuple[HiddenRows, ...] = ()
     embeds: tuple[Embeds, ...] = ()
 
@@ -72,8 +72,8 @@ class StepResult:
     tokens: Ints  # [Q]
     broken: tuple[int, ...] = ()
     failures: tuple[tuple[int, str, int], ...] = ()  # (index into draws, why it must end, HTTP status)
-    drawn_scores: tuple[Scored, ...] = ()  # one for each of batch.sampling.logprobs
-    prompt_scores: tuple[Scored, ...] = ()  # one for each of batch.scorings
+    drawn_logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of batch.sampling.logprobs
+    prompt_logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of batch.prompt_logprobs
     hidden: tuple[Floats, ...] = ()  # [num, N], or [1, N] if summed; one for each of batch.hidden
     phases: dict[str, float] = field(default_factory=dict)  # seconds: "forward", "sample"
 
@@ -134,15 +134,15 @@ __all__ = [
     "Batch",
     "Done",
     "Embeds",
-    "Fill",
     "HiddenRows",
     "Ints",
     "LoadedRunner",
+    "PenaltyReset",
     "Pending",
-    "Recount",
+    "PlaceLogprobs",
+    "PromptLogprobs",
     "Runner",
     "SamplingColumns",
-    "Scored",
-    "Scoring",
+    "SlotUpdate",
     "StepResult",
 ]

@@ -23,12 +23,12 @@ class SlotTable:
 
     def update(self, batch: Batch) -> None:
         """Take in the slots of cached prefixes and of the step's new tokens."""
-        for fill in batch.fills:
+        for fill in batch.slot_updates:
             self.host[fill.row, fill.start : fill.start + len(fill.slots)] = fill.slots
         rows = batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new)
         self.host[rows, batch.positions] = batch.slots
         if self.device is not self._shared:
-            used = torch.from_numpy(np.union1d(batch.rows, [f.row for f in batch.fills]).astype(np.int64))
+            used = torch.from_numpy(np.union1d(batch.rows, [f.row for f in batch.slot_updates]).astype(np.int64))
             self.device[used.to(self.device.device)] = self._shared[used].to(self.device.device)
 
 

@@ -32,7 +32,7 @@ from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import model_class
 from ramet.runtime.models.shape import ModelShape, read_shape
 from ramet.runtime.sampling.epilogue import Drawn
-from ramet.runtime.sampling.logprobs import score_long
+from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.sampling.processors import load, make_all
 from ramet.runtime.weights.files import load_weights
@@ -153,10 +153,11 @@ class ModelRunner:
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Pending:
         started = time.perf_counter()
-        self._epilogue.recount(batch.recounts)
+        self._epilogue.recount(batch.penalty_resets)
         state = self.forward(batch)
-        prompt_scores = tuple(
-            score_long(self._kernels, state.logits, s.first, s.targets, s.num_top, s.ids) for s in batch.scorings
+        prompt_logprobs = tuple(
+            logprobs_of_prompt(self._kernels, state.logits, s.first, s.targets, s.num_top, s.ids)
+            for s in batch.prompt_logprobs
         )
         hidden = tuple(state.told(rows) for rows in batch.hidden)
         logits = state.drawn()
@@ -165,7 +166,7 @@ class ModelRunner:
         tokens = drawn.tokens.cpu().numpy().astype(np.int32)
         phases = {"forward": forwarded - started, "sample": time.perf_counter() - forwarded}
         failures = tuple((row, *failure) for row, failure in drawn.failures.items())
-        return Done(StepResult(tokens, drawn.broken, failures, drawn.scores, prompt_scores, hidden, phases))
+        return Done(StepResult(tokens, drawn.broken, failures, drawn.scores, prompt_logprobs, hidden, phases))
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> "Forwarded":

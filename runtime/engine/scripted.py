@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Done, Pending, Scored, StepResult
+from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, StepResult
 
 Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
 
@@ -45,9 +45,9 @@ class ScriptedRunner:
         columns = batch.sampling
         tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
-        told = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.scorings)
+        told = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
         phases = {"forward": 0.0, "sample": 0.0}
-        return Done(StepResult(tokens, drawn_scores=drawn, prompt_scores=told, phases=phases))
+        return Done(StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=told, phases=phases))
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""
@@ -57,9 +57,9 @@ class ScriptedRunner:
         return mixed % np.uint64(self.vocab_size)
 
 
-def _certain(places: int, num_top: int, num_chosen: int) -> Scored:
+def _certain(places: int, num_top: int, num_chosen: int) -> PlaceLogprobs:
     """Log-probabilities where there is no choice: 0, and token 0 for every other one."""
-    return Scored(
+    return PlaceLogprobs(
         np.zeros(places, np.float32),
         np.zeros((places, num_top), np.int32),
         np.zeros((places, num_top), np.float32),

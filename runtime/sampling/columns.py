@@ -23,7 +23,7 @@ class Penalties:
 
 
 @dataclass(frozen=True, slots=True)
-class Spots:
+class LogitEntries:
     """Single logits: (rows[i], ids[i]). No spot comes twice."""
 
     rows: Ints  # [B] indices into Q
@@ -58,7 +58,7 @@ class LogprobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class PlaceLogprobs:
     """Log-probabilities at N places of one sequence: of one token at each, of the k best, of m chosen ones."""
 
     values: Floats  # [N]
@@ -68,7 +68,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Recount:
+class PenaltyReset:
     """Set the counts of a penalty slot to those of `output`, and what it has seen to `prompt`."""
 
     slot: int
@@ -87,10 +87,10 @@ class SamplingColumns:
     seeds: npt.NDArray[np.uint64]  # [Q]
     positions: npt.NDArray[np.int64]  # [Q] index of the token to draw in the row's own output
     penalties: Penalties | None = None
-    biased: Spots | None = None
+    biased: LogitEntries | None = None
     biases: Floats | None = None  # [B] what is added at each of `biased`
     processors: tuple[ProcessorRows, ...] = ()
-    banned: Spots | None = None  # must not be drawn
+    banned: LogitEntries | None = None  # must not be drawn
     logprobs: tuple[LogprobRow, ...] = ()
 
     @classmethod

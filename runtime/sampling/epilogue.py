@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.runtime.sampling.columns import Recount, SamplingColumns, Scored, Spots
-from ramet.runtime.sampling.logprobs import ScoreKernel, score_drawn
+from ramet.runtime.sampling.columns import LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
+from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
 from ramet.runtime.sampling.processing import Failures, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
 
 
-class SamplingKernel(PenaltyKernel, ScoreKernel, Protocol):
+class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
     """`ramet.kernels.reference` documents it."""
 
     def draw(
@@ -39,7 +39,7 @@ class SamplingKernel(PenaltyKernel, ScoreKernel, Protocol):
 class Drawn(NamedTuple):
     tokens: Tensor  # [Q] int64
     broken: tuple[int, ...]  # rows whose logits are not finite: their token means nothing
-    scores: tuple[Scored, ...]  # one for each of columns.logprobs
+    scores: tuple[PlaceLogprobs, ...]  # one for each of columns.logprobs
     failures: Failures  # rows that end with an error of their own
 
 
@@ -58,9 +58,9 @@ class Epilogue:
         self._penalties = PenaltyState(num_slots, vocab_size, device, kernel)
         self._kernel, self._processors, self._raw = kernel, processors, raw_logprobs
 
-    def recount(self, recounts: Iterable[Recount]) -> None:
+    def recount(self, penalty_resets: Iterable[PenaltyReset]) -> None:
         """Penalised requests that are seated in this step bring what they have drawn before."""
-        for recount in recounts:
+        for recount in penalty_resets:
             self._penalties.recount(recount)
 
     def run(self, logits: Tensor, columns: SamplingColumns) -> Drawn:
@@ -70,15 +70,15 @@ class Epilogue:
             self._penalties.apply(logits, columns.penalties)
         if columns.biased is not None:
             assert columns.biases is not None
-            logits[spots_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
+            logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
         failures = process(logits, columns.processors, self._processors)
         if columns.banned is not None:
-            logits[spots_at(columns.banned, logits)] = -torch.inf
+            logits[entries_at(columns.banned, logits)] = -torch.inf
         tokens, broken = self._draw(logits, columns)
         failures = nothing_left(logits, broken) | failures
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
-        return Drawn(tokens, broken, score_drawn(self._kernel, told, tokens, columns, self._raw), failures)
+        return Drawn(tokens, broken, logprobs_of_drawn(self._kernel, told, tokens, columns, self._raw), failures)
 
     def _draw(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, tuple[int, ...]]:
         """Tokens [Q], and the rows whose logits are not finite."""
@@ -89,7 +89,7 @@ class Epilogue:
         return tokens, () if bool(finite.all()) else tuple(torch.nonzero(~finite).flatten().tolist())
 
 
-def spots_at(spots: Spots, logits: Tensor) -> tuple[Tensor, Tensor]:
+def entries_at(spots: LogitEntries, logits: Tensor) -> tuple[Tensor, Tensor]:
     """An index of single logits."""
     rows, ids = (torch.from_numpy(column).to(logits.device).long() for column in (spots.rows, spots.ids))
     return rows, ids

@@ -13,9 +13,9 @@ from torch import Tensor
 from ramet.kernels import logits_epilogue as kernels
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
-from ramet.runtime.sampling.columns import SamplingColumns, Spots
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, spots_at
-from ramet.runtime.sampling.logprobs import score_drawn
+from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, entries_at
+from ramet.runtime.sampling.logprobs import logprobs_of_drawn
 from ramet.runtime.sampling.processing import nothing_left, process
 
 
@@ -39,9 +39,9 @@ class FusedEpilogue(Epilogue):
         drawn = kernels.logits_epilogue(logits, rows, self._state, adjusted)
         broken = tuple(torch.nonzero(~drawn.finite).flatten().tolist())
         if (adjusted or broken) and columns.banned is not None:  # who is told of probabilities is told of the mask
-            logits[spots_at(columns.banned, logits)] = -torch.inf
+            logits[entries_at(columns.banned, logits)] = -torch.inf
         failures = nothing_left(logits, broken) | failures
-        scores = score_drawn(self._kernel, told, drawn.tokens, columns, self._raw)
+        scores = logprobs_of_drawn(self._kernel, told, drawn.tokens, columns, self._raw)
         return Drawn(drawn.tokens, broken, scores, failures)
 
 
@@ -61,7 +61,7 @@ def rows_of(columns: SamplingColumns, device: torch.device) -> EpilogueRows:
         seeds=columns.seeds.view(np.int64), positions=columns.positions,
         slots=slots, frequency=frequency, presence=presence, repetition=repetition,
         bias_starts=bias_starts, bias_ids=bias_ids, biases=biases, ban_starts=ban_starts, ban_ids=ban_ids,
-        masks=np.full(num, -1, np.int32), seats=np.full(num, -1, np.int32),
+        masks=np.full(num, -1, np.int32), table_rows=np.full(num, -1, np.int32),
     )  # fmt: skip
     return EpilogueRows(
         **{name: torch.from_numpy(column).to(device) for name, column in host.items()},
@@ -71,7 +71,7 @@ def rows_of(columns: SamplingColumns, device: torch.device) -> EpilogueRows:
     )
 
 
-def _by_row(spots: Spots | None, num: int) -> tuple[Ints, Ints, Ints]:
+def _by_row(spots: LogitEntries | None, num: int) -> tuple[Ints, Ints, Ints]:
     """The order that sorts spots by row, where each row's begin [num + 1], and their ids in that order."""
     if spots is None:
         nothing = np.zeros(0, np.int32)

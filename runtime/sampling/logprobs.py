@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns, Scored
+from ramet.runtime.sampling.columns import LogprobRow, PlaceLogprobs, SamplingColumns
 
 PLACES = 256
 SMALLEST = float(np.finfo(np.float32).min)
 
 
-class ScoreKernel(Protocol):
+class LogprobKernel(Protocol):
     """`ramet.kernels.reference` documents it."""
 
     def normalise(
@@ -27,19 +27,19 @@ class ScoreKernel(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
-class RowScores:
+class RowLogprobs:
     """Log-probabilities at N rows of logits [Q, V] float32. rows [N] int64, temperature [N] float32."""
 
-    def __init__(self, kernel: ScoreKernel, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> None:
+    def __init__(self, kernel: LogprobKernel, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> None:
         self._logits, self._rows, self._temperature = logits, rows[:, None], temperature[:, None]
         best, log_sums, self._top = kernel.normalise(logits, rows, temperature, min(num_top, logits.shape[1]))
         self._best, self._log_sums = best[:, None], log_sums[:, None]
 
-    def scored(self, tokens: Tensor, ids: Ints) -> Scored:
+    def scored(self, tokens: Tensor, ids: Ints) -> PlaceLogprobs:
         """Of tokens [N] int64, of the best ones, of ids [N, m]."""
         chosen = torch.from_numpy(ids).to(tokens.device).long()
         top = self._top.to(torch.int32).cpu().numpy()
-        return Scored(self._of(tokens[:, None])[:, 0], top, self._of(self._top), self._of(chosen))
+        return PlaceLogprobs(self._of(tokens[:, None])[:, 0], top, self._of(self._top), self._of(chosen))
 
     def _of(self, ids: Tensor) -> Floats:
         """ids [N, k] -> [N, k]"""
@@ -47,9 +47,9 @@ class RowScores:
         return values.clamp_min(SMALLEST).cpu().numpy()
 
 
-def score_long(
-    kernel: ScoreKernel, logits_of: Callable[[Tensor], Tensor], first: int, targets: Ints, num_top: int, ids: Ints
-) -> Scored:
+def logprobs_of_prompt(
+    kernel: LogprobKernel, logits_of: Callable[[Tensor], Tensor], first: int, targets: Ints, num_top: int, ids: Ints
+) -> PlaceLogprobs:
     """The token at index first + i of a step predicts targets[i]; logits_of(indices [n] int64) is [n, V]."""
     parts = []
     for start in range(0, len(targets), PLACES):
@@ -58,14 +58,14 @@ def score_long(
         device = logits.device
         rows, ones = torch.arange(len(tokens), device=device), torch.ones(len(tokens), device=device)
         every = np.broadcast_to(ids, (len(tokens), len(ids))).copy()
-        parts.append(RowScores(kernel, logits, rows, ones, num_top).scored(tokens.to(device), every))
+        parts.append(RowLogprobs(kernel, logits, rows, ones, num_top).scored(tokens.to(device), every))
     columns = zip(*((p.values, p.top_ids, p.top_values, p.chosen) for p in parts), strict=True)
-    return Scored(*(np.concatenate(column) for column in columns))
+    return PlaceLogprobs(*(np.concatenate(column) for column in columns))
 
 
-def score_drawn(
-    kernel: ScoreKernel, logits: Tensor, tokens: Tensor, columns: SamplingColumns, raw: bool
-) -> tuple[Scored, ...]:
+def logprobs_of_drawn(
+    kernel: LogprobKernel, logits: Tensor, tokens: Tensor, columns: SamplingColumns, raw: bool
+) -> tuple[PlaceLogprobs, ...]:
     """One for each row of columns.logprobs. logits [Q, V] and tokens [Q] are the step's; `raw` ignores temperature.
 
     Greedy rows are seen at temperature 1.
@@ -80,12 +80,14 @@ def score_drawn(
     ids = np.zeros((len(asked), max(len(row.ids) for row in asked)), np.int32)
     for i, row in enumerate(asked):
         ids[i, : len(row.ids)] = row.ids
-    scores = RowScores(kernel, logits, at, temperatures, max(row.num_top for row in asked))
+    scores = RowLogprobs(kernel, logits, at, temperatures, max(row.num_top for row in asked))
     every = scores.scored(tokens[at], ids)
     return tuple(_part(every, i, row) for i, row in enumerate(asked))
 
 
-def _part(every: Scored, i: int, row: LogprobRow) -> Scored:
+def _part(every: PlaceLogprobs, i: int, row: LogprobRow) -> PlaceLogprobs:
     """What one row asked for."""
     own, tops, ids = slice(i, i + 1), slice(row.num_top), slice(len(row.ids))
-    return Scored(every.values[own], every.top_ids[own, tops], every.top_values[own, tops], every.chosen[own, ids])
+    return PlaceLogprobs(
+        every.values[own], every.top_ids[own, tops], every.top_values[own, tops], every.chosen[own, ids]
+    )

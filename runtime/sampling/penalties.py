@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.runtime.sampling.columns import Penalties, Recount
+from ramet.runtime.sampling.columns import Penalties, PenaltyReset
 
 MOST = 255  # counts stop here
 
@@ -46,7 +46,7 @@ class PenaltyState:
         self.seen = torch.zeros((num_slots, _num_words(vocab_size)), dtype=torch.int32, device=device)
         self._kernel = kernel
 
-    def recount(self, recount: Recount) -> None:
+    def recount(self, recount: PenaltyReset) -> None:
         """Forget what the slot held and count this output."""
         vocabulary, device = self.counts.shape[1], self.counts.device
         counts = np.minimum(np.bincount(recount.output, minlength=vocabulary), MOST).astype(np.uint8)

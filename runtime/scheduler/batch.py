@@ -10,7 +10,7 @@ import numpy as np
 
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Embeds, Fill, HiddenRows, Recount, Scoring
+from ramet.runtime.engine.batch import Batch, Embeds, HiddenRows, PenaltyReset, PromptLogprobs, SlotUpdate
 from ramet.runtime.scheduler.running import Seat
 from ramet.runtime.scheduler.sampling import sampling_columns
 
@@ -61,7 +61,10 @@ class Step:
 
 
 def build_step(
-    works: Sequence[Work], fills: Sequence[Fill], recounts: Sequence[Recount], eos_ids: frozenset[int]
+    works: Sequence[Work],
+    slot_updates: Sequence[SlotUpdate],
+    penalty_resets: Sequence[PenaltyReset],
+    eos_ids: frozenset[int],
 ) -> Step:
     """Rows with one new token first, the longer ones after them, each group in the order given."""
     ordered = [w for w in works if w.num_new == 1] + [w for w in works if w.num_new > 1]
@@ -79,9 +82,9 @@ def build_step(
         num_decode=num_decode,
         draws=np.array(draws, dtype=np.int32),
         sampling=sampling_columns([ordered[i].seat for i in draws], eos_ids),
-        fills=tuple(fills),
-        recounts=tuple(recounts),
-        scorings=tuple(_scorings(ordered, num_new)),
+        slot_updates=tuple(slot_updates),
+        penalty_resets=tuple(penalty_resets),
+        prompt_logprobs=tuple(_scorings(ordered, num_new)),
         hidden=tuple(_hidden(ordered, num_new)),
         embeds=tuple(_embeds(ordered, num_new)),
     )
@@ -89,7 +92,7 @@ def build_step(
     return Step(tuple(ordered), batch, len(prefill), sum(prefill))
 
 
-def _scorings(works: list[Work], num_new: Ints) -> Iterator[Scoring]:
+def _scorings(works: list[Work], num_new: Ints) -> Iterator[PromptLogprobs]:
     """What the step must tell of prompt tokens, in the order of its rows."""
     starts = np.cumsum(num_new) - num_new  # index of each row's first token among the T
     for start, work in zip(starts, works, strict=True):
@@ -99,7 +102,7 @@ def _scorings(works: list[Work], num_new: Ints) -> Iterator[Scoring]:
             first = int(start) + scored.start - 1 - work.seat.computed
             targets = request.tokens[scored.start : scored.stop].copy()
             ids = np.array(request.spec.logprobs.ids, dtype=np.int32)
-            yield Scoring(first, targets, request.spec.logprobs.num_top, ids)
+            yield PromptLogprobs(first, targets, request.spec.logprobs.num_top, ids)
 
 
 def _hidden(works: list[Work], num_new: Ints) -> Iterator[HiddenRows]:

@@ -153,9 +153,9 @@ class Scheduler:
             works += self._admit(left)
         if not works:
             return None
-        fills = [fill for work in works if (fill := self.running.take_fill(work.seat)) is not None]
-        recounts = [count for work in works if (count := self.running.take_recount(work.seat)) is not None]
-        return build_step(works, fills, recounts, self._stopping.eos_ids)
+        slot_updates = [fill for work in works if (fill := self.running.take_fill(work.seat)) is not None]
+        penalty_resets = [count for work in works if (count := self.running.take_recount(work.seat)) is not None]
+        return build_step(works, slot_updates, penalty_resets, self._stopping.eos_ids)
 
     def _admit(self, left: int) -> list[Work]:
         """Seat waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""

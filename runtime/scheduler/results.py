@@ -16,7 +16,7 @@ from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.request import Request
-from ramet.runtime.sampling.columns import Scored
+from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.running import RunningSet, Seat
 from ramet.runtime.scheduler.stopping import Stopping
@@ -53,12 +53,12 @@ class Results:
         drawn = dict(zip(step.batch.draws.tolist(), result.tokens.tolist(), strict=True))
         broken = {int(step.batch.draws[i]) for i in result.broken}
         failed = {int(step.batch.draws[i]): (why, status) for i, why, status in result.failures}
-        drawn_scores = _by_row(step, result)
-        prompt_scores, hidden = iter(result.prompt_scores), iter(result.hidden)
+        drawn_logprobs = _by_row(step, result)
+        prompt_logprobs, hidden = iter(result.prompt_logprobs), iter(result.hidden)
         for row, work in enumerate(step.works):
             seat, extended = work.seat, not work.seat.decoding
             if scored := work.scored:
-                self._tell_prompt(seat.request, scored, next(prompt_scores))
+                self._tell_prompt(seat.request, scored, next(prompt_logprobs))
             shown = work.shown
             states = next(hidden) if shown else None
             seat.computed += work.num_new
@@ -74,9 +74,9 @@ class Results:
             if extended:
                 self._running.publish(seat)
             finish = self._advance(seat, drawn.get(row))
-            if row in drawn_scores:
+            if row in drawn_logprobs:
                 token = np.array([drawn[row]], dtype=np.int32)
-                self._news.scores.append(_packed(seat.request.uid, False, token, drawn_scores[row]))
+                self._news.scores.append(_packed(seat.request.uid, False, token, drawn_logprobs[row]))
             if states is not None and (seat.request.spec.hidden is not HiddenMode.LAST or finish is not None):
                 self._news.hidden.append(HiddenStates(seat.request.uid, states.shape[1], states.tobytes()))
                 seat.request.next_hidden += len(shown)
@@ -120,7 +120,7 @@ class Results:
             log.exception("request %d failed while looking for its stop text", request.uid)
             return Finish(FinishKind.ABORT, message=f"internal error: {type(error).__name__}", status=500)
 
-    def _tell_prompt(self, request: Request, scored: range, scores: Scored) -> None:
+    def _tell_prompt(self, request: Request, scored: range, scores: PlaceLogprobs) -> None:
         request.next_scored = scored.stop if scored.stop < request.prompt_len else None
         ids = request.tokens[scored.start : scored.stop]
         self._news.scores.append(_packed(request.uid, True, ids, scores))
@@ -147,13 +147,13 @@ class Results:
         self._news.closed.append(Closed(request.uid, told))
 
 
-def _by_row(step: Step, result: StepResult) -> dict[int, Scored]:
+def _by_row(step: Step, result: StepResult) -> dict[int, PlaceLogprobs]:
     """Row of the batch -> log-probabilities of the token that it drew."""
     asked = step.batch.sampling.logprobs
-    return {int(step.batch.draws[each.row]): scores for each, scores in zip(asked, result.drawn_scores, strict=True)}
+    return {int(step.batch.draws[each.row]): scores for each, scores in zip(asked, result.drawn_logprobs, strict=True)}
 
 
-def _packed(uid: Uid, of_prompt: bool, ids: Ints, scores: Scored) -> Logprobs:
+def _packed(uid: Uid, of_prompt: bool, ids: Ints, scores: PlaceLogprobs) -> Logprobs:
     return Logprobs(
         uid,
         of_prompt,

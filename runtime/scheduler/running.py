@@ -13,7 +13,7 @@ from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import RowAllocator
-from ramet.runtime.engine.batch import Fill, Recount
+from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
 from ramet.runtime.request import Request
 
 NO_TOKENS = np.empty(0, dtype=np.int32)
@@ -140,20 +140,20 @@ class RunningSet:
             self._penalty_slots.free(seat.penalty_slot)
         del self._seats[seat.request.uid]
 
-    def take_fill(self, seat: Seat) -> Fill | None:
+    def take_fill(self, seat: Seat) -> SlotUpdate | None:
         """What the runner's table must learn before the next step of this seat."""
         start, seat.unfilled = seat.unfilled, None
         if start is None or start >= seat.lease.length:
             return None
-        return Fill(seat.row, start, seat.slots[start : seat.lease.length].copy())
+        return SlotUpdate(seat.row, start, seat.slots[start : seat.lease.length].copy())
 
-    def take_recount(self, seat: Seat) -> Recount | None:
+    def take_recount(self, seat: Seat) -> PenaltyReset | None:
         """What the runner must learn of the tokens drawn so far before the next draw of this seat."""
         if seat.penalty_slot is None or seat.counted:
             return None
         seat.counted = True
         prompt = seat.request.prompt if self._prompt_is_seen else NO_TOKENS
-        return Recount(seat.penalty_slot, seat.request.output.copy(), prompt)
+        return PenaltyReset(seat.penalty_slot, seat.request.output.copy(), prompt)
 
     def _grow(self, seat: Seat, num_tokens: int) -> bool:
         """Slots for the first `num_tokens` tokens; False (and nothing taken) if even eviction does not give them."""

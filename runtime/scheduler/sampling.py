@@ -12,12 +12,12 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.request import Request
 from ramet.runtime.sampling.columns import (
     REQUEST,
+    LogitEntries,
     LogprobRow,
     Penalties,
     ProcessorRows,
     RequestView,
     SamplingColumns,
-    Spots,
 )
 from ramet.runtime.scheduler.running import Seat
 
@@ -64,23 +64,23 @@ def _penalties(seats: list[Seat]) -> Penalties | None:
     )
 
 
-def _biases(params: list[SamplingParams]) -> tuple[Spots | None, Floats | None]:
+def _biases(params: list[SamplingParams]) -> tuple[LogitEntries | None, Floats | None]:
     """Where something is added to a logit, and how much."""
     rows = [i for i, p in enumerate(params) if p.logit_bias]
     if not rows:
         return None, None
     ids = np.array([token for i in rows for token, _ in params[i].logit_bias], dtype=np.int32)
     biases = np.array([bias for i in rows for _, bias in params[i].logit_bias], dtype=np.float32)
-    return _spots(rows, [len(params[i].logit_bias) for i in rows], ids), biases
+    return _entries(rows, [len(params[i].logit_bias) for i in rows], ids), biases
 
 
-def _banned(requests: list[Request], eos_ids: frozenset[int]) -> Spots | None:
+def _banned(requests: list[Request], eos_ids: frozenset[int]) -> LogitEntries | None:
     """What would end a request that has fewer than its min_new_tokens."""
     rows = [i for i, request in enumerate(requests) if request.num_output < request.params.min_new_tokens]
     stops = [_stop_ids(requests[i].params, eos_ids) for i in rows]
     if not any(stops):
         return None
-    return _spots(rows, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
+    return _entries(rows, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
 
 
 def processor_rows(requests: list[Request]) -> tuple[ProcessorRows, ...]:
@@ -102,9 +102,9 @@ def _processor_params(request: Request) -> dict[str, Any]:
     return {**(request.params.custom_params or {}), REQUEST: view}
 
 
-def _spots(rows: list[int], lengths: list[int], ids: Ints) -> Spots:
+def _entries(rows: list[int], lengths: list[int], ids: Ints) -> LogitEntries:
     """rows[i] owns the next lengths[i] of the ids."""
-    return Spots(np.repeat(np.array(rows, dtype=np.int32), lengths), ids)
+    return LogitEntries(np.repeat(np.array(rows, dtype=np.int32), lengths), ids)
 
 
 def _stop_ids(params: SamplingParams, eos_ids: frozenset[int]) -> list[int]:

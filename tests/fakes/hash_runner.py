@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ramet.runtime.engine.batch import Batch, Done, HiddenRows, Scored, Scoring, StepResult
+from ramet.runtime.engine.batch import Batch, Done, HiddenRows, PlaceLogprobs, PromptLogprobs, StepResult
 from ramet.runtime.sampling.columns import LogprobRow
 
 VOCABULARY = 97
@@ -53,10 +53,10 @@ def hidden_state(sequence: np.ndarray | list[int]) -> list[float]:
     return [float(len(sequence)), float(zlib.crc32(np.array(sequence, dtype=np.int32).tobytes()) % 1000)]
 
 
-def scored(reads: list[np.ndarray], targets: list[int], num_top: int, ids: list[int]) -> Scored:
+def scored(reads: list[np.ndarray], targets: list[int], num_top: int, ids: list[int]) -> PlaceLogprobs:
     """The "best" tokens are 0, 1, 2, ..."""
     tops = [list(range(num_top))] * len(reads)
-    return Scored(
+    return PlaceLogprobs(
         np.array([logprob(read, token) for read, token in zip(reads, targets, strict=True)], dtype=np.float32),
         np.array(tops, dtype=np.int32).reshape(len(reads), num_top),
         np.array([[logprob(read, t) for t in range(num_top)] for read in reads], np.float32).reshape(
@@ -90,13 +90,13 @@ class HashRunner:
         self.computed_tokens += len(batch.token_ids)
         self.largest_step = max(self.largest_step, len(batch.token_ids))
         self._check_shapes(batch)
-        for fill in batch.fills:
+        for fill in batch.slot_updates:
             self.table[fill.row, fill.start : fill.start + len(fill.slots)] = fill.slots
         rows = np.repeat(batch.rows, batch.num_new)
         self.table[rows, batch.positions] = batch.slots
         self.pool[batch.slots] = batch.token_ids
         self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
-        for recount in batch.recounts:
+        for recount in batch.penalty_resets:
             self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
         banned = self._banned(batch)
         drawn = [self._draw(batch, int(i), banned[at]) for at, i in enumerate(batch.draws)]
@@ -104,10 +104,12 @@ class HashRunner:
             self.counted[slot].add(drawn[at])
         broken = tuple(i for i, at in enumerate(batch.draws) if int(batch.rows[at]) in self.break_rows)
         tokens = np.array(drawn, dtype=np.int32)
-        drawn_scores = tuple(self._score_drawn(batch, row, drawn) for row in batch.sampling.logprobs)
-        prompt_scores = tuple(self._score_prompt(batch, scoring) for scoring in batch.scorings)
+        drawn_logprobs = tuple(self._score_drawn(batch, row, drawn) for row in batch.sampling.logprobs)
+        prompt_logprobs = tuple(self._score_prompt(batch, scoring) for scoring in batch.prompt_logprobs)
         hidden = tuple(self._hidden(batch, rows) for rows in batch.hidden)
-        return Done(StepResult(tokens, broken, drawn_scores=drawn_scores, prompt_scores=prompt_scores, hidden=hidden))
+        return Done(
+            StepResult(tokens, broken, drawn_logprobs=drawn_logprobs, prompt_logprobs=prompt_logprobs, hidden=hidden)
+        )
 
     def _banned(self, batch: Batch) -> dict[int, set[int]]:
         """Index among the draws -> what it must not draw."""
@@ -129,7 +131,7 @@ class HashRunner:
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
         return next_token(read, banned)
 
-    def _score_drawn(self, batch: Batch, asked: LogprobRow, drawn: list[int]) -> Scored:
+    def _score_drawn(self, batch: Batch, asked: LogprobRow, drawn: list[int]) -> PlaceLogprobs:
         row = int(batch.draws[asked.row])
         read = self.pool[self.table[batch.rows[row], : batch.seq_lens[row]]]
         return scored([read], [drawn[asked.row]], asked.num_top, asked.ids.tolist())
@@ -148,7 +150,7 @@ class HashRunner:
         told = np.array(states, dtype=np.float32)
         return told.sum(0, keepdims=True) if rows.summed else told
 
-    def _score_prompt(self, batch: Batch, scoring: Scoring) -> Scored:
+    def _score_prompt(self, batch: Batch, scoring: PromptLogprobs) -> PlaceLogprobs:
         reads = self._reads(batch, scoring.first, len(scoring.targets))
         return scored(reads, scoring.targets.tolist(), scoring.num_top, scoring.ids.tolist())
 

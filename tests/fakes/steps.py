@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ramet.runtime.engine.batch import Batch, Fill, SamplingColumns
+from ramet.runtime.engine.batch import Batch, SamplingColumns, SlotUpdate
 
 
 def make_batch(
@@ -10,7 +10,7 @@ def make_batch(
     tokens: dict[int, np.ndarray],
     slots: dict[int, np.ndarray],
     draws: list[int] | None = None,
-    fills: tuple[Fill, ...] = (),
+    slot_updates: tuple[SlotUpdate, ...] = (),
 ) -> Batch:
     """tokens[row][i] is at position i of a row and lives in slots[row][i]. Every row draws unless `draws` says less."""
     parts = [p for p in parts if p[2] - p[1] == 1] + [p for p in parts if p[2] - p[1] > 1]
@@ -25,5 +25,5 @@ def make_batch(
         num_decode=sum(end - start == 1 for _, start, end in parts),
         draws=np.array(chosen, np.int32),
         sampling=SamplingColumns.greedy(len(chosen)),
-        fills=fills,
+        slot_updates=slot_updates,
     )

@@ -25,7 +25,8 @@ class Hung(ScriptedRunner):
         threading.Event().wait()
 
 def admit_one(phases, limits):
-    Sender(sockets.address(paths.SCHEDULER)).send(Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10])))
+    admit = Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10]))
+    Sender(sockets.address(paths.SCHEDULER)).send(admit)
 
 sockets = SocketFolder(Path())
 process.make_runner = lambda args, tokenizer, report: Hung(tokenizer.vocab_size, 64, 64, 4)

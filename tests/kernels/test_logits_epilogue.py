@@ -46,7 +46,7 @@ def make_rows(num: int, vocab: int, seed: int, **given: Any) -> EpilogueRows:
         ban_starts=starts_of(bans),
         ban_ids=torch.tensor([t for each in bans for t in each], dtype=torch.int32),
         masks=torch.where(every % 4 == 3, every % 2, -1).int(),
-        seats=torch.where(every % 5 == 1, -1, num - every).int(),
+        table_rows=torch.where(every % 5 == 1, -1, num - every).int(),
         penalises=True,
         ranks=True,
         floors=True,
@@ -60,7 +60,7 @@ def plain_rows(num: int, vocab: int, **given: Any) -> EpilogueRows:
     starts, zeros = torch.zeros(num + 1, dtype=torch.int32), torch.zeros(num, dtype=torch.int32)
     neutral = dict(
         temperature=torch.ones(num), top_k=zeros.long(), top_p=torch.ones(num), min_p=torch.zeros(num),
-        seeds=torch.arange(num), positions=zeros.long(), slots=zeros, masks=zeros - 1, seats=zeros - 1,
+        seeds=torch.arange(num), positions=zeros.long(), slots=zeros, masks=zeros - 1, table_rows=zeros - 1,
         bias_starts=starts, bias_ids=nothing, biases=nothing.float(), ban_starts=starts, ban_ids=nothing,
         penalises=False, ranks=False, floors=False,
     )  # fmt: skip
@@ -123,8 +123,8 @@ def test_the_kernel_equals_the_oracle(num: int, vocab: int, dtype: torch.dtype):
     reference.count_tokens(expected, at, rows.slots[at], fused.tokens)
     assert torch.equal(fused_state.counts, expected)
     assert torch.equal(fused_state.lengths, plain_state.lengths) and (plain_state.lengths - state.lengths).max() <= 1
-    seated = torch.nonzero(rows.seats >= 0).flatten()
-    expected_ids = state.next_ids.index_copy(0, rows.seats[seated].long(), fused.tokens[seated].int())
+    placed = torch.nonzero(rows.table_rows >= 0).flatten()
+    expected_ids = state.next_ids.index_copy(0, rows.table_rows[placed].long(), fused.tokens[placed].int())
     assert torch.equal(fused_state.next_ids, expected_ids)
 
 
@@ -164,7 +164,7 @@ def test_a_row_does_not_depend_on_its_neighbours():
         bans = slice(int(rows.ban_starts[i]), int(rows.ban_starts[i + 1]))
         one = {name: getattr(rows, name)[i : i + 1] for name in (
             "temperature", "top_k", "top_p", "min_p", "seeds", "positions", "slots", "frequency", "presence",
-            "repetition", "masks", "seats",
+            "repetition", "masks", "table_rows",
         )}  # fmt: skip
         alone = make_rows(
             1, vocab, 0, **one,

@@ -10,7 +10,7 @@ from steps import make_batch
 from tiny_model import make_tiny
 
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
-from ramet.runtime.engine.batch import Fill
+from ramet.runtime.engine.batch import SlotUpdate
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.errors import ConfigError
 
@@ -74,8 +74,8 @@ def test_a_cached_prefix_given_by_a_fill_equals_computing_it(tmp_path: Path) -> 
     slots = 16 + np.arange(300, dtype=np.int32)
     runner.forward(make_batch([(1, 0, 100)], {1: PROMPT}, {1: slots})).drawn()
     own = np.concatenate([slots[:100], slots[200:250]])
-    fill = Fill(row=5, start=0, slots=own[:100].astype(np.int32))
-    logits = runner.forward(make_batch([(5, 100, 150)], {5: PROMPT}, {5: own}, fills=(fill,))).drawn()
+    fill = SlotUpdate(row=5, start=0, slots=own[:100].astype(np.int32))
+    logits = runner.forward(make_batch([(5, 100, 150)], {5: PROMPT}, {5: own}, slot_updates=(fill,))).drawn()
     assert logits is not None
     torch.testing.assert_close(logits[0], want[149], rtol=0, atol=1e-4)
 

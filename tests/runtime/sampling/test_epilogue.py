@@ -8,7 +8,7 @@ import torch
 
 from ramet.kernels import reference
 from ramet.runtime.engine.backends import compiled_ops
-from ramet.runtime.sampling.columns import Penalties, Recount, SamplingColumns, Spots
+from ramet.runtime.sampling.columns import LogitEntries, Penalties, PenaltyReset, SamplingColumns
 from ramet.runtime.sampling.epilogue import Epilogue, SamplingKernel
 
 CPU = torch.device("cpu")
@@ -58,9 +58,9 @@ def columns_of(rows: list[dict[str, Any]], slots: list[int | None]) -> SamplingC
         )
         if penalised
         else None,
-        biased=Spots(ints(*(s[0] for s in spots)), ints(*(s[1] for s in spots))) if spots else None,
+        biased=LogitEntries(ints(*(s[0] for s in spots)), ints(*(s[1] for s in spots))) if spots else None,
         biases=np.array([s[2] for s in spots], dtype=np.float32) if spots else None,
-        banned=Spots(ints(*(b[0] for b in banned)), ints(*(b[1] for b in banned))) if banned else None,
+        banned=LogitEntries(ints(*(b[0] for b in banned)), ints(*(b[1] for b in banned))) if banned else None,
     )
 
 
@@ -87,7 +87,7 @@ def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int
         if slot is None:
             rows[i] |= {"frequency": 0.0, "presence": 0.0, "repetition": 1.0}
     epilogue.recount(
-        Recount(slot, ints(*outputs[i]), ints(*prompts[i])) for i, slot in enumerate(slots) if slot is not None
+        PenaltyReset(slot, ints(*outputs[i]), ints(*prompts[i])) for i, slot in enumerate(slots) if slot is not None
     )
     for _ in range(4):
         logits = (random.standard_normal((num_rows, vocabulary)) * 5).astype(np.float32)
@@ -103,7 +103,7 @@ def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_count_stops_at_255_and_never_wraps(kernel: SamplingKernel):
     epilogue = Epilogue(2, 4, CPU, kernel)
-    epilogue.recount([Recount(1, np.full(254, 2, dtype=np.int32), ints())])
+    epilogue.recount([PenaltyReset(1, np.full(254, 2, dtype=np.int32), ints())])
     seen = []
     for _ in range(4):
         logits = torch.tensor([[0.0, 0.0, 1000.0, 0.0]])
@@ -114,8 +114,8 @@ def test_a_count_stops_at_255_and_never_wraps(kernel: SamplingKernel):
 
 def test_a_recount_forgets_the_slots_last_owner():
     epilogue = Epilogue(2, 40, CPU, reference)
-    epilogue.recount([Recount(1, ints(1, 2, 3), ints(4, 39))])
-    epilogue.recount([Recount(1, ints(5), ints())])
+    epilogue.recount([PenaltyReset(1, ints(1, 2, 3), ints(4, 39))])
+    epilogue.recount([PenaltyReset(1, ints(5), ints())])
     logits = torch.ones(1, 40)
     epilogue.run(logits, columns_of([{"presence": 1.0, "repetition": 2.0}], [1]))
     assert torch.nonzero(logits[0] != 1).flatten().tolist() == [5]

@@ -8,13 +8,13 @@ import torch
 
 from ramet.kernels import reference
 from ramet.runtime.sampling.columns import (
+    LogitEntries,
     LogprobRow,
     Penalties,
+    PenaltyReset,
     ProcessorRows,
-    Recount,
     RequestView,
     SamplingColumns,
-    Spots,
 )
 from ramet.runtime.sampling.epilogue import Epilogue
 from ramet.runtime.sampling.fused import FusedEpilogue, rows_of
@@ -39,9 +39,9 @@ def make_columns(step: int, **given: Any) -> SamplingColumns:
         seeds=every.astype(np.uint64) << np.uint64(60),
         positions=np.full(ROWS, step),
         penalties=Penalties(rows, rows + 1, *(np.full(len(rows), v, np.float32) for v in (0.7, -0.4, 1.3))),
-        biased=Spots(ints(7, 2, 7), ints(3, 499, 0)),
+        biased=LogitEntries(ints(7, 2, 7), ints(3, 499, 0)),
         biases=np.array([4.0, -3.0, 2.0], np.float32),
-        banned=Spots(ints(11, 0, 0, 5), ints(1, 4, 2, 450)),
+        banned=LogitEntries(ints(11, 0, 0, 5), ints(1, 4, 2, 450)),
     )
     return SamplingColumns(**fields | given)
 
@@ -52,7 +52,7 @@ def run_both(processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, 
     )
     random = torch.Generator().manual_seed(5)
     for each in (plain, fused):
-        each.recount([Recount(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
+        each.recount([PenaltyReset(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
     for step in range(5):
         columns = make_columns(step, processors=processors, logprobs=logprobs)
         logits = torch.randn(ROWS, VOCABULARY, generator=random) * 3
@@ -89,7 +89,7 @@ def test_nothing_is_asked_of_rows_that_use_nothing():
 def test_a_row_in_which_everything_is_forbidden_is_told_apart_from_a_broken_one():
     logits = torch.zeros(ROWS, VOCABULARY)
     logits[1] = torch.nan
-    banned = Spots(np.zeros(VOCABULARY, np.int32), np.arange(VOCABULARY, dtype=np.int32))
+    banned = LogitEntries(np.zeros(VOCABULARY, np.int32), np.arange(VOCABULARY, dtype=np.int32))
     columns = make_columns(0, banned=banned)
     drawn = FusedEpilogue(ROWS + 2, VOCABULARY, CPU, reference).run(logits, columns)
     assert drawn.broken == (0, 1) and drawn.failures.keys() == {0} and drawn.failures[0].status == 400
