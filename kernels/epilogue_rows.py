@@ -28,9 +28,7 @@ class EpilogueRows:
     ban_starts: Tensor  # [Q + 1] int32
     ban_ids: Tensor  # int32
     masks: Tensor  # [Q] int32 row of `allowed`; -1: everything is allowed
-    table_rows: (
-        Tensor  # [Q] int32 place in `lengths` and `next_ids`; -1: whoever runs the next step knows them otherwise
-    )
+    table_rows: Tensor  # [Q] int32 place in `lengths` and `next_ids`; -1: none
     penalises: bool  # some row has a penalty slot or a bias
     ranks: bool  # some row has a top_k or a top_p
     floors: bool  # some row has a min_p

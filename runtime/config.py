@@ -104,6 +104,10 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     attention_backend: Annotated[Literal["auto", "reference", "cpu"], _about("auto: the fastest for the device")] = (
         "auto"
     )
+    overlap: Annotated[
+        Literal["auto", "on", "off"],
+        _about("plan a step while the device runs the one before; auto: on for cuda"),
+    ] = "auto"
     runner: Annotated[
         Literal["model", "scripted"],
         _about("scripted: no model, tokens by a formula; measures everything but the model"),

@@ -1,10 +1,9 @@
-"""One sequence to generate: its tokens, its parameters and how far it has come. Knows no memory and no device.
+"""One sequence to generate: what was asked, the tokens that are known, and how far its side results have come.
 
-A request has no prefill or decode phase: it has `prompt_len` tokens that were given, `total` tokens that are known, and
-whoever runs it computes until they have all been seen. What it holds in the KV pool is its Seat (scheduler/running.py).
+Written by the scheduler alone. A request has no prefill or decode phase: it has `prompt_len` tokens that were given and
+`len(tokens)` that are known, and whoever runs it computes until they have all been read. What it holds while it runs
+(row, slots, room for its output) is its RunningRequest (scheduler/running.py).
 """
-
-from typing import Any
 
 import numpy as np
 
@@ -14,29 +13,30 @@ from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 
 _MASK = (1 << 64) - 1
+_NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
 EVERY_STATE = (HiddenMode.ALL, HiddenMode.MEAN)  # what needs the hidden state of every prompt token
 
 
 class Request:
-    """`tokens[:total]` are known: the prompt, then the output. Written by the scheduler alone."""
+    """`tokens` is what was known when it last began to wait: the prompt, which the samples of one prompt share, or
+    after a retraction the output as well. It is never written.
+    """
 
     __slots__ = (
         "arrival_s",
         "cached_tokens",
         "embeds",
+        "epoch",
         "match_length",
         "match_version",
         "next_hidden",
-        "next_scored",
+        "next_logprob",
         "num_retractions",
         "opened",
-        "processor_memory",
-        "processor_prompt",
         "prompt_len",
         "seed",
         "spec",
         "tokens",
-        "total",
         "uid",
     )
 
@@ -50,18 +50,15 @@ class Request:
         arrival_s: float = 0.0,
         embeds: Floats | None = None,
     ) -> None:
-        self.uid, self.spec, self.arrival_s = uid, spec, arrival_s
-        self.prompt_len = self.total = len(prompt)
-        self.tokens: Ints = np.empty(len(prompt) + spec.params.max_new_tokens, dtype=np.int32)
-        self.tokens[: self.total] = prompt
-        self.seed = seed
-        self.processor_memory: dict[str, Any] = {}
-        self.processor_prompt: Ints | None = None  # the prompt once more, if a logit processor was shown it
+        self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
+        self.tokens = prompt
+        self.prompt_len = len(prompt)
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
-        self.next_hidden = 0  # index of the next token whose hidden state is to be told, unless the last alone is
-        # index of the next prompt token whose log-probability is to be told; None: none is left, or none is asked for
+        self.epoch = 0  # raised by a retraction: results of steps that were planned before it are dropped
+        self.next_hidden = 0  # index of the first token whose hidden state was not returned yet (ALL, MEAN)
+        # index of the next prompt token whose log-probability is to be returned; None: none is left, or none is asked
         start = spec.logprobs.start if spec.logprobs is not None else None
-        self.next_scored = None if start is None or start + 1 >= self.prompt_len else start + 1
+        self.next_logprob = None if start is None or start + 1 >= self.prompt_len else start + 1
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0
         self.opened = False  # its Opened message has been sent
@@ -77,36 +74,25 @@ class Request:
         return -self.spec.priority, self.arrival_s, self.uid
 
     @property
-    def known(self) -> Ints:
-        return self.tokens[: self.total]
+    def limit(self) -> int:
+        """Tokens of prompt and output together that it may have."""
+        return self.prompt_len + self.params.max_new_tokens
 
     @property
-    def reusable(self) -> Ints:
-        """The known tokens of which all but the last may come from the cache: what is told must be computed."""
-        end = self.total if self.next_scored is None else self.next_scored
-        return self.tokens[: min(end, self.next_hidden + 1) if self.spec.hidden in EVERY_STATE else end]
+    def remaining(self) -> int:
+        """New tokens it may still get, as of when it last began to wait."""
+        return self.limit - len(self.tokens)
 
     @property
     def prompt(self) -> Ints:
         """Its token ids; none if it came as embeddings."""
-        return self.tokens[: self.prompt_len if self.embeds is None else 0]
+        return self.tokens[: self.prompt_len] if self.embeds is None else _NO_TOKENS
 
     @property
-    def output(self) -> Ints:
-        return self.tokens[self.prompt_len : self.total]
-
-    @property
-    def num_output(self) -> int:
-        return self.total - self.prompt_len
-
-    @property
-    def remaining(self) -> int:
-        """New tokens it may still get."""
-        return len(self.tokens) - self.total
-
-    def append(self, token: int) -> None:
-        self.tokens[self.total] = token
-        self.total += 1
+    def reusable(self) -> Ints:
+        """The known tokens of which all but the last may come from the cache: what is returned must be computed."""
+        end = len(self.tokens) if self.next_logprob is None else self.next_logprob
+        return self.tokens[: min(end, self.next_hidden + 1) if self.spec.hidden in EVERY_STATE else end]
 
 
 def seed_of_sample(seed: int, sample: int) -> int:

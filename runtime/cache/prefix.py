@@ -4,7 +4,7 @@ Decides when memory is taken from the tree and who owns a page. Knows no request
 get a Lease, never a node. Section 5 of the SGLang paper.
 
     tokens of a request   [0, lease)  the tree's, shared    [lease, end)  the request's own
-    publish(kept)         [lease, present)  someone published these first: ours are freed, the tree's are used
+    publish(kept)         [lease, present)  someone published these first: the tree's are used, ours are duplicates
                           [present, kept)   now the tree's     [kept, end)  a partial page, still our own
 """
 
@@ -15,6 +15,8 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.radix import Namespace, Node, RadixTree
 from ramet.runtime.cache.slots import PageAllocator
+
+_EMPTY: Ints = np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class PrefixCache:
     def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         """Lease the longest cached prefix of tokens[:-1]; also its slots. [lease.length]"""
         if not self.enabled:
-            return Lease(0, namespace, None), np.empty(0, dtype=np.int32)
+            return Lease(0, namespace, None), _EMPTY
         node, slots = self._tree.match(tokens[:-1], namespace)
         self._tree.lock(node)
         return Lease(len(slots), namespace, node), slots
@@ -78,22 +80,23 @@ class PrefixCache:
         if lease.node is not None:
             self._tree.unlock(lease.node)
 
-    def publish(self, lease: Lease, tokens: Ints, slots: Ints) -> Lease:
-        """Give the computed `tokens` to the tree, as far as they fill pages. Returns the longer lease.
+    def publish(self, lease: Lease, tokens: Ints, slots: Ints) -> tuple[Lease, Ints]:
+        """Give the computed `tokens` to the tree, as far as they fill pages. Returns the longer lease, and duplicates.
 
-        tokens and slots are [n], n >= lease.length. WRITES slots where the tree had the same tokens already: those of
-        our own are freed and replaced by the tree's.
+        tokens and slots are [n], n >= lease.length. WRITES slots where the tree had the same tokens already: there they
+        are now the tree's, and the caller's own are returned, to be freed when nothing reads them any more.
         """
         kept = len(tokens) - len(tokens) % self.page_size
         if lease.node is None or kept <= lease.length:
-            return lease
+            return lease, _EMPTY
         node, present = self._tree.insert(tokens[:kept], slots[:kept], lease.namespace)
         self._tree.lock(node)
         self._tree.unlock(lease.node)
+        duplicates = _EMPTY
         if present > lease.length:
-            self._pages.free(self._pages.pages_of(slots[lease.length : present]))
+            duplicates = slots[lease.length : present].copy()
             slots[lease.length : present] = self._prefix_slots(node, kept)[lease.length : present]
-        return Lease(kept, lease.namespace, node)
+        return Lease(kept, lease.namespace, node), duplicates
 
     def allocate(self, num_pages: int) -> Ints | None:
         """Slots of `num_pages` fresh pages, evicting cached prefixes if need be; None if even that is not enough."""

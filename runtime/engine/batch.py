@@ -7,8 +7,12 @@ Rows with one new token come first (decode), rows with more follow (extend): sec
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.sampling.columns import PenaltyReset, PlaceLogprobs, SamplingColumns
+
+NO_ROWS: Ints = np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +56,21 @@ class Batch:
     rows: Ints  # [R] row of each sequence in the slot table
     num_new: Ints  # [R] new tokens, >= 1
     seq_lens: Ints  # [R] tokens after this step, cached prefix and new ones together
-    token_ids: Ints  # [T]
+    token_ids: Ints  # [T]; what it says of a relayed token means nothing
     positions: Ints  # [T]
     slots: Ints  # [T] where the keys and values of each new token go
     num_decode: int  # rows [0, num_decode) have one new token, the others may have more
     draws: Ints  # [Q] indices into R of the rows that draw a token after this step
     sampling: SamplingColumns
+    relayed: Ints = field(
+        default_factory=lambda: NO_ROWS
+    )  # indices into R, below num_decode: their new token is what their row drew last
     slot_updates: tuple[SlotUpdate, ...] = ()
     penalty_resets: tuple[PenaltyReset, ...] = ()  # come before the penalties of this step
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     hidden: tuple[HiddenRows, ...] = ()
     embeds: tuple[Embeds, ...] = ()
+    forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,14 @@ class LoadedRunner(Runner, Protocol):
 
     def refusal(self, processor: str, params: dict[str, Any]) -> str:
         """Why a request cannot have this logit processor with these parameters; empty: it can."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether `launch` takes as long as the step, and a thread of its own pays."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the device computes while the host goes on, without a thread."""
 
     @property
     def vocab_size(self) -> int: ...

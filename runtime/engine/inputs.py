@@ -8,36 +8,51 @@ import torch
 
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.sampling.row_buffer import RowBuffer
 
 
 class SlotTable:
-    """[max_running + 1, L] int32: the slot of every position of every row; row 0 is padding and stays zero.
+    """[max_running + 1, L] int32 on the device: the slot of every position of every row; row 0 is padding, all zeros.
 
-    The host writes it before each step; on cpu the device tensor is the same memory.
+    A step writes what is new: the slots of its new tokens, and of cached prefixes that the scheduler names.
     """
 
     def __init__(self, max_running: int, context_length: int, device: torch.device) -> None:
-        self.host = np.zeros((max_running + 1, context_length), dtype=np.int32)
-        self._shared = torch.from_numpy(self.host)
-        self.device = self._shared if device.type == "cpu" else self._shared.to(device)
+        self.device = torch.zeros((max_running + 1, context_length), dtype=torch.int32, device=device)
 
     def update(self, batch: Batch) -> None:
-        """Take in the slots of cached prefixes and of the step's new tokens."""
-        for fill in batch.slot_updates:
-            self.host[fill.row, fill.start : fill.start + len(fill.slots)] = fill.slots
-        rows = batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new)
-        self.host[rows, batch.positions] = batch.slots
-        if self.device is not self._shared:
-            used = torch.from_numpy(np.union1d(batch.rows, [f.row for f in batch.slot_updates]).astype(np.int64))
-            self.device[used.to(self.device.device)] = self._shared[used].to(self.device.device)
+        updates = batch.slot_updates
+        rows = [batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new)]
+        rows += [np.full(len(update.slots), update.row, np.int32) for update in updates]
+        positions = [batch.positions, *(np.arange(u.start, u.start + len(u.slots), dtype=np.int32) for u in updates)]
+        slots = [batch.slots, *(update.slots for update in updates)]
+        at, where, values = (
+            column[0] if not updates else np.concatenate(column) for column in (rows, positions, slots)
+        )
+        if self.device.device.type == "cpu":
+            self.device.numpy()[at, where] = values
+            return
+        index = torch.from_numpy(np.stack([at, where]).astype(np.int64)).to(self.device.device)
+        self.device.index_put_((index[0], index[1]), torch.from_numpy(values).to(self.device.device))
 
 
-def place(batch: Batch, table: SlotTable, device: torch.device) -> ForwardInputs:
-    """The tensors of one step; `table` must have taken in the batch."""
+def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.device) -> ForwardInputs:
+    """The tensors of one step; `table` must have taken in the batch. WRITES the lengths of rows the host knows."""
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
+    token_ids = torch.from_numpy(batch.token_ids.astype(np.int64)).to(device)
+    positions = torch.from_numpy(batch.positions.astype(np.int64)).to(device)
+    known = np.ones(len(batch.rows), dtype=np.bool_)
+    if len(batch.relayed):
+        known[batch.relayed] = False
+        at = torch.from_numpy(batch.relayed.astype(np.int64)).to(device)
+        rows = torch.from_numpy(batch.rows[batch.relayed].astype(np.int64)).to(device)
+        token_ids[at] = row_buffer.next_ids[rows].long()
+        positions[at] = row_buffer.lengths[rows].long() - 1
+    rows = torch.from_numpy(batch.rows[known].astype(np.int64)).to(device)
+    row_buffer.lengths[rows] = torch.from_numpy(batch.seq_lens[known]).to(device)
     return ForwardInputs(
-        token_ids=torch.from_numpy(batch.token_ids.astype(np.int64)).to(device),
-        positions=torch.from_numpy(batch.positions.astype(np.int64)).to(device),
+        token_ids=token_ids,
+        positions=positions,
         slots=torch.from_numpy(batch.slots.astype(np.int64)).to(device),
         last_tokens=torch.from_numpy(last_tokens).to(device),
         table=table.device,

@@ -21,10 +21,20 @@ from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.cache.pool import KVPool, bytes_per_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
-from ramet.runtime.engine.batch import Batch, Done, HiddenRows, Pending, SamplingColumns, StepResult
+from ramet.runtime.engine.batch import (
+    NO_ROWS,
+    Batch,
+    Done,
+    HiddenRows,
+    Pending,
+    PlaceLogprobs,
+    SamplingColumns,
+    StepResult,
+)
 from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import SlotTable, place
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
+from ramet.runtime.engine.readback import Readback
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.layers.linear import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
@@ -35,12 +45,12 @@ from ramet.runtime.sampling.epilogue import Drawn
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.sampling.processors import load, make_all
+from ramet.runtime.sampling.row_buffer import RowBuffer
 from ramet.runtime.weights.files import load_weights
 from ramet.runtime.weights.random import fill_random
 
 log = logging.getLogger("ramet")
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
-NOTHING = Drawn(torch.empty(0, dtype=torch.int64), (), (), {})
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
 
 
@@ -57,11 +67,11 @@ class Forwarded:
         """at [n] int64 indices into T. [n, N] after the final norm."""
         return self.model.final_states(self.x, self.residual, at.to(self.x.device))
 
-    def told(self, rows: HiddenRows) -> Floats:
+    def hidden(self, rows: HiddenRows) -> Floats:
         """[num, N], or their sum [1, N]; on the host."""
         states = self.states(torch.arange(rows.first, rows.first + rows.num)).float()
-        told: Floats = (states.sum(0, keepdim=True) if rows.summed else states).cpu().numpy()
-        return told
+        kept: Floats = (states.sum(0, keepdim=True) if rows.summed else states).cpu().numpy()
+        return kept
 
     def logits(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, V] float32"""
@@ -71,6 +81,30 @@ class Forwarded:
     def drawn(self) -> Tensor | None:
         """[Q, V] float32 for the rows that draw, None when none does."""
         return self.logits(self.last_tokens) if len(self.last_tokens) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step whose draw the device may still be computing."""
+
+    drawn: Drawn
+    readback: Readback
+    prompt_logprobs: tuple[PlaceLogprobs, ...]
+    hidden: tuple[Floats, ...]
+    phases: dict[str, float]
+
+    def result(self) -> StepResult:
+        tokens, finite = self.readback.wait()
+        broken, failures = self.drawn.outcome(finite)
+        return StepResult(
+            tokens.numpy().astype(np.int32),
+            broken,
+            tuple((row, *failure) for row, failure in failures.items()),
+            self.drawn.logprobs,
+            self.prompt_logprobs,
+            self.hidden,
+            self.phases,
+        )
 
 
 class ModelRunner:
@@ -100,6 +134,7 @@ class ModelRunner:
             self._place_memory(args)
             self._epilogue = choose_epilogue(self.device)(
                 args.max_penalised + 1,
+                self._row_buffer,
                 self.vocab_size,
                 self.device,
                 self._kernels,
@@ -108,6 +143,14 @@ class ModelRunner:
             )
         with _phase(report, "warm-up"):
             self._warm_up()
+
+    @property
+    def blocking(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.device.type == "cuda"
 
     @property
     def vocab_size(self) -> int:
@@ -153,26 +196,29 @@ class ModelRunner:
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Pending:
         started = time.perf_counter()
-        self._epilogue.recount(batch.penalty_resets)
+        self._epilogue.prepare(batch.penalty_resets, batch.forgotten)
         state = self.forward(batch)
-        prompt_logprobs = tuple(
-            logprobs_of_prompt(self._kernels, state.logits, s.first, s.targets, s.num_top, s.ids)
-            for s in batch.prompt_logprobs
+        prompt = tuple(
+            logprobs_of_prompt(self._kernels, state.logits, p.first, p.targets, p.num_top, p.ids)
+            for p in batch.prompt_logprobs
         )
-        hidden = tuple(state.told(rows) for rows in batch.hidden)
+        hidden = tuple(state.hidden(rows) for rows in batch.hidden)
         logits = state.drawn()
         forwarded = time.perf_counter()
-        drawn = NOTHING if logits is None else self._epilogue.run(logits, batch.sampling)
-        tokens = drawn.tokens.cpu().numpy().astype(np.int32)
-        phases = {"forward": forwarded - started, "sample": time.perf_counter() - forwarded}
-        failures = tuple((row, *failure) for row, failure in drawn.failures.items())
-        return Done(StepResult(tokens, drawn.broken, failures, drawn.scores, prompt_logprobs, hidden, phases))
+        phases = {"forward": forwarded - started, "sample": 0.0}
+        if logits is None:
+            return Done(StepResult(NO_ROWS, prompt_logprobs=prompt, hidden=hidden, phases=phases))
+        rows = torch.from_numpy(batch.rows[batch.draws].astype(np.int64)).to(self.device)
+        drawn = self._epilogue.run(logits, batch.sampling, rows)
+        readback = Readback(drawn.tokens, drawn.finite)
+        phases["sample"] = time.perf_counter() - forwarded
+        return Launched(drawn, readback, prompt, hidden, phases)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> "Forwarded":
         """Compute every new token of the batch."""
         self._table.update(batch)
-        inputs = place(batch, self._table, self.device)
+        inputs = place(batch, self._table, self._row_buffer, self.device)
         self._attention.plan(inputs)
         return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention), inputs.last_tokens)
 
@@ -188,6 +234,7 @@ class ModelRunner:
             device=self.device,
         )
         self._table = SlotTable(self.max_running, self.context_length, self.device)
+        self._row_buffer = RowBuffer(self.max_running + 1, self.device)
         self._attention: AttentionBackend = choose_attention(args.execute.attention_backend, self.pool, shape.heads)
         self._model.place_rope(self.context_length, self.device)
 

@@ -19,6 +19,7 @@ class ScriptedRunner:
     """Runner whose token depends on nothing but (seed, position)."""
 
     hidden_size = 0
+    blocking = asynchronous = False
 
     def __init__(
         self,

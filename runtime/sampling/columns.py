@@ -40,12 +40,22 @@ class RequestView:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorRow:
+    """A row that asks for a logit processor: the request's parameters for it, and what it has read and written."""
+
+    row: int  # index into Q
+    uid: int
+    params: dict[str, Any]
+    prompt_ids: Ints
+    output_ids: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessorRows:
-    """The rows that one logit processor is called for; params[i] are those of rows[i], with its RequestView."""
+    """The rows that one logit processor is called for."""
 
     name: str
-    rows: Ints  # indices into Q
-    params: list[dict[str, Any]]
+    rows: tuple[ProcessorRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

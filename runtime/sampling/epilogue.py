@@ -1,9 +1,10 @@
 """What happens to a step's logits, in this order and nowhere else.
 
-Penalties, bias, logit processors, mask; then the draw and what is told of its probability.
+Penalties, bias, logit processors, mask; then the draw and its log-probabilities.
 
 Decides the order (a mask comes last, so that nothing makes a forbidden token legal again) and owns the state that drawn
-tokens leave on the device. Knows no request. Q drawing rows, V vocabulary.
+tokens leave on the device: penalty counts, and what each row reads next. Knows no request.
+Q drawing rows, V vocabulary.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +18,9 @@ from torch import Tensor
 from ramet.runtime.sampling.columns import LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
-from ramet.runtime.sampling.processing import Failures, nothing_left, process
+from ramet.runtime.sampling.processing import Failures, Memories, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
+from ramet.runtime.sampling.row_buffer import RowBuffer
 
 
 class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
@@ -37,18 +39,32 @@ class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
 
 
 class Drawn(NamedTuple):
+    """What a step drew, still on the device: nothing here has waited for it, unless a logit processor had to."""
+
     tokens: Tensor  # [Q] int64
-    broken: tuple[int, ...]  # rows whose logits are not finite: their token means nothing
-    scores: tuple[PlaceLogprobs, ...]  # one for each of columns.logprobs
+    finite: Tensor  # [Q] bool; False: the row's token means nothing
+    logprobs: tuple[PlaceLogprobs, ...]  # one for each of columns.logprobs
     failures: Failures  # rows that end with an error of their own
+    logits: Tensor  # [Q, V] float32
+    unmasked: LogitEntries | None = None  # those of `logits` that were forbidden and do not show it
+
+    def outcome(self, finite: Tensor) -> tuple[tuple[int, ...], Failures]:
+        """Rows whose logits are not finite, and rows that end with an error. `finite` is self.finite on the host."""
+        if bool(finite.all()):
+            return (), self.failures
+        broken = tuple(torch.nonzero(~finite).flatten().tolist())
+        if self.unmasked is not None:
+            self.logits[entries_at(self.unmasked, self.logits)] = -torch.inf
+        return broken, nothing_left(self.logits, broken) | self.failures
 
 
 class Epilogue:
-    """`num_slots` requests may use penalties at once. `raw_logprobs`: tell those of the model's own logits."""
+    """`num_slots` requests may use penalties at once. `raw_logprobs`: those of the model's own logits are returned."""
 
     def __init__(
         self,
         num_slots: int,
+        row_buffer: RowBuffer,
         vocab_size: int,
         device: torch.device,
         kernel: SamplingKernel,
@@ -57,36 +73,40 @@ class Epilogue:
     ) -> None:
         self._penalties = PenaltyState(num_slots, vocab_size, device, kernel)
         self._kernel, self._processors, self._raw = kernel, processors, raw_logprobs
+        self._row_buffer = row_buffer
+        self._memories: Memories = {}
 
-    def recount(self, penalty_resets: Iterable[PenaltyReset]) -> None:
-        """Penalised requests that are seated in this step bring what they have drawn before."""
-        for recount in penalty_resets:
-            self._penalties.recount(recount)
+    def prepare(self, penalty_resets: Iterable[PenaltyReset], forgotten: Iterable[int] = ()) -> None:
+        """Penalised requests that begin to run bring what they have drawn before; `forgotten` uids have ended."""
+        for reset in penalty_resets:
+            self._penalties.reset(reset)
+        for uid in forgotten:
+            self._memories.pop(uid, None)
 
-    def run(self, logits: Tensor, columns: SamplingColumns) -> Drawn:
-        """One token per row. logits [Q, V] float32 are WRITTEN."""
-        told = logits.clone() if columns.logprobs and self._raw else logits
+    def run(self, logits: Tensor, columns: SamplingColumns, rows: Tensor) -> Drawn:
+        """One token per row of the slot table, rows [Q] int64. logits [Q, V] float32 are WRITTEN."""
+        shown = logits.clone() if columns.logprobs and self._raw else logits
         if columns.penalties is not None:
             self._penalties.apply(logits, columns.penalties)
         if columns.biased is not None:
             assert columns.biases is not None
             logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
-        failures = process(logits, columns.processors, self._processors)
+        failures = process(logits, columns.processors, self._processors, self._memories)
         if columns.banned is not None:
             logits[entries_at(columns.banned, logits)] = -torch.inf
-        tokens, broken = self._draw(logits, columns)
-        failures = nothing_left(logits, broken) | failures
+        tokens, finite = self._draw(logits, columns)
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
-        return Drawn(tokens, broken, logprobs_of_drawn(self._kernel, told, tokens, columns, self._raw), failures)
+        self._row_buffer.advance(rows, tokens)
+        logprobs = logprobs_of_drawn(self._kernel, shown, tokens, columns, self._raw)
+        return Drawn(tokens, finite, logprobs, failures, logits)
 
-    def _draw(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, tuple[int, ...]]:
-        """Tokens [Q], and the rows whose logits are not finite."""
+    def _draw(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, Tensor]:
+        """Tokens [Q], and whether the row's logits are finite [Q]."""
         seeds = columns.seeds.view(np.int64)
         host = (columns.temperature, columns.top_k, columns.top_p, columns.min_p, seeds, columns.positions)
         device = (torch.from_numpy(column).to(logits.device) for column in host)
-        tokens, finite = self._kernel.draw(logits, *device)
-        return tokens, () if bool(finite.all()) else tuple(torch.nonzero(~finite).flatten().tolist())
+        return self._kernel.draw(logits, *device)
 
 
 def entries_at(spots: LogitEntries, logits: Tensor) -> tuple[Tensor, Tensor]:

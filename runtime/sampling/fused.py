@@ -16,37 +16,36 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, entries_at
 from ramet.runtime.sampling.logprobs import logprobs_of_drawn
-from ramet.runtime.sampling.processing import nothing_left, process
+from ramet.runtime.sampling.processing import process
 
 
 class FusedEpilogue(Epilogue):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         counts, seen = self._penalties.counts, self._penalties.seen
-        none = torch.zeros(
-            0, dtype=torch.int32, device=seen.device
-        )  # no row has a grammar yet, and the host places rows
-        self._state = EpilogueState(counts, seen, allowed=none[:, None], lengths=none, next_ids=none)
+        none = torch.zeros(0, dtype=torch.int32, device=seen.device)  # no row has a grammar yet
+        buffer = self._row_buffer
+        self._state = EpilogueState(counts, seen, none[:, None], buffer.lengths, buffer.next_ids)
 
-    def run(self, logits: Tensor, columns: SamplingColumns) -> Drawn:
+    def run(self, logits: Tensor, columns: SamplingColumns, table_rows: Tensor) -> Drawn:
         """One token per row. logits [Q, V] float32 are WRITTEN where somebody must see them adjusted."""
-        rows = rows_of(columns, logits.device)
-        told = logits.clone() if columns.logprobs and self._raw else logits
+        rows = rows_of(columns, table_rows)
+        shown = logits.clone() if columns.logprobs and self._raw else logits
         adjusted = bool(columns.processors) or (bool(columns.logprobs) and not self._raw)
         if adjusted and rows.penalises:
             kernels.adjust_logits(logits, rows, self._state)
-        failures = process(logits, columns.processors, self._processors)
+        failures = process(logits, columns.processors, self._processors, self._memories)
         drawn = kernels.logits_epilogue(logits, rows, self._state, adjusted)
-        broken = tuple(torch.nonzero(~drawn.finite).flatten().tolist())
-        if (adjusted or broken) and columns.banned is not None:  # who is told of probabilities is told of the mask
+        if adjusted and columns.banned is not None:  # log-probabilities are those after the mask
             logits[entries_at(columns.banned, logits)] = -torch.inf
-        failures = nothing_left(logits, broken) | failures
-        scores = logprobs_of_drawn(self._kernel, told, drawn.tokens, columns, self._raw)
-        return Drawn(drawn.tokens, broken, scores, failures)
+        logprobs = logprobs_of_drawn(self._kernel, shown, drawn.tokens, columns, self._raw)
+        unmasked = None if adjusted else columns.banned
+        return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, unmasked)
 
 
-def rows_of(columns: SamplingColumns, device: torch.device) -> EpilogueRows:
-    """The same as tensors of the device, each feature in all of the rows."""
+def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
+    """The same as tensors of the device, each feature in all of the rows. table_rows [Q] int64 is there already."""
+    device = table_rows.device
     num = len(columns.temperature)
     slots = np.zeros(num, np.int32)
     frequency, presence, repetition = np.zeros(num, np.float32), np.zeros(num, np.float32), np.ones(num, np.float32)
@@ -61,10 +60,11 @@ def rows_of(columns: SamplingColumns, device: torch.device) -> EpilogueRows:
         seeds=columns.seeds.view(np.int64), positions=columns.positions,
         slots=slots, frequency=frequency, presence=presence, repetition=repetition,
         bias_starts=bias_starts, bias_ids=bias_ids, biases=biases, ban_starts=ban_starts, ban_ids=ban_ids,
-        masks=np.full(num, -1, np.int32), table_rows=np.full(num, -1, np.int32),
+        masks=np.full(num, -1, np.int32),
     )  # fmt: skip
     return EpilogueRows(
         **{name: torch.from_numpy(column).to(device) for name, column in host.items()},
+        table_rows=table_rows.int(),
         penalises=own is not None or columns.biased is not None,
         ranks=bool(((columns.top_k > 0) | (columns.top_p < 1)).any()),
         floors=bool((columns.min_p > 0).any()),

@@ -35,7 +35,7 @@ class RowLogprobs:
         best, log_sums, self._top = kernel.normalise(logits, rows, temperature, min(num_top, logits.shape[1]))
         self._best, self._log_sums = best[:, None], log_sums[:, None]
 
-    def scored(self, tokens: Tensor, ids: Ints) -> PlaceLogprobs:
+    def at(self, tokens: Tensor, ids: Ints) -> PlaceLogprobs:
         """Of tokens [N] int64, of the best ones, of ids [N, m]."""
         chosen = torch.from_numpy(ids).to(tokens.device).long()
         top = self._top.to(torch.int32).cpu().numpy()
@@ -58,7 +58,7 @@ def logprobs_of_prompt(
         device = logits.device
         rows, ones = torch.arange(len(tokens), device=device), torch.ones(len(tokens), device=device)
         every = np.broadcast_to(ids, (len(tokens), len(ids))).copy()
-        parts.append(RowLogprobs(kernel, logits, rows, ones, num_top).scored(tokens.to(device), every))
+        parts.append(RowLogprobs(kernel, logits, rows, ones, num_top).at(tokens.to(device), every))
     columns = zip(*((p.values, p.top_ids, p.top_values, p.chosen) for p in parts), strict=True)
     return PlaceLogprobs(*(np.concatenate(column) for column in columns))
 
@@ -80,8 +80,8 @@ def logprobs_of_drawn(
     ids = np.zeros((len(asked), max(len(row.ids) for row in asked)), np.int32)
     for i, row in enumerate(asked):
         ids[i, : len(row.ids)] = row.ids
-    scores = RowLogprobs(kernel, logits, at, temperatures, max(row.num_top for row in asked))
-    every = scores.scored(tokens[at], ids)
+    rows_logprobs = RowLogprobs(kernel, logits, at, temperatures, max(row.num_top for row in asked))
+    every = rows_logprobs.at(tokens[at], ids)
     return tuple(_part(every, i, row) for i, row in enumerate(asked))
 
 

@@ -46,15 +46,15 @@ class PenaltyState:
         self.seen = torch.zeros((num_slots, _num_words(vocab_size)), dtype=torch.int32, device=device)
         self._kernel = kernel
 
-    def recount(self, recount: PenaltyReset) -> None:
+    def reset(self, reset: PenaltyReset) -> None:
         """Forget what the slot held and count this output."""
         vocabulary, device = self.counts.shape[1], self.counts.device
-        counts = np.minimum(np.bincount(recount.output, minlength=vocabulary), MOST).astype(np.uint8)
-        self.counts[recount.slot] = torch.from_numpy(counts).to(device)
+        counts = np.minimum(np.bincount(reset.output, minlength=vocabulary), MOST).astype(np.uint8)
+        self.counts[reset.slot] = torch.from_numpy(counts).to(device)
         bits = np.zeros(32 * self.seen.shape[1], np.uint8)
-        bits[recount.prompt] = 1
+        bits[reset.prompt] = 1
         packed = np.packbits(bits, bitorder="little").view("<i4")
-        self.seen[recount.slot] = torch.from_numpy(packed).to(device)
+        self.seen[reset.slot] = torch.from_numpy(packed).to(device)
 
     def apply(self, logits: Tensor, penalties: Penalties) -> None:
         """WRITES logits [Q, V] float32 in the penalised rows."""

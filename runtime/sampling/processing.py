@@ -1,7 +1,7 @@
 """Runs the logit processors of a step, each over all the rows that ask for it.
 
 Decides that one request's processor harms no other: when a call fails, its rows are tried one by one, and those that
-fail again end with an error of their own. Knows no request.
+fail again end with an error of their own. Keeps what processors remember of each sequence until it has ended.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ramet.runtime.errors import describe
 from ramet.runtime.log import LOGGER
-from ramet.runtime.sampling.columns import REQUEST, ProcessorRows
+from ramet.runtime.sampling.columns import REQUEST, ProcessorRow, ProcessorRows, RequestView
 from ramet.runtime.sampling.processors import LogitProcessor
 
 
@@ -24,22 +24,26 @@ class Failure(NamedTuple):
 
 
 Failures = dict[int, Failure]  # by row
+Memories = dict[int, dict[str, Any]]  # uid -> what its processor remembers
 
 
-def process(logits: Tensor, groups: tuple[ProcessorRows, ...], processors: Mapping[str, LogitProcessor]) -> Failures:
-    """WRITES logits [Q, V] float32 in the rows of the groups."""
+def process(
+    logits: Tensor,
+    groups: tuple[ProcessorRows, ...],
+    processors: Mapping[str, LogitProcessor],
+    memories: Memories,
+) -> Failures:
+    """WRITES logits [Q, V] float32 in the rows of the groups, and `memories`."""
     failures: Failures = {}
     for group in groups:
-        processor, rows = processors[group.name], torch.from_numpy(group.rows).long().to(logits.device)
-        memories = [params[REQUEST].memory.copy() for params in group.params]
+        processor, rows = processors[group.name], torch.tensor([each.row for each in group.rows], device=logits.device)
+        before = {each.uid: memories.setdefault(each.uid, {}).copy() for each in group.rows}
         try:
-            logits[rows] = _call(processor, logits[rows], group.params)
+            logits[rows] = _call(processor, logits[rows], [_params(each, memories) for each in group.rows])
         except BaseException:  # noqa: BLE001 - others' code raises anything; logged, and tried again row by row
             LOGGER.exception("logit processor %s failed on %d rows; trying them one by one", group.name, len(rows))
-            for params, memory in zip(group.params, memories, strict=True):
-                params[REQUEST].memory.clear()
-                params[REQUEST].memory.update(memory)
-            failures |= _one_by_one(processor, logits, group)
+            memories |= before
+            failures |= _one_by_one(processor, logits, group, memories)
         best = logits[rows].max(dim=-1).values
         for row in rows[~torch.isfinite(best)].tolist():
             message = f"logit processor {group.name} left no token that can be drawn"
@@ -53,11 +57,18 @@ def nothing_left(logits: Tensor, broken: Iterable[int]) -> Failures:
     return {row: Failure(message, 400) for row in broken if bool((logits[row] == -torch.inf).all())}
 
 
-def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows) -> Failures:
+def _params(asked: ProcessorRow, memories: Memories) -> dict[str, Any]:
+    """The ids are copied: what a processor writes to them must not reach the step's own."""
+    view = RequestView(asked.prompt_ids.copy(), asked.output_ids.copy(), memories[asked.uid])
+    return {**asked.params, REQUEST: view}
+
+
+def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows, memories: Memories) -> Failures:
     failures: Failures = {}
-    for row, params in zip(group.rows.tolist(), group.params, strict=True):
+    for asked in group.rows:
+        row = asked.row
         try:
-            logits[row : row + 1] = _call(processor, logits[row : row + 1].clone(), [params])
+            logits[row : row + 1] = _call(processor, logits[row : row + 1].clone(), [_params(asked, memories)])
         except BaseException as error:  # noqa: BLE001 - logged above, and the one who asked is told
             failures[row] = Failure(
                 f"logit processor {group.name} failed: {type(error).__name__}: {describe(error)}", 500

@@ -1,4 +1,4 @@
-"""Who may leave the waiting queue now: Admitted with a seat, or Refused with the reason.
+"""Who may leave the waiting queue now: Admitted to run, or Refused with the reason.
 
 Decides how much memory running requests are promised (reservation by ratio) and who waits for a prefix that is being
 computed. Knows the cache and the running set, not the policy and not the device. Algorithm 1 of the SGLang paper, with
@@ -7,10 +7,12 @@ what it leaves open: outputs not yet generated need memory too.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.request import Request
-from ramet.runtime.scheduler.policy import InFlight, Policy
-from ramet.runtime.scheduler.running import RunningSet, Seat
+from ramet.runtime.scheduler.policy import Policy, UnpublishedPrefixes
+from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 
 CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: nobody is kept out by a huge max_new_tokens
 START_SHARE = 0.7  # of its remaining output that a request has reserved at first: many end before their limit
@@ -21,7 +23,7 @@ HEADROOM = 20  # tokens that every request is granted beyond what a retraction h
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    seat: Seat
+    running: RunningRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class ReserveRatio:
 
     def retracted(self, running: RunningSet) -> None:
         """After a retraction: what the remaining ones have used of their outputs so far, and some more."""
-        done = sum(seat.request.num_output + HEADROOM for seat in running)
-        asked = sum(seat.request.num_output + seat.request.remaining for seat in running)
+        done = sum(each.num_output + HEADROOM for each in running)
+        asked = sum(each.request.params.max_new_tokens for each in running)
         self.value = max(self.value, min(1.0, done / (asked + 1)))
 
 
@@ -62,39 +64,41 @@ class Admission:
         self.ratio = ReserveRatio(conservativeness)
 
     def begin(self) -> None:
-        self._reserved = sum(self._reserve(seat.request) for seat in self._running)
-        self._in_flight = InFlight(self._cache.page_size)
-        for seat in self._running:
-            if not seat.decoding:
-                self._announce(seat.request)
+        table, rows = self._running.table, self._running.rows
+        remaining = np.minimum(table.limits[rows] - table.planned_totals[rows], CLIP_NEW_TOKENS)
+        self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
+        self._unpublished = UnpublishedPrefixes(self._cache.page_size)
+        for running in self._running:
+            if running.applied < running.target:
+                self._announce(running.request)
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
             return Refused(f"finds all {len(self._running)} rows of --max-running-requests taken", full=True)
         if request.params.penalised and not self._running.num_free_penalty_slots:
             return Refused("finds all places of --max-penalised-requests taken", full=False)
-        gain = self._in_flight.worth_waiting(request, self._policy.matched(request))
+        gain = self._unpublished.worth_waiting(request, self._policy.matched(request))
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
-        return self._seat(request)
+        return self._run(request)
 
-    def _seat(self, request: Request) -> Admitted | Refused:
+    def _run(self, request: Request) -> Admitted | Refused:
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
-        needed = request.total - lease.length + self._cache.page_size + self._reserve(request)
+        needed = len(request.tokens) - lease.length + self._cache.page_size + self._reserve(request)
         spare = self._cache.available_tokens - self._reserved
-        seat = self._running.take(request, lease, prefix) if needed <= spare or not len(self._running) else None
-        if seat is None:
+        running = self._running.take(request, lease, prefix) if needed <= spare or not len(self._running) else None
+        if running is None:
             self._cache.release(lease)
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
         self._reserved += self._reserve(request)
         self._announce(request)
-        return Admitted(seat)
+        return Admitted(running)
 
     def _announce(self, request: Request) -> None:
         """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""
         if self._cache.enabled:
-            self._in_flight.add(request)
+            self._unpublished.add(request)
 
     def _reserve(self, request: Request) -> int:
         return int(min(request.remaining, CLIP_NEW_TOKENS) * self.ratio.value)

@@ -1,139 +1,178 @@
-"""From seats to the immutable Batch of one step. Decides the order of rows; `sampling` says how they draw.
+"""From running requests to the immutable Step. Decides the order of rows; `sampling` says how they draw.
 
-Knows seats and their requests, not the tree and not the device.
+A Step holds ids, numbers and arrays of its own, never a live request: nothing that happens after it was planned changes
+what it says. R rows, T new tokens over all rows.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Embeds, HiddenRows, PenaltyReset, PromptLogprobs, SlotUpdate
-from ramet.runtime.scheduler.running import Seat
+from ramet.runtime.engine.batch import Batch, Embeds, HiddenRows, PromptLogprobs
+from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 from ramet.runtime.scheduler.sampling import sampling_columns
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One seat's share of a step: its next `num_new` known tokens."""
+class Prefill:
+    """One request's share of a step that is being planned: its next `num_new` known tokens."""
 
-    seat: Seat
+    running: RunningRequest
     num_new: int
 
-    @property
-    def draws(self) -> bool:
-        """After this step every known token is computed and another one may follow."""
-        return self.num_new == self.seat.uncomputed and self.seat.request.remaining > 0
 
-    @property
-    def scored(self) -> range:
-        """Prompt tokens whose log-probability this step tells: what comes right before them is computed in it."""
-        request = self.seat.request
-        if request.next_scored is None:
-            return range(0)
-        return range(request.next_scored, min(self.seat.computed + self.num_new + 1, request.prompt_len))
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens [start, stop) of the sequence in row `index` of the batch."""
 
-    @property
-    def shown(self) -> range:
-        """Tokens whose hidden state this step tells, or adds to the sum that it tells."""
-        request, end = self.seat.request, self.seat.computed + self.num_new
-        match request.spec.hidden:
-            case HiddenMode.ALL:
-                return range(request.next_hidden, end)
-            case HiddenMode.MEAN:
-                return range(request.next_hidden, min(end, request.prompt_len))
-            case HiddenMode.LAST if end == request.total:
-                return range(end - 1, end)
-            case _:
-                return range(0)
+    index: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenSpan(Span):
+    last: bool  # only the last one of the whole sequence is returned
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A planned step: works[i] is row i of the batch."""
+    """A planned step. Results are matched by (uid, epoch) of each row."""
 
-    works: tuple[Work, ...]
+    number: int  # 1, 2, ... in the order of planning, which is the order of launching
+    uids: npt.NDArray[np.int64]  # [R]
+    epochs: npt.NDArray[np.int64]  # [R]
     batch: Batch
-    num_prefill_rows: int
-    num_prefill_tokens: int
+    prefills: Ints  # indices into R of rows that compute tokens of a prompt
+    prompt_logprobs: tuple[Span, ...]  # whose they are: one for each of batch.prompt_logprobs
+    hidden: tuple[HiddenSpan, ...]  # one for each of batch.hidden
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.uids)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return int(self.batch.num_new[self.prefills].sum())
 
 
-def build_step(
-    works: Sequence[Work],
-    slot_updates: Sequence[SlotUpdate],
-    penalty_resets: Sequence[PenaltyReset],
-    eos_ids: frozenset[int],
+def plan_step(
+    number: int, running: RunningSet, decoding: Ints, prefills: Sequence[Prefill], eos_ids: frozenset[int]
 ) -> Step:
-    """Rows with one new token first, the longer ones after them, each group in the order given."""
-    ordered = [w for w in works if w.num_new == 1] + [w for w in works if w.num_new > 1]
-    num_decode = sum(w.num_new == 1 for w in works)
-    draws = [i for i, work in enumerate(ordered) if work.draws]
-    num_new = np.array([w.num_new for w in ordered], dtype=np.int32)
-    starts = np.array([w.seat.computed for w in ordered], dtype=np.int32)
+    """One token for each of the rows `decoding`, then the prefills; what is planned counts as scheduled from here on.
+
+    Rows with one new token come first, the longer ones after them, each group in the order given.
+    """
+    table = running.table
+    prefills = [p for p in prefills if p.num_new == 1] + [p for p in prefills if p.num_new > 1]
+    rows = np.concatenate([decoding, np.array([p.running.row for p in prefills], dtype=np.int32)])
+    num_new = np.ones(len(rows), dtype=np.int32)
+    num_new[len(decoding) :] = [p.num_new for p in prefills]
+    starts = table.scheduled[rows]
+    ends = starts + num_new
+    draws = np.flatnonzero((ends == table.planned_totals[rows]) & (ends < table.limits[rows])).astype(np.int32)
+    relayed = np.flatnonzero(starts[: len(decoding)] >= table.totals[decoding]).astype(np.int32)
+    num_decode = int((num_new == 1).sum())
+    positions = _positions(starts, num_new, num_decode)
+    owners = rows if num_decode == len(rows) else np.repeat(rows, num_new)
+    token_ids = table.tokens[owners, positions]
+    token_ids[relayed] = 0
+    prompt_spans = tuple(_prompt_spans(prefills, len(decoding)))
+    hidden_spans = tuple(_hidden_spans(running, rows, num_new))
+    firsts = np.cumsum(num_new) - num_new  # index of each row's first token among the T
     batch = Batch(
-        rows=np.array([w.seat.row for w in ordered], dtype=np.int32),
+        rows=rows,
         num_new=num_new,
-        seq_lens=starts + num_new,
-        token_ids=_flatten([w.seat.request.tokens for w in ordered], ordered),
-        positions=_positions(starts, num_new, num_decode),
-        slots=_flatten([w.seat.slots for w in ordered], ordered),
+        seq_lens=ends,
+        token_ids=token_ids,
+        positions=positions,
+        slots=table.slots[owners, positions],
         num_decode=num_decode,
-        draws=np.array(draws, dtype=np.int32),
-        sampling=sampling_columns([ordered[i].seat for i in draws], eos_ids),
-        slot_updates=tuple(slot_updates),
-        penalty_resets=tuple(penalty_resets),
-        prompt_logprobs=tuple(_scorings(ordered, num_new)),
-        hidden=tuple(_hidden(ordered, num_new)),
-        embeds=tuple(_embeds(ordered, num_new)),
+        draws=draws,
+        sampling=sampling_columns(running, rows[draws], eos_ids),
+        relayed=relayed,
+        slot_updates=running.take_slot_updates(),
+        penalty_resets=running.take_penalty_resets(),
+        prompt_logprobs=tuple(_prompt_logprobs(running, rows, firsts, starts, prompt_spans)),
+        hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),
+        embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
+        forgotten=running.take_forgotten(),
     )
-    prefill = [w.num_new for w in ordered if not w.seat.decoding]
-    return Step(tuple(ordered), batch, len(prefill), sum(prefill))
-
-
-def _scorings(works: list[Work], num_new: Ints) -> Iterator[PromptLogprobs]:
-    """What the step must tell of prompt tokens, in the order of its rows."""
-    starts = np.cumsum(num_new) - num_new  # index of each row's first token among the T
-    for start, work in zip(starts, works, strict=True):
-        request, scored = work.seat.request, work.scored
-        if scored:
-            assert request.spec.logprobs is not None and scored.start > work.seat.computed, (scored, work.seat.computed)
-            first = int(start) + scored.start - 1 - work.seat.computed
-            targets = request.tokens[scored.start : scored.stop].copy()
-            ids = np.array(request.spec.logprobs.ids, dtype=np.int32)
-            yield PromptLogprobs(first, targets, request.spec.logprobs.num_top, ids)
-
-
-def _hidden(works: list[Work], num_new: Ints) -> Iterator[HiddenRows]:
-    """Whose hidden states the step must tell, in the order of its rows."""
-    starts = np.cumsum(num_new) - num_new
-    for start, work in zip(starts, works, strict=True):
-        if shown := work.shown:
-            assert shown.start >= work.seat.computed, (shown, work.seat.computed)
-            first = int(start) + shown.start - work.seat.computed
-            yield HiddenRows(first, len(shown), summed=work.seat.request.spec.hidden is HiddenMode.MEAN)
-
-
-def _embeds(works: list[Work], num_new: Ints) -> Iterator[Embeds]:
-    """The parts of prompts that came as embeddings."""
-    starts = np.cumsum(num_new) - num_new
-    for start, work in zip(starts, works, strict=True):
-        embeds, computed = work.seat.request.embeds, work.seat.computed
-        if embeds is not None and computed < len(embeds):
-            yield Embeds(int(start), embeds[computed : computed + work.num_new])
-
-
-def _flatten(sources: list[Ints], works: list[Work]) -> Ints:
-    """The new part of every row's array, one after the other. [T]"""
-    pieces = [source[w.seat.computed : w.seat.computed + w.num_new] for source, w in zip(sources, works, strict=True)]
-    return np.concatenate(pieces)
+    indices = np.arange(len(decoding), len(rows), dtype=np.int32)
+    step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans)
+    running.advance(number, rows, num_new, draws)
+    return step
 
 
 def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:
     """Position in its own sequence of every new token. [T]"""
     if num_decode == len(starts):
         return starts
-    first = np.cumsum(num_new) - num_new  # index of each row's first token among the T
+    first = np.cumsum(num_new) - num_new
     own = np.arange(int(num_new.sum()), dtype=np.int32)
     return (np.repeat(starts - first, num_new) + own).astype(np.int32)
+
+
+def _prompt_spans(prefills: Sequence[Prefill], first_index: int) -> Iterator[Span]:
+    """Prompt tokens whose log-probability the step returns: what comes right before them is computed in it."""
+    for index, prefill in enumerate(prefills, first_index):
+        running, request = prefill.running, prefill.running.request
+        if running.next_logprob is None:
+            continue
+        stop = min(running.scheduled + prefill.num_new + 1, request.prompt_len)
+        if running.next_logprob < stop:
+            yield Span(index, running.next_logprob, stop)
+            running.next_logprob = stop if stop < request.prompt_len else None
+
+
+def _prompt_logprobs(
+    running: RunningSet, rows: Ints, firsts: Ints, starts: Ints, spans: Sequence[Span]
+) -> Iterator[PromptLogprobs]:
+    for span in spans:
+        request = running.at(rows[span.index]).request
+        asked, start = request.spec.logprobs, int(starts[span.index])
+        assert asked is not None and span.start > start, (request.uid, span, start)
+        first = int(firsts[span.index]) + span.start - 1 - start
+        ids = np.array(asked.ids, dtype=np.int32)
+        yield PromptLogprobs(first, request.tokens[span.start : span.stop].copy(), asked.num_top, ids)
+
+
+def _hidden_spans(running: RunningSet, rows: Ints, num_new: Ints) -> Iterator[HiddenSpan]:
+    """Tokens whose hidden state the step returns, or adds to the sum that it returns."""
+    table = running.table
+    for index in np.flatnonzero(table.flags[rows] & RowFlag.HIDDEN).tolist():
+        each = running.at(rows[index])
+        end = each.scheduled + int(num_new[index])
+        match each.request.spec.hidden:
+            case HiddenMode.ALL:
+                start, stop, last = each.next_hidden, end, False
+            case HiddenMode.MEAN:
+                start, stop, last = each.next_hidden, min(end, each.request.prompt_len), False
+            case _:
+                start, stop, last = end - 1, end if end == table.planned_totals[each.row] else end - 1, True
+        if start < stop:
+            each.next_hidden = stop
+            yield HiddenSpan(index, start, stop, last)
+
+
+def _hidden_rows(
+    running: RunningSet, rows: Ints, firsts: Ints, starts: Ints, spans: Sequence[HiddenSpan]
+) -> Iterator[HiddenRows]:
+    for span in spans:
+        start = int(starts[span.index])
+        assert span.start >= start, (span, start)
+        summed = running.at(rows[span.index]).request.spec.hidden is HiddenMode.MEAN
+        yield HiddenRows(int(firsts[span.index]) + span.start - start, span.stop - span.start, summed)
+
+
+def _embeds(prefills: Sequence[Prefill], firsts: Ints) -> Iterator[Embeds]:
+    """The parts of prompts that came as embeddings."""
+    for first, prefill in zip(firsts.tolist(), prefills, strict=True):
+        embeds, start = prefill.running.request.embeds, prefill.running.scheduled
+        if embeds is not None and start < len(embeds):
+            yield Embeds(first, embeds[start : start + prefill.num_new])

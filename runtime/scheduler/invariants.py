@@ -8,11 +8,12 @@ from ramet.runtime.scheduler.running import RunningSet
 
 
 def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, penalty_slots: RowAllocator) -> None:
-    """free + tree (locked or not) + owned by running requests = total, and as many rows are taken as run."""
+    """free + tree (locked or not) + owned by running requests and by steps in flight = total; the same of rows."""
     parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
     assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
-    assert rows.num_taken == len(running), f"{rows.num_taken} rows taken, {len(running)} requests run"
-    penalised = sum(seat.request.params.penalised for seat in running)
+    used = len(running) + running.num_held_rows
+    assert rows.num_taken == used, f"{rows.num_taken} rows taken, {used} in use"
+    penalised = sum(each.request.params.penalised for each in running) + running.num_held_penalty_slots
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
 
@@ -23,16 +24,18 @@ def check_idle(cache: PrefixCache, running: RunningSet, rows: RowAllocator, pena
 
 
 def check_owners(cache: PrefixCache, running: RunningSet) -> None:
-    """No slot has two owners, and each seat's leased slots are the tree's. Slow: for tests."""
+    """No slot has two owners, and each request's leased slots are the tree's. Slow: for tests."""
     owners: Counter[int] = Counter()
     in_tree: set[int] = set()
     for node in cache.tree.nodes():
         owners.update(node.slots.tolist())
         in_tree.update(node.slots.tolist())
-    for seat in running:
-        owners.update(seat.slots[seat.lease.length : seat.allocated].tolist())
-        leased = seat.slots[: seat.lease.length].tolist()
-        assert in_tree.issuperset(leased), f"request {seat.request.uid} leases slots that the tree does not have"
-    twice = [slot for slot, times in owners.items() if times > 1]
+    for each in running:
+        owners.update(each.slots[each.lease.length :].tolist())
+        leased = each.slots[: each.lease.length].tolist()
+        assert in_tree.issuperset(leased), f"request {each.uid} leases slots that the tree does not have"
+    for slots in running.held_slots:
+        owners.update(slots.tolist())
+    twice = [slot for slot, count in owners.items() if count > 1]
     assert not twice, f"slots with two owners: {twice[:10]}"
     assert len(owners) == cache.total_tokens - cache.free_tokens, (len(owners), cache.total_tokens, cache.free_tokens)

@@ -1,12 +1,13 @@
-"""The scheduler: each turn it receives, plans a step, runs it and tells the news. Algorithm 1 of the SGLang paper.
+"""The scheduler: each turn it receives, plans a step, runs it and sends what is new. Algorithm 1 of the SGLang paper.
 
 Decides the order of the parts and nothing inside them. A step is planned as an immutable value and its result is
-applied as a value, so planning the next step while the device runs this one is another loop over the same parts, not
-another scheduler. Knows no socket type, no tensor and no model.
+applied as a value, so `run_overlapped`, which plans a step while the device runs the one before, is another loop over
+the same parts, not another scheduler. Knows no socket type, no tensor and no model.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,15 +18,17 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.slots import PageAllocator, RowAllocator
 from ramet.runtime.config import Args
-from ramet.runtime.engine.batch import LoadedRunner
+from ramet.runtime.engine.batch import LoadedRunner, Pending
+from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.request import Request, seed_of_sample
 from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
-from ramet.runtime.scheduler.batch import Step, Work, build_step
+from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
 from ramet.runtime.scheduler.control import ControlDesk
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.results import Results
+from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.stopping import Stopping
 from ramet.runtime.scheduler.waiting import WaitingQueue
@@ -37,6 +40,19 @@ JUST_ARRIVED = "has just arrived"
 
 class Inbox(Protocol):
     def drain(self, block: bool) -> list[ToScheduler]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A step that was launched and whose result was not applied yet."""
+
+    step: Step
+    pending: Pending
+    plan_s: float
+
+
+class MemoryShort(Exception):
+    """No room for the next step before the result of the one in flight is applied."""
 
 
 class Scheduler:
@@ -58,14 +74,20 @@ class Scheduler:
     ) -> None:
         seed = args.schedule.random_seed or 0
         self._seeds = np.random.default_rng(seed)
-        self._args, self._runner, self._inbox, self._clock = args, runner, inbox, clock
+        self._args, self._inbox, self._clock = args, inbox, clock
+        self.overlapped = _overlaps(args, runner)
+        self._loaded = runner
+        self._device = DeviceThread(runner) if self.overlapped and runner.blocking else runner
+        self._in_flight: InFlight | None = None
+        self._num_planned = 0
         self._chunk = args.schedule.chunked_prefill_size if args.schedule.chunked_prefill_size > 0 else 1 << 30
         page = args.cache.page_size
         self.cache = PrefixCache(PageAllocator(max_total_tokens // page, page), not args.cache.disable_radix_cache)
         self.rows = RowAllocator(max_running)
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
-        self.running = RunningSet(self.cache, self.rows, self.penalty_slots, prompt_is_seen=all_tokens)
+        table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
+        self.running = RunningSet(self.cache, self.rows, self.penalty_slots, table, prompt_is_seen=all_tokens)
         self.waiting = WaitingQueue()
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         self._admission = Admission(self.cache, self.running, self._policy, args.schedule.schedule_conservativeness)
@@ -73,20 +95,44 @@ class Scheduler:
         self._results = Results(self.running, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.waiting, self._results)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
-        self._queue_waits = JUST_ARRIVED  # why those wait that were not asked
+        self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
         self._desk = ControlDesk(server, clock, state=self.state, where=self.where, flush=self.cache.flush)
 
     @property
     def idle(self) -> bool:
-        return not len(self.running) and not len(self.waiting)
+        return not len(self.running) and not len(self.waiting) and self._in_flight is None
+
+    def run(self, beat: Callable[[bool], None]) -> None:
+        """For ever. `beat(idle)` is called before each wait and each step."""
+        if self.overlapped:
+            self.run_overlapped(beat)
+        else:
+            self.run_plain(beat)
 
     def run_plain(self, beat: Callable[[bool], None]) -> None:
-        """For ever: one step after the other. `beat(idle)` is called before each wait and each step."""
+        """One step after the other."""
         while True:
             beat(self.idle)
             self.receive(block=self.idle)
             beat(self.idle)
-            self.turn()
+            self.turn_plain()
+
+    def run_overlapped(self, beat: Callable[[bool], None]) -> None:
+        """A step is planned and launched while the device runs the one before it."""
+        while True:
+            beat(self.idle)
+            self.receive(block=self.idle)
+            beat(self.idle)
+            self.turn_overlapped()
+
+    def turn(self) -> Step | None:
+        """One turn of whichever loop this scheduler runs."""
+        return self.turn_overlapped() if self.overlapped else self.turn_plain()
+
+    def close(self) -> None:
+        """End the device's thread, if there is one. What is in flight is not applied."""
+        if isinstance(self._device, DeviceThread):
+            self._device.close()
 
     def receive(self, block: bool) -> None:
         """Take everything that has arrived; if `block`, wait for something."""
@@ -99,22 +145,25 @@ class Scheduler:
                 case control:
                     self._desk.handle(control)
 
-    def turn(self) -> Step | None:
-        """Plan, run and apply one step, if there is anything to run. Returns what ran."""
-        started = time.perf_counter()
-        step = self._plan()
-        if step is not None:
-            planned = time.perf_counter()
-            result = self._runner.launch(step.batch).result()
-            ran = time.perf_counter()
-            self._results.apply(step, result)
-            self._admission.ratio.step()
-            self.reporter.count(
-                step, result, plan_s=planned - started, run_s=ran - planned, apply_s=time.perf_counter() - ran
-            )
-        self._results.send()
+    def turn_plain(self) -> Step | None:
+        """Plan, run and apply one step, if there is anything to run. Returns it."""
+        launched = self._launch()
+        if launched is not None:
+            self._apply(launched)
         self._settle()
-        return step
+        return launched.step if launched is not None else None
+
+    def turn_overlapped(self) -> Step | None:
+        """Plan and launch the next step, then apply the one that was in flight. Returns what was launched."""
+        try:
+            launched = self._launch()
+        except MemoryShort:
+            self._apply_in_flight()
+            launched = self._launch()
+        self._apply_in_flight()
+        self._in_flight = launched
+        self._settle()
+        return launched.step if launched is not None else None
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
@@ -124,68 +173,92 @@ class Scheduler:
         """Where a request is, and while it waits, why."""
         waiting = self.waiting.get(uid)
         if waiting is not None:
-            reason = self._refusals.get(uid, self._queue_waits)
+            reason = self._refusals.get(uid, self._queue_wait_reason)
             return {"state": "waiting", "reason": reason, "retractions": waiting.num_retractions}
-        seat = self.running.get(uid)
-        if seat is not None:
-            known = {"computed_tokens": seat.computed, "output_tokens": seat.request.num_output}
-            return {"state": "running", **known, "retractions": seat.request.num_retractions}
+        running = self.running.get(uid)
+        if running is not None:
+            known = {"computed_tokens": running.applied, "output_tokens": running.num_output}
+            return {"state": "running", **known, "retractions": running.request.num_retractions}
         return None
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 
+    def _launch(self) -> InFlight | None:
+        """Plan the next step and hand it to the device. Raises MemoryShort."""
+        started = time.perf_counter()
+        step = self._plan()
+        if step is None:
+            return None
+        plan_s = time.perf_counter() - started
+        return InFlight(step, self._device.launch(step.batch), plan_s)
+
+    def _apply_in_flight(self) -> None:
+        launched, self._in_flight = self._in_flight, None
+        if launched is not None:
+            self._apply(launched)
+
+    def _apply(self, launched: InFlight) -> None:
+        waited = time.perf_counter()
+        result = launched.pending.result()
+        ran = time.perf_counter()
+        self._results.apply(launched.step, result)
+        self._admission.ratio.step()
+        apply_s = time.perf_counter() - ran
+        self.reporter.count(launched.step, result, plan_s=launched.plan_s, run_s=ran - waited, apply_s=apply_s)
+
     def _plan(self) -> Step | None:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
         retracted = self.running.make_room()
+        if retracted is None:
+            raise MemoryShort
         for request in retracted:
             self.waiting.add(request)
-        works = [Work(seat, seat.uncomputed) for seat in self.running if seat.decoding]
-        left = self._chunk
-        for seat in self.running:
-            if not seat.decoding and left > 0:
-                works.append(Work(seat, min(seat.uncomputed, left)))
-                left -= works[-1].num_new
+        decoding, prefills, left = self.running.decoding, [], self._chunk
+        for running in self.running.prefilling:
+            if left > 0:
+                prefills.append(Prefill(running, min(running.target - running.scheduled, left)))
+                left -= prefills[-1].num_new
         self._refusals.clear()
         if retracted:
-            self._queue_waits = f"memory ran out: {len(retracted)} running requests were retracted in this step"
+            self._queue_wait_reason = f"memory ran out: {len(retracted)} running requests were retracted in this step"
             self._admission.ratio.retracted(self.running)
         elif len(self.waiting):
-            works += self._admit(left)
-        if not works:
+            prefills += self._admit(left)
+        if not len(decoding) and not prefills:
             return None
-        slot_updates = [fill for work in works if (fill := self.running.take_fill(work.seat)) is not None]
-        penalty_resets = [count for work in works if (count := self.running.take_recount(work.seat)) is not None]
-        return build_step(works, slot_updates, penalty_resets, self._stopping.eos_ids)
+        self._num_planned += 1
+        return plan_step(self._num_planned, self.running, decoding, prefills, self._stopping.eos_ids)
 
-    def _admit(self, left: int) -> list[Work]:
-        """Seat waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""
-        works: list[Work] = []
-        self._queue_waits = JUST_ARRIVED
+    def _admit(self, left: int) -> list[Prefill]:
+        """Run waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""
+        prefills: list[Prefill] = []
+        self._queue_wait_reason = JUST_ARRIVED
         if not self.running.num_free_rows:
-            self._queue_waits = f"all {len(self.running)} rows of --max-running-requests are taken"
-            return works
+            self._queue_wait_reason = f"all {len(self.running)} rows of --max-running-requests are taken"
+            return prefills
         self._admission.begin()
         for request in self._policy.order(self.waiting, self._clock()):
             if left <= 0:
-                self._queue_waits = (
+                self._queue_wait_reason = (
                     f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
                 )
                 break
             match self._admission.try_add(request):
-                case Admitted(seat):
+                case Admitted(running):
                     self.waiting.remove(request.uid)
-                    self._results.open(seat)
-                    works.append(Work(seat, min(seat.uncomputed, left)))
-                    left -= works[-1].num_new
+                    self._results.open(running)
+                    prefills.append(Prefill(running, min(running.target - running.scheduled, left)))
+                    left -= prefills[-1].num_new
                 case Refused(reason, full):
                     self._refusals[request.uid] = reason
                     if full:
-                        self._queue_waits = f"is behind a request that {reason}"
+                        self._queue_wait_reason = f"is behind a request that {reason}"
                         break
-        return works
+        return prefills
 
     def _settle(self) -> None:
-        """Between two steps: nothing may be lost, and whoever waits for idleness gets it."""
+        """Between two steps: send what is new, check that nothing is lost, answer whoever waits for idleness."""
+        self._results.send()
         if self.idle:
             check_idle(self.cache, self.running, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
@@ -209,7 +282,7 @@ class Scheduler:
             request = Request(uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values)
             if refusal:
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=refusal, status=400))
-            elif len(request.tokens) > self.cache.total_tokens:
+            elif request.limit > self.cache.total_tokens:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
@@ -220,7 +293,7 @@ class Scheduler:
         """Why it cannot be served by this model; empty: it can."""
         if spec.processor is None:
             return ""
-        fact = self._runner.refusal(spec.processor, spec.params.custom_params or {})
+        fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})
         return f"custom_logit_processor {fact}" if fact else ""
 
     def _abort(self, message: Abort) -> None:
@@ -228,6 +301,11 @@ class Scheduler:
             waiting = self.waiting.remove(uid)
             if waiting is not None:
                 self._results.close_waiting(waiting, Finish(FinishKind.ABORT, message=message.message))
-            seat = self.running.get(uid)
-            if seat is not None:
-                self._results.close_running(seat, Finish(FinishKind.ABORT, message=message.message))
+            running = self.running.get(uid)
+            if running is not None:
+                self._results.close_running(running, Finish(FinishKind.ABORT, message=message.message))
+
+
+def _overlaps(args: Args, runner: LoadedRunner) -> bool:
+    """--overlap; auto is on for a device that runs by itself once a step was launched."""
+    return args.execute.overlap == "on" or (args.execute.overlap == "auto" and runner.asynchronous)

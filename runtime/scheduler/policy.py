@@ -72,14 +72,15 @@ class Policy:
         return sorted(requests, key=lambda r: [*((-weight[n], rank[n]) for n in paths[r.uid]), (1, 0)])
 
 
-class InFlight:
-    """Prefixes that are being computed and are not in the tree yet: who shares one waits for it (in-batch sharing)."""
+class UnpublishedPrefixes:
+    """Prefixes that are being computed and are not in the tree yet: requests that share one wait for it."""
 
     def __init__(self, page_size: int) -> None:
         self._tree = RadixTree(page_size)
 
     def add(self, request: Request) -> None:
-        whole = request.known[: request.total - request.total % self._tree.page_size]
+        known = request.tokens
+        whole = known[: len(known) - len(known) % self._tree.page_size]
         self._tree.insert(whole, whole, request.spec.namespace)  # the slots do not matter here
 
     def worth_waiting(self, request: Request, matched: int) -> int:

@@ -49,7 +49,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in runner.resolved.items()))
     ready(phases, limits=limits_of(runner))
     watchdog = Watchdog(args.execute.watchdog_timeout)
-    scheduler.run_plain(watchdog.beat)
+    scheduler.run(watchdog.beat)
 
 
 def limits_of(runner: LoadedRunner) -> Limits:

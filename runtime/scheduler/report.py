@@ -49,9 +49,9 @@ class Reporter:
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += apply_s
         if step.num_prefill_tokens:
-            log.LOGGER.info(self._line("Prefill", step.num_prefill_rows, step.num_prefill_tokens, None))
+            log.LOGGER.info(self._line("Prefill", len(step.prefills), step.num_prefill_tokens, None))
         elif self.steps % DECODE_INTERVAL == 0:
-            log.LOGGER.info(self._line("Decode", len(step.works), len(step.works), self._rate))
+            log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
 
     def tell(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle."""

@@ -1,133 +1,175 @@
-"""From drawn tokens to requests that go on or end, and to the one message that tells it. Algorithm 1, last part.
+"""From a step's result to requests that go on or end, and to the one message that says so. Algorithm 1, last part.
 
-Decides publishing and the order of news: a request is opened before its first token and closed after its last, and
-every one that was accepted is closed exactly once. Knows seats and stopping, not the policy.
+Decides publishing and the order of messages: a request is opened before its first token and closed after its last, and
+every one that was accepted is closed exactly once. Results are matched by (uid, epoch): those of a request that has
+ended or was retracted since the step was planned are dropped. Knows running requests and stopping, not the policy.
 """
 
 import logging
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Closed, Finish, FinishKind, HiddenStates, Logprobs, Opened, TokenStep, Uid, pack_ids
-from ramet.ipc.spec import HiddenMode
-from ramet.runtime.arrays import Ints
+from ramet.ipc.messages import Closed, Finish, FinishKind, HiddenStates, Logprobs, Opened, TokenStep, Uid
+from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.request import Request
 from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
-from ramet.runtime.scheduler.running import RunningSet, Seat
+from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 from ramet.runtime.scheduler.stopping import Stopping
 
 log = logging.getLogger("ramet")
 UNKNOWN = np.array([np.nan], dtype=np.float32).tobytes()  # of the first prompt token that is asked about
+NOT_FINITE = "the model produced logits that are not finite"
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class _News:
     uids: list[Uid] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
+    tokens: bytes = b""
     opened: list[Opened] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
-    scores: list[Logprobs] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
     hidden: list[HiddenStates] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.uids or self.opened or self.closed or self.scores or self.hidden)
+        return bool(self.uids or self.opened or self.closed or self.logprobs or self.hidden)
 
 
 class Results:
-    """Applies step results to the running set and speaks to the detokenizer."""
+    """Applies step results to the running set and sends what is new to the detokenizer."""
 
     def __init__(self, running: RunningSet, stopping: Stopping, detokenizer: Outbox) -> None:
         self._running, self._stopping, self._detokenizer = running, stopping, detokenizer
+        self._eos_ids = np.array(sorted(stopping.eos_ids), dtype=np.int32)
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
+        self.discarded_tokens = 0  # computed for requests that had ended or were retracted meanwhile
         self.finished_requests = 0
 
-    def apply(self, step: Step, result: StepResult) -> None:
-        """Advance every row, draw by draw; whoever ends leaves its seat."""
-        drawn = dict(zip(step.batch.draws.tolist(), result.tokens.tolist(), strict=True))
-        broken = {int(step.batch.draws[i]) for i in result.broken}
-        failed = {int(step.batch.draws[i]): (why, status) for i, why, status in result.failures}
-        drawn_logprobs = _by_row(step, result)
-        prompt_logprobs, hidden = iter(result.prompt_logprobs), iter(result.hidden)
-        for row, work in enumerate(step.works):
-            seat, extended = work.seat, not work.seat.decoding
-            if scored := work.scored:
-                self._tell_prompt(seat.request, scored, next(prompt_logprobs))
-            shown = work.shown
-            states = next(hidden) if shown else None
-            seat.computed += work.num_new
-            if row in failed:
-                why, status = failed[row]
-                self._end(seat, Finish(FinishKind.ABORT, message=why, status=status))
-                continue
-            if row in broken:
-                self._end(
-                    seat, Finish(FinishKind.ABORT, message="the model produced logits that are not finite", status=500)
-                )
-                continue
-            if extended:
-                self._running.publish(seat)
-            finish = self._advance(seat, drawn.get(row))
-            if row in drawn_logprobs:
-                token = np.array([drawn[row]], dtype=np.int32)
-                self._news.scores.append(_packed(seat.request.uid, False, token, drawn_logprobs[row]))
-            if states is not None and (seat.request.spec.hidden is not HiddenMode.LAST or finish is not None):
-                self._news.hidden.append(HiddenStates(seat.request.uid, states.shape[1], states.tobytes()))
-                seat.request.next_hidden += len(shown)
-            if finish is not None:
-                self._end(seat, finish)
+    # -- a step -----------------------------------------------------------------------------------------------------
 
-    def open(self, seat: Seat) -> None:
+    def apply(self, step: Step, result: StepResult) -> None:
+        """Advance every row that still is what the step was planned for; requests that end give their rows back."""
+        rows, table = step.batch.rows, self._running.table
+        alive = (table.uids[rows] == step.uids) & (table.epochs[rows] == step.epochs)
+        self.discarded_tokens += int(step.batch.num_new[~alive].sum())
+        table.applied[rows[alive]] += step.batch.num_new[alive]
+        self._add_prompt_logprobs(step, result, alive)
+        ends = self._failures(step, result, alive)  # index of the row -> why it ends
+        going = alive.copy()
+        going[list(ends)] = False
+        for index in step.prefills[going[step.prefills]]:
+            self._running.publish(self._running.at(rows[index]))
+        self._append_tokens(step, result, going)
+        ends |= self._finished(step, result, going)
+        self._add_drawn_logprobs(step, result, going)
+        self._add_hidden(step, result, going, ends)
+        for index in sorted(ends):
+            self._end(self._running.at(rows[index]), ends[index])
+        self._running.confirm(step.number)
+
+    def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
+        draws = step.batch.draws
+        found = {int(draws[i]): Finish(FinishKind.ABORT, message=NOT_FINITE, status=500) for i in result.broken}
+        for i, why, status in result.failures:
+            found[int(draws[i])] = Finish(FinishKind.ABORT, message=why, status=status)
+        return {index: finish for index, finish in found.items() if alive[index]}
+
+    def _append_tokens(self, step: Step, result: StepResult, going: Flags) -> None:
+        table, draws = self._running.table, step.batch.draws
+        kept = going[draws]
+        rows, tokens = step.batch.rows[draws[kept]], result.tokens[kept]
+        table.tokens[rows, table.totals[rows]] = tokens
+        table.totals[rows] += 1
+        self.generated_tokens += len(rows)
+        self._news.uids += table.uids[rows].tolist()
+        self._news.tokens += tokens.tobytes()
+
+    def _finished(self, step: Step, result: StepResult, going: Flags) -> dict[int, Finish]:
+        """Rows that end with this step; only those that may are looked at."""
+        table, draws = self._running.table, step.batch.draws
+        rows = step.batch.rows[draws]
+        may_end = (table.totals[rows] == table.limits[rows]) | ((table.flags[rows] & RowFlag.STOP_CHECK) != 0)
+        may_end |= np.isin(result.tokens, self._eos_ids)
+        ends: dict[int, Finish] = {}
+        for i in np.flatnonzero(may_end & going[draws]):
+            finish = self._decide(self._running.at(rows[i]), int(result.tokens[i]))
+            if finish is not None:
+                ends[int(draws[i])] = finish
+        for index in step.prefills[going[step.prefills]]:  # max_new_tokens is 0: nothing was drawn
+            row = step.batch.rows[index]
+            if table.applied[row] == table.limits[row]:
+                ends[int(index)] = Finish(FinishKind.LENGTH, length=0)
+        return ends
+
+    def _decide(self, running: RunningRequest, token: int) -> Finish | None:
+        try:
+            return self._stopping.decide(running, token)
+        except Exception as error:
+            log.exception("request %d failed while looking for its stop text", running.uid)
+            return Finish(FinishKind.ABORT, message=f"internal error: {type(error).__name__}", status=500)
+
+    # -- log-probabilities and hidden states ------------------------------------------------------------------------
+
+    def _add_prompt_logprobs(self, step: Step, result: StepResult, alive: Flags) -> None:
+        for span, values in zip(step.prompt_logprobs, result.prompt_logprobs, strict=True):
+            if not alive[span.index]:
+                continue
+            request = self._running.at(step.batch.rows[span.index]).request
+            request.next_logprob = span.stop if span.stop < request.prompt_len else None
+            self._news.logprobs.append(_packed(request.uid, True, request.tokens[span.start : span.stop], values))
+
+    def _add_drawn_logprobs(self, step: Step, result: StepResult, going: Flags) -> None:
+        for asked, values in zip(step.batch.sampling.logprobs, result.drawn_logprobs, strict=True):
+            index = int(step.batch.draws[asked.row])
+            if going[index]:
+                token = result.tokens[asked.row : asked.row + 1]
+                self._news.logprobs.append(_packed(Uid(int(step.uids[index])), False, token, values))
+
+    def _add_hidden(self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish]) -> None:
+        for span, states in zip(step.hidden, result.hidden, strict=True):
+            if not going[span.index]:
+                continue
+            self._running.at(step.batch.rows[span.index]).request.next_hidden = span.stop
+            if not span.last or span.index in ends:
+                self._news.hidden.append(_states(Uid(int(step.uids[span.index])), states))
+
+    # -- the life of a request --------------------------------------------------------------------------------------
+
+    def open(self, running: RunningRequest) -> None:
         """Say that a request runs; once in its life."""
-        self.cached_tokens += 0 if seat.request.opened else seat.lease.length
-        self._open(seat.request)
+        self.cached_tokens += 0 if running.request.opened else running.lease.length
+        self._open(running.request)
 
     def close_waiting(self, request: Request, finish: Finish) -> None:
-        """End a request that has no seat."""
+        """End a request that does not run."""
         self._open(request)
         self._close(request, finish)
 
-    def close_running(self, seat: Seat, finish: Finish) -> None:
+    def close_running(self, running: RunningRequest, finish: Finish) -> None:
         """End a request between two steps; what it computed is sound and stays cached."""
-        self._running.leave(seat)
-        self._close(seat.request, finish)
+        self._running.end(running)
+        self._close(running.request, finish)
 
     def send(self) -> None:
         """One message for the whole step."""
         if self._news:
             news, self._news = self._news, _News()
-            tokens = pack_ids(news.tokens)
-            self._detokenizer.send(TokenStep(news.uids, tokens, news.opened, news.closed, news.scores, news.hidden))
+            self._detokenizer.send(
+                TokenStep(news.uids, news.tokens, news.opened, news.closed, news.logprobs, news.hidden)
+            )
 
-    def _advance(self, seat: Seat, token: int | None) -> Finish | None:
-        request = seat.request
-        if token is None:
-            done = seat.uncomputed == 0 and request.remaining == 0  # prefill only: max_new_tokens is 0
-            return Finish(FinishKind.LENGTH, length=0) if done else None
-        request.append(token)
-        self.generated_tokens += 1
-        self._news.uids.append(request.uid)
-        self._news.tokens.append(token)
-        try:
-            return self._stopping.decide(request, token)
-        except Exception as error:
-            log.exception("request %d failed while looking for its stop text", request.uid)
-            return Finish(FinishKind.ABORT, message=f"internal error: {type(error).__name__}", status=500)
-
-    def _tell_prompt(self, request: Request, scored: range, scores: PlaceLogprobs) -> None:
-        request.next_scored = scored.stop if scored.stop < request.prompt_len else None
-        ids = request.tokens[scored.start : scored.stop]
-        self._news.scores.append(_packed(request.uid, True, ids, scores))
-
-    def _end(self, seat: Seat, finish: Finish) -> None:
-        self._running.leave(seat, publish=not finish.aborted)
-        self._close(seat.request, finish)
+    def _end(self, running: RunningRequest, finish: Finish) -> None:
+        self._running.end(running, publish=not finish.aborted)
+        self._close(running.request, finish)
 
     def _open(self, request: Request) -> None:
         if request.opened:
@@ -135,31 +177,28 @@ class Results:
         request.opened = True
         cached = request.cached_tokens or 0
         self._news.opened.append(Opened(request.uid, request.spec, request.prompt_len, cached))
-        ask = request.spec.logprobs
-        if ask is not None and ask.start is not None and ask.start < request.prompt_len:
-            first = request.tokens[ask.start : ask.start + 1]
-            self._news.scores.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
+        asked = request.spec.logprobs
+        if asked is not None and asked.start is not None and asked.start < request.prompt_len:
+            first = request.tokens[asked.start : asked.start + 1]
+            self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish) -> None:
-        self._stopping.forget(request)
+        self._stopping.forget(request.uid)
         self.finished_requests += 1
-        told = replace(finish, num_retractions=request.num_retractions)
-        self._news.closed.append(Closed(request.uid, told))
+        self._news.closed.append(Closed(request.uid, replace(finish, num_retractions=request.num_retractions)))
 
 
-def _by_row(step: Step, result: StepResult) -> dict[int, PlaceLogprobs]:
-    """Row of the batch -> log-probabilities of the token that it drew."""
-    asked = step.batch.sampling.logprobs
-    return {int(step.batch.draws[each.row]): scores for each, scores in zip(asked, result.drawn_logprobs, strict=True)}
-
-
-def _packed(uid: Uid, of_prompt: bool, ids: Ints, scores: PlaceLogprobs) -> Logprobs:
+def _packed(uid: Uid, of_prompt: bool, ids: Ints, values: PlaceLogprobs) -> Logprobs:
     return Logprobs(
         uid,
         of_prompt,
         ids.tobytes(),
-        scores.values.tobytes(),
-        scores.top_ids.tobytes(),
-        scores.top_values.tobytes(),
-        scores.chosen.tobytes(),
+        values.values.tobytes(),
+        values.top_ids.tobytes(),
+        values.top_values.tobytes(),
+        values.chosen.tobytes(),
     )
+
+
+def _states(uid: Uid, states: Floats) -> HiddenStates:
+    return HiddenStates(uid, states.shape[1], states.tobytes())

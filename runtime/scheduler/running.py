@@ -1,11 +1,12 @@
 """The running requests and the memory each holds: row, slots, lease. Decides who gives way when memory runs out.
 
-Knows the cache and the rows, not the policy and not the device. A Seat is what a running request has and a waiting one
-has not; taking a seat, growing it, publishing from it and leaving it are the only ways memory changes hands.
+Knows the cache and the rows, not the policy and not the device. A RunningRequest is what a running request has and a
+waiting one has not; `take`, `make_room`, `publish` and `end` are the only ways memory changes hands. What a step in
+flight reads or writes is freed when that step has been confirmed, not before.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,60 +16,141 @@ from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import RowAllocator
 from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
 from ramet.runtime.request import Request
+from ramet.runtime.scheduler.rows import RowTable
 
-NO_TOKENS = np.empty(0, dtype=np.int32)
+NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
 
 
-@dataclass(slots=True, eq=False)
-class Seat:
-    """slots[:allocated] are the places of the request's tokens; [:computed] hold their keys and values.
+class RunningRequest:
+    """A request in its row. Slots [0, lease.length) belong to the tree, [lease.length, allocated) to this request."""
 
-    [0, lease.length) belongs to the tree, [lease.length, allocated) to this seat. The runner's slot table lacks
-    [unfilled, lease.length) when `unfilled` is set.
-    """
+    __slots__ = ("_table", "lease", "next_hidden", "next_logprob", "request", "row", "target")
 
-    request: Request
-    row: int
-    slots: Ints  # [prompt + max_new_tokens, rounded up to pages]
-    lease: Lease
-    target: int  # tokens known when it was seated: until these are computed it extends, after that it decodes
-    computed: int
-    allocated: int
-    unfilled: int | None = field(default=None)
-    penalty_slot: int | None = None  # leased while it runs, if its request uses penalties
-    counted: bool = False  # the runner knows what it has drawn
+    def __init__(self, request: Request, row: int, lease: Lease, table: RowTable) -> None:
+        self.request, self.row, self.lease, self._table = request, row, lease, table
+        self.target = len(request.tokens)  # until so many tokens are scheduled it prefills, after that it decodes
+        self.next_logprob, self.next_hidden = request.next_logprob, request.next_hidden  # of planned steps
 
     @property
-    def uncomputed(self) -> int:
-        return self.request.total - self.computed
+    def uid(self) -> Uid:
+        return self.request.uid
 
     @property
-    def decoding(self) -> bool:
-        return self.computed >= self.target
+    def scheduled(self) -> int:
+        """Tokens that are computed once every planned step has run."""
+        return int(self._table.scheduled[self.row])
+
+    @property
+    def applied(self) -> int:
+        """Tokens whose keys and values results have confirmed."""
+        return int(self._table.applied[self.row])
+
+    @property
+    def total(self) -> int:
+        """Tokens that are known."""
+        return int(self._table.totals[self.row])
+
+    @property
+    def num_output(self) -> int:
+        return self.total - self.request.prompt_len
+
+    @property
+    def remaining(self) -> int:
+        """New tokens it may still get."""
+        return self.request.limit - self.total
+
+    @property
+    def tokens(self) -> Ints:
+        """Those that are known: a view."""
+        return self._table.tokens[self.row, : self.total]
+
+    @property
+    def output(self) -> Ints:
+        """A view."""
+        return self._table.tokens[self.row, self.request.prompt_len : self.total]
+
+    @property
+    def slots(self) -> Ints:
+        """Those that are allocated: a view."""
+        return self._table.slots[self.row, : int(self._table.allocated[self.row])]
+
+    @property
+    def prefilling(self) -> bool:
+        return self.scheduled < self.target
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What has been left but may still be read or written by step `until`."""
+
+    until: int
+    slots: Ints
+    lease: Lease | None = None
+    row: int | None = None
+    penalty_slot: int = 0
 
 
 class RunningSet:
-    """Every seated request, in the order they were seated."""
+    """Every running request, in the order they were admitted."""
 
     def __init__(
-        self, cache: PrefixCache, rows: RowAllocator, penalty_slots: RowAllocator, prompt_is_seen: bool = False
+        self,
+        cache: PrefixCache,
+        rows: RowAllocator,
+        penalty_slots: RowAllocator,
+        table: RowTable,
+        prompt_is_seen: bool = False,
     ) -> None:
         """`prompt_is_seen`: repetition penalties count the prompt's tokens as drawn."""
-        self._cache = cache
-        self._rows = rows
-        self._penalty_slots = penalty_slots
+        self._cache, self._rows, self._penalty_slots = cache, rows, penalty_slots
+        self.table = table
         self._prompt_is_seen = prompt_is_seen
-        self._seats: dict[Uid, Seat] = {}
+        self._running: dict[Uid, RunningRequest] = {}
+        self._by_row: list[RunningRequest | None] = [None] * len(table.uids)
+        self._prefilling: dict[Uid, RunningRequest] = {}
+        self._decoding: Ints | None = None  # rows; None: look again
+        self._held: list[_Held] = []  # by `until`
+        self._confirmed = 0  # number of the last step whose result was applied
+        self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
+        self._penalty_resets: list[PenaltyReset] = []
+        self._forgotten: list[int] = []
         self.num_retractions = 0
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._running)
 
-    def __iter__(self) -> Iterator[Seat]:
-        return iter(list(self._seats.values()))
+    def __iter__(self) -> Iterator[RunningRequest]:
+        return iter(list(self._running.values()))
 
-    def get(self, uid: Uid) -> Seat | None:
-        return self._seats.get(uid)
+    def get(self, uid: Uid) -> RunningRequest | None:
+        return self._running.get(uid)
+
+    def at(self, row: int) -> RunningRequest:
+        """Whoever runs in `row`."""
+        running = self._by_row[row]
+        assert running is not None, f"row {row} is nobody's"
+        return running
+
+    @property
+    def prefilling(self) -> list[RunningRequest]:
+        """Those with prompt tokens that no planned step computes, in the order they were admitted."""
+        return list(self._prefilling.values())
+
+    @property
+    def rows(self) -> Ints:
+        """Of all that run, in the order they were admitted."""
+        return np.fromiter((each.row for each in self._running.values()), np.int32, len(self._running))
+
+    @property
+    def decoding(self) -> Ints:
+        """Rows whose next token can be planned now: all known tokens but the last are scheduled, more may follow."""
+        if self._decoding is None:
+            decoding = [each.row for each in self._running.values() if each.uid not in self._prefilling]
+            self._decoding = np.array(decoding, dtype=np.int32)
+        rows, table = self._decoding, self.table
+        able = table.planned_totals[rows] < table.limits[rows]
+        able &= ~table.waits_for_its_token(rows)
+        return rows if able.all() else rows[able]
 
     @property
     def num_free_rows(self) -> int:
@@ -84,105 +166,197 @@ class RunningSet:
         return self._penalty_slots.num_taken
 
     @property
-    def owned_tokens(self) -> int:
-        """Slots that belong to seats and not to the tree."""
-        return sum(seat.allocated - seat.lease.length for seat in self._seats.values())
+    def num_held_rows(self) -> int:
+        """Rows that nobody runs in, but that a step in flight still has."""
+        return sum(held.row is not None for held in self._held)
 
-    def take(self, request: Request, lease: Lease, prefix: Ints) -> Seat | None:
-        """Seat a request whose cached prefix is leased, with slots for every known token; None if memory is short."""
-        capacity = self._in_pages(len(request.tokens)) * self._cache.page_size
-        seat = Seat(
-            request=request,
-            row=0,
-            slots=np.empty(capacity, dtype=np.int32),
-            lease=lease,
-            target=request.total,
-            computed=lease.length,
-            allocated=lease.length,
-            unfilled=0 if lease.length else None,
-        )
-        seat.slots[: lease.length] = prefix
-        if not self._grow(seat, request.total):
+    @property
+    def num_held_penalty_slots(self) -> int:
+        return sum(held.penalty_slot > 0 for held in self._held)
+
+    @property
+    def held_slots(self) -> list[Ints]:
+        """Those that nobody owns, but that a step in flight still reads or writes."""
+        return [held.slots for held in self._held]
+
+    @property
+    def owned_tokens(self) -> int:
+        """Slots that belong to running requests, or to steps in flight, and not to the tree."""
+        own = sum(int(self.table.allocated[each.row]) - each.lease.length for each in self._running.values())
+        return own + sum(len(held.slots) for held in self._held)
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def take(self, request: Request, lease: Lease, prefix: Ints) -> RunningRequest | None:
+        """Run a request whose cached prefix is leased, with slots for every known token; None if memory is short."""
+        row = self._rows.allocate()
+        running = RunningRequest(request, row, lease, self.table)
+        penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
+        self.table.open(row, request, lease.length, penalty_slot)
+        if not self._grow(running, len(request.tokens)):
+            self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
             return None
-        seat.row = self._rows.allocate()
-        if request.params.penalised:
-            seat.penalty_slot = self._penalty_slots.allocate()
+        self.table.slots[row, : lease.length] = prefix
+        if lease.length:
+            self._slot_updates[row] = (0, lease.length)
+        if penalty_slot:
+            self._reset_penalties(request, penalty_slot)
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
-        self._seats[request.uid] = seat
-        return seat
+        self._running[request.uid] = self._by_row[row] = self._prefilling[request.uid] = running
+        return running
 
-    def make_room(self) -> list[Request]:
-        """Give every decoding seat a slot for its next token, retracting others if need be. Returns the retracted."""
-        retracted = []
-        for seat in self:
-            while seat.request.uid in self._seats and not self._grow(seat, seat.request.total):
-                victim = self._victim()
-                assert len(self._seats) > 1, f"request {victim.request.uid} alone does not fit the pool"
-                retracted.append(self._retract(victim))
+    def make_room(self) -> list[Request] | None:
+        """A slot for the next token of every decoding row, retracting requests if need be. Returns the retracted.
+
+        None: memory is short, but steps are in flight; what they hold may be enough, so apply their results first.
+        """
+        retracted: list[Request] = []
+        while len(rows := self._without_slot()):
+            slots = self._cache.allocate(len(rows))
+            if slots is not None:
+                self._append_pages(rows, slots)
+                break
+            if self._in_flight:
+                return None
+            victim = self._victim()
+            assert len(self._running) > 1, f"request {victim.uid} alone does not fit the pool"
+            retracted.append(self._retract(victim))
         return retracted
 
-    def publish(self, seat: Seat) -> None:
+    def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
-        before = seat.lease.length
-        seat.lease = self._cache.publish(seat.lease, seat.request.tokens[: seat.computed], seat.slots[: seat.computed])
-        if seat.lease.length > before:  # the tree may have put its own slots in the place of ours
-            seat.unfilled = before if seat.unfilled is None else min(seat.unfilled, before)
+        row, before = running.row, running.lease.length
+        computed = slice(0, running.applied)
+        tokens, slots = self.table.tokens[row, computed], self.table.slots[row, computed]
+        running.lease, duplicates = self._cache.publish(running.lease, tokens, slots)
+        if len(duplicates):  # the tree has put its own slots in the place of ours
+            start, stop = self._slot_updates.get(row, (before, before))
+            self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
+            self._hold(_Held(int(self.table.last_steps[row]), duplicates))
 
-    def leave(self, seat: Seat, *, publish: bool = True) -> None:
+    def end(self, running: RunningRequest, *, publish: bool = True) -> None:
         """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
         if publish:
-            self.publish(seat)
-        self._cache.free(seat.slots[seat.lease.length : seat.allocated])
-        self._cache.release(seat.lease)
-        self._rows.free(seat.row)
-        if seat.penalty_slot is not None:
-            self._penalty_slots.free(seat.penalty_slot)
-        del self._seats[seat.request.uid]
+            self.publish(running)
+        self._leave(running)
+        if running.request.spec.processor is not None:
+            self._forgotten.append(running.uid)
 
-    def take_fill(self, seat: Seat) -> SlotUpdate | None:
-        """What the runner's table must learn before the next step of this seat."""
-        start, seat.unfilled = seat.unfilled, None
-        if start is None or start >= seat.lease.length:
-            return None
-        return SlotUpdate(seat.row, start, seat.slots[start : seat.lease.length].copy())
+    def _leave(self, running: RunningRequest) -> None:
+        row, table = running.row, self.table
+        self._forget(running)
+        own = table.slots[row, running.lease.length : int(table.allocated[row])].copy()
+        self._hold(_Held(int(table.last_steps[row]), own, running.lease, row, int(table.penalty_slots[row])))
 
-    def take_recount(self, seat: Seat) -> PenaltyReset | None:
-        """What the runner must learn of the tokens drawn so far before the next draw of this seat."""
-        if seat.penalty_slot is None or seat.counted:
-            return None
-        seat.counted = True
-        prompt = seat.request.prompt if self._prompt_is_seen else NO_TOKENS
-        return PenaltyReset(seat.penalty_slot, seat.request.output.copy(), prompt)
+    def _retract(self, running: RunningRequest) -> Request:
+        """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
+        request = running.request
+        request.tokens = running.tokens.copy()
+        request.epoch += 1
+        request.num_retractions += 1
+        self.num_retractions += 1
+        self.publish(running)
+        self._leave(running)
+        return request
 
-    def _grow(self, seat: Seat, num_tokens: int) -> bool:
+    def _victim(self) -> RunningRequest:
+        """The lowest priority, with the fewest output tokens, the latest arrival: in this order."""
+        return min(self._running.values(), key=_standing)
+
+    def _forget(self, running: RunningRequest) -> None:
+        self.table.uids[running.row] = 0
+        self._by_row[running.row] = None
+        self._slot_updates.pop(running.row, None)
+        self._prefilling.pop(running.uid, None)
+        del self._running[running.uid]
+        self._decoding = None
+
+    def _hold(self, held: _Held) -> None:
+        if held.until > self._confirmed:
+            self._held.append(held)
+        else:
+            self._give_back(held)
+
+    def _give_back(self, held: _Held) -> None:
+        self._cache.free(held.slots)
+        if held.lease is not None:
+            self._cache.release(held.lease)
+        if held.row is not None:
+            self._rows.free(held.row)
+        if held.penalty_slot:
+            self._penalty_slots.free(held.penalty_slot)
+
+    @property
+    def _in_flight(self) -> bool:
+        rows = self.rows
+        return bool(self._held) or bool((self.table.last_steps[rows] > self._confirmed).any())
+
+    def _without_slot(self) -> Ints:
+        """Rows that decode next and have no slot for the token they read."""
+        rows = self.decoding
+        return rows[self.table.allocated[rows] <= self.table.scheduled[rows]]
+
+    def _append_pages(self, rows: Ints, slots: Ints) -> None:
+        """One fresh page for each row. slots [len(rows) * page_size]"""
+        page, table = self._cache.page_size, self.table
+        at = table.allocated[rows]
+        table.slots[rows[:, None], at[:, None] + np.arange(page)] = slots.reshape(len(rows), page)
+        table.allocated[rows] = at + page
+
+    def _grow(self, running: RunningRequest, num_tokens: int) -> bool:
         """Slots for the first `num_tokens` tokens; False (and nothing taken) if even eviction does not give them."""
-        missing = self._in_pages(num_tokens) - seat.allocated // self._cache.page_size
-        if missing <= 0:
-            return True
-        slots = self._cache.allocate(missing)
+        row, page = running.row, self._cache.page_size
+        held = int(self.table.allocated[row])
+        slots = self._cache.allocate(-(-num_tokens // page) - held // page)
         if slots is None:
             return False
-        seat.slots[seat.allocated : seat.allocated + len(slots)] = slots
-        seat.allocated += len(slots)
+        self.table.slots[row, held : held + len(slots)] = slots
+        self.table.allocated[row] = held + len(slots)
         return True
 
-    def _victim(self) -> Seat:
-        """The seat of the lowest priority, with the fewest output tokens, the latest arrival: in this order."""
-        return min(self._seats.values(), key=_standing)
+    # -- what steps are made of -------------------------------------------------------------------------------------
 
-    def _retract(self, seat: Seat) -> Request:
-        """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
-        self.leave(seat)
-        seat.request.num_retractions += 1
-        self.num_retractions += 1
-        return seat.request
+    def advance(self, number: int, rows: Ints, num_new: Ints, draws: Ints) -> None:
+        """Step `number` was planned: each of `rows` computes `num_new` tokens, and those at `draws` draw one."""
+        table = self.table
+        table.scheduled[rows] += num_new
+        table.planned_totals[rows[draws]] += 1
+        table.last_steps[rows] = number
+        for running in self.prefilling:
+            if not running.prefilling:
+                del self._prefilling[running.uid]
+                self._decoding = None
 
-    def _in_pages(self, num_tokens: int) -> int:
-        return -(-num_tokens // self._cache.page_size)
+    def confirm(self, number: int) -> None:
+        """The result of step `number` was applied: what only it and earlier steps used is free."""
+        self._confirmed = number
+        done = [held for held in self._held if held.until <= number]
+        if done:
+            self._held = [held for held in self._held if held.until > number]
+            for held in done:
+                self._give_back(held)
+
+    def take_slot_updates(self) -> tuple[SlotUpdate, ...]:
+        """What the runner's table must learn before the next step."""
+        updates, self._slot_updates = self._slot_updates, {}
+        slots = self.table.slots
+        return tuple(SlotUpdate(row, start, slots[row, start:stop].copy()) for row, (start, stop) in updates.items())
+
+    def take_penalty_resets(self) -> tuple[PenaltyReset, ...]:
+        resets, self._penalty_resets = tuple(self._penalty_resets), []
+        return resets
+
+    def take_forgotten(self) -> tuple[int, ...]:
+        """Uids with a logit processor that have ended."""
+        forgotten, self._forgotten = tuple(self._forgotten), []
+        return forgotten
+
+    def _reset_penalties(self, request: Request, slot: int) -> None:
+        prompt = request.prompt if self._prompt_is_seen else NO_TOKENS
+        self._penalty_resets.append(PenaltyReset(slot, request.tokens[request.prompt_len :], prompt))
 
 
-def _standing(seat: Seat) -> tuple[int, int, float, int]:
-    request = seat.request
-    priority, arrival_s, uid = request.rank
-    return -priority, request.num_output, -arrival_s, -uid
+def _standing(running: RunningRequest) -> tuple[int, int, float, int]:
+    priority, arrival_s, uid = running.request.rank
+    return -priority, running.num_output, -arrival_s, -uid

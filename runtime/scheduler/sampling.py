@@ -1,4 +1,4 @@
-"""How the rows of a step sample: from seats to plain columns. Knows requests and their parameters, no logits.
+"""How the rows of a step sample: from the row table to plain columns. Knows requests and their parameters, no logits.
 
 A column that no row needs is absent, so that a request without penalties, biases and bans costs nothing for them.
 """
@@ -6,105 +6,92 @@ A column that no row needs is absent, so that a request without penalties, biase
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.request import Request
 from ramet.runtime.sampling.columns import (
-    REQUEST,
     LogitEntries,
     LogprobRow,
     Penalties,
+    ProcessorRow,
     ProcessorRows,
-    RequestView,
     SamplingColumns,
 )
-from ramet.runtime.scheduler.running import Seat
+from ramet.runtime.scheduler.rows import RowFlag, RowTable
+from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 
-LEAST_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
-HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
+Indices = npt.NDArray[np.signedinteger[Any]]
 
 
-def sampling_columns(seats: list[Seat], eos_ids: frozenset[int]) -> SamplingColumns:
-    """One row for each seat that draws in this step."""
-    requests = [seat.request for seat in seats]
-    params = [request.params for request in requests]
-    biased, biases = _biases(params)
+def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -> SamplingColumns:
+    """One entry for each of `rows` [Q], which draw in this step. Every array is a copy."""
+    table = running.table
+    flags, num_output = table.flags[rows], table.planned_totals[rows] - table.prompt_lens[rows]
+    biased, biases = _biases(running, rows, np.flatnonzero(flags & RowFlag.BIAS))
     return SamplingColumns(
-        temperature=np.array([0.0 if p.greedy else min(p.temperature, HOTTEST) for p in params], dtype=np.float32),
-        top_k=np.array([max(p.top_k, 0) for p in params], dtype=np.int64),
-        top_p=np.array([p.top_p for p in params], dtype=np.float32),
-        min_p=np.array([p.min_p for p in params], dtype=np.float32),
-        seeds=np.array([request.seed for request in requests], dtype=np.uint64),
-        positions=np.array([request.num_output for request in requests], dtype=np.int64),
-        penalties=_penalties(seats),
+        temperature=table.temperature[rows],
+        top_k=table.top_k[rows],
+        top_p=table.top_p[rows],
+        min_p=table.min_p[rows],
+        seeds=table.seeds[rows],
+        positions=num_output.astype(np.int64),
+        penalties=_penalties(table, rows),
         biased=biased,
         biases=biases,
-        processors=processor_rows(requests),
-        banned=_banned(requests, eos_ids),
-        logprobs=tuple(
-            LogprobRow(i, request.spec.logprobs.num_top, np.array(request.spec.logprobs.ids, dtype=np.int32))
-            for i, request in enumerate(requests)
-            if request.spec.logprobs is not None
-        ),
+        processors=_processors([(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.PROCESSOR)]),
+        banned=_banned(running, rows, np.flatnonzero(num_output < table.min_new[rows]), eos_ids),
+        logprobs=tuple(_logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
     )
 
 
-def _penalties(seats: list[Seat]) -> Penalties | None:
-    rows = [i for i, seat in enumerate(seats) if seat.penalty_slot is not None]
-    if not rows:
+def _penalties(table: RowTable, rows: Ints) -> Penalties | None:
+    slots = table.penalty_slots[rows]
+    at = np.flatnonzero(slots).astype(np.int32)
+    if not len(at):
         return None
-    params = [seats[i].request.params for i in rows]
-    return Penalties(
-        rows=np.array(rows, dtype=np.int32),
-        slots=np.array([seats[i].penalty_slot for i in rows], dtype=np.int32),
-        frequency=np.array([p.frequency_penalty for p in params], dtype=np.float32),
-        presence=np.array([p.presence_penalty for p in params], dtype=np.float32),
-        repetition=np.array([max(p.repetition_penalty, LEAST_REPETITION) for p in params], dtype=np.float32),
-    )
+    own = rows[at]
+    return Penalties(at, slots[at], table.frequency[own], table.presence[own], table.repetition[own])
 
 
-def _biases(params: list[SamplingParams]) -> tuple[LogitEntries | None, Floats | None]:
+def _biases(running: RunningSet, rows: Ints, at: Indices) -> tuple[LogitEntries | None, Floats | None]:
     """Where something is added to a logit, and how much."""
-    rows = [i for i, p in enumerate(params) if p.logit_bias]
-    if not rows:
+    if not len(at):
         return None, None
-    ids = np.array([token for i in rows for token, _ in params[i].logit_bias], dtype=np.int32)
-    biases = np.array([bias for i in rows for _, bias in params[i].logit_bias], dtype=np.float32)
-    return _entries(rows, [len(params[i].logit_bias) for i in rows], ids), biases
+    given = [running.at(rows[i]).request.params.logit_bias for i in at]
+    ids = np.array([token for biases in given for token, _ in biases], dtype=np.int32)
+    values = np.array([bias for biases in given for _, bias in biases], dtype=np.float32)
+    return _entries(at, [len(biases) for biases in given], ids), values
 
 
-def _banned(requests: list[Request], eos_ids: frozenset[int]) -> LogitEntries | None:
+def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int]) -> LogitEntries | None:
     """What would end a request that has fewer than its min_new_tokens."""
-    rows = [i for i, request in enumerate(requests) if request.num_output < request.params.min_new_tokens]
-    stops = [_stop_ids(requests[i].params, eos_ids) for i in rows]
+    stops = [_stop_ids(running.at(rows[i]).request.params, eos_ids) for i in at]
     if not any(stops):
         return None
-    return _entries(rows, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
+    return _entries(at, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
 
 
-def processor_rows(requests: list[Request]) -> tuple[ProcessorRows, ...]:
+def _logprob_row(at: int, running: RunningRequest) -> LogprobRow:
+    asked = running.request.spec.logprobs
+    assert asked is not None, running.uid
+    return LogprobRow(at, asked.num_top, np.array(asked.ids, dtype=np.int32))
+
+
+def _processors(rows: list[tuple[int, RunningRequest]]) -> tuple[ProcessorRows, ...]:
     """One group for each logit processor that a row asks for."""
-    rows_of: dict[str, list[int]] = {}
-    for i, request in enumerate(requests):
-        if request.spec.processor:
-            rows_of.setdefault(request.spec.processor, []).append(i)
-    return tuple(
-        ProcessorRows(name, np.array(rows, dtype=np.int32), [_processor_params(requests[i]) for i in rows])
-        for name, rows in rows_of.items()
-    )
+    groups: dict[str, list[ProcessorRow]] = {}
+    for at, running in rows:
+        request = running.request
+        assert request.spec.processor is not None, running.uid
+        asked = ProcessorRow(at, running.uid, request.params.custom_params or {}, request.prompt, running.output.copy())
+        groups.setdefault(request.spec.processor, []).append(asked)
+    return tuple(ProcessorRows(name, tuple(group)) for name, group in groups.items())
 
 
-def _processor_params(request: Request) -> dict[str, Any]:
-    if request.processor_prompt is None:
-        request.processor_prompt = request.prompt.copy()
-    view = RequestView(request.processor_prompt, request.output.copy(), request.processor_memory)
-    return {**(request.params.custom_params or {}), REQUEST: view}
-
-
-def _entries(rows: list[int], lengths: list[int], ids: Ints) -> LogitEntries:
+def _entries(rows: Indices, lengths: list[int], ids: Ints) -> LogitEntries:
     """rows[i] owns the next lengths[i] of the ids."""
-    return LogitEntries(np.repeat(np.array(rows, dtype=np.int32), lengths), ids)
+    return LogitEntries(np.repeat(rows.astype(np.int32), lengths), ids)
 
 
 def _stop_ids(params: SamplingParams, eos_ids: frozenset[int]) -> list[int]:

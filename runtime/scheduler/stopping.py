@@ -4,8 +4,9 @@ Knows tokens and text, not memory and not the batch. Text is decoded only for re
 patterns, with the detokenizer's own decoder, so both see the same characters.
 """
 
-from ramet.ipc.messages import Finish, FinishKind
-from ramet.runtime.request import Request
+from ramet.ipc.messages import Finish, FinishKind, Uid
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.scheduler.running import RunningRequest
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -14,8 +15,7 @@ from ramet.runtime.text.tokenizer import Tokenizer
 class StopWatch:
     """Watches the text of one request for its stop strings and patterns."""
 
-    def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
-        params = request.params
+    def __init__(self, params: SamplingParams, tokenizer: Tokenizer) -> None:
         self._decoder = TextDecoder(tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens)
         self._matcher = StopMatcher(params.stop, params.stop_regex)
         self._no_trim = params.no_stop_trim
@@ -32,27 +32,27 @@ class Stopping:
 
     def __init__(self, tokenizer: Tokenizer | None, eos_ids: frozenset[int]) -> None:
         self._tokenizer, self.eos_ids = tokenizer, eos_ids
-        self._watches: dict[int, StopWatch] = {}
+        self._watches: dict[Uid, StopWatch] = {}
 
-    def decide(self, request: Request, token: int) -> Finish | None:
-        """`token` is the newest of request.output. Call it once for every token."""
-        params = request.params
+    def decide(self, running: RunningRequest, token: int) -> Finish | None:
+        """`token` is the newest one of its output. Call it once for every token of a request with stop texts."""
+        params = running.request.params
         if token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos):
             return Finish(FinishKind.STOP, matched=token)
         if params.stop or params.stop_regex:
-            found = self._watch(request).push(token)
+            found = self._watch(running).push(token)
             if found is not None:
                 return found
-        if request.remaining == 0:
-            return Finish(FinishKind.LENGTH, length=request.num_output)
+        if running.remaining == 0:
+            return Finish(FinishKind.LENGTH, length=running.num_output)
         return None
 
-    def forget(self, request: Request) -> None:
-        self._watches.pop(request.uid, None)
+    def forget(self, uid: Uid) -> None:
+        self._watches.pop(uid, None)
 
-    def _watch(self, request: Request) -> StopWatch:
-        watch = self._watches.get(request.uid)
+    def _watch(self, running: RunningRequest) -> StopWatch:
+        watch = self._watches.get(running.uid)
         if watch is None:
             assert self._tokenizer is not None, "a request with stop text needs a tokenizer"
-            watch = self._watches[request.uid] = StopWatch(request, self._tokenizer)
+            watch = self._watches[running.uid] = StopWatch(running.request.params, self._tokenizer)
         return watch

@@ -69,12 +69,14 @@ def scored(reads: list[np.ndarray], targets: list[int], num_top: int, ids: list[
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
+    blocking = asynchronous = False
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:
         self.max_total_tokens, self.max_running, self.context_length = max_total_tokens, max_running, context_length
         self.pool = np.full(max_total_tokens + page_size, NEVER_WRITTEN, dtype=np.int32)
         self.counted: dict[int, set[int]] = {}  # penalty slot -> tokens
         self.table = np.zeros((max_running + 1, context_length + 1), dtype=np.int32)
+        self.drawn = np.full(max_running + 1, NEVER_WRITTEN, dtype=np.int32)  # what each row drew last
         self.page_size = page_size
         self.steps = 0
         self.computed_tokens = 0
@@ -94,7 +96,9 @@ class HashRunner:
             self.table[fill.row, fill.start : fill.start + len(fill.slots)] = fill.slots
         rows = np.repeat(batch.rows, batch.num_new)
         self.table[rows, batch.positions] = batch.slots
-        self.pool[batch.slots] = batch.token_ids
+        token_ids = batch.token_ids.copy()
+        token_ids[batch.relayed] = self.drawn[batch.rows[batch.relayed]]
+        self.pool[batch.slots] = token_ids
         self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
         for recount in batch.penalty_resets:
             self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
@@ -102,6 +106,7 @@ class HashRunner:
         drawn = [self._draw(batch, int(i), banned[at]) for at, i in enumerate(batch.draws)]
         for at, slot in self._penalised(batch):
             self.counted[slot].add(drawn[at])
+        self.drawn[batch.rows[batch.draws]] = drawn
         broken = tuple(i for i, at in enumerate(batch.draws) if int(batch.rows[at]) in self.break_rows)
         tokens = np.array(drawn, dtype=np.int32)
         drawn_logprobs = tuple(self._score_drawn(batch, row, drawn) for row in batch.sampling.logprobs)

@@ -77,7 +77,8 @@ class CacheMachine(RuleBasedStateMachine):
         if h is None or h not in self.live:
             return
         n = len(h.tokens)
-        h.lease = self.cache.publish(h.lease, np.array(h.tokens, dtype=np.int32), h.slots[:n])
+        h.lease, duplicates = self.cache.publish(h.lease, np.array(h.tokens, dtype=np.int32), h.slots[:n])
+        self.cache.free(duplicates)
         assert h.lease.length == n - n % self.page_size
         assert self.cache.peek(np.array([*h.tokens, 9], dtype=np.int32), h.namespace) >= h.lease.length
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.request import Request, seed_of_sample
 from tests.fakes.specs import make_spec
 
@@ -30,11 +31,16 @@ def test_half_of_all_bits_differ_between_samples():
     assert 28 < np.mean(flips) < 36
 
 
-def test_what_is_known_grows_and_what_remains_shrinks():
-    request = Request(1, np.array([5, 6, 7], np.int32), make_spec(max_new_tokens=2), seed=0)
-    assert (request.num_output, request.remaining, request.total) == (0, 2, 3)
-    request.append(8)
-    assert request.known.tolist() == [5, 6, 7, 8] and request.output.tolist() == [8]
-    assert (request.num_output, request.remaining) == (1, 1)
-    request.append(9)
-    assert request.output.tolist() == [8, 9] and request.remaining == 0
+def test_the_samples_of_a_prompt_share_its_array():
+    prompt = np.array([5, 6, 7], np.int32)
+    first, second = (Request(uid, prompt, make_spec(max_new_tokens=2, n=2), seed=uid) for uid in (1, 2))
+    assert first.tokens is second.tokens is prompt
+    assert (first.limit, first.remaining) == (5, 2)
+
+
+def test_what_it_must_return_of_a_prompt_is_not_taken_from_the_cache():
+    prompt = np.arange(10, dtype=np.int32)
+    plain = Request(1, prompt, make_spec(), seed=0)
+    with_logprobs = Request(2, prompt, make_spec(logprobs=LogprobSpec(start=3)), seed=0)
+    with_states = Request(3, prompt, make_spec(hidden=HiddenMode.ALL), seed=0)
+    assert [len(each.reusable) for each in (plain, with_logprobs, with_states)] == [10, 4, 1]

@@ -9,10 +9,20 @@ import torch
 from ramet.kernels import reference
 from ramet.runtime.engine.backends import compiled_ops
 from ramet.runtime.sampling.columns import LogitEntries, Penalties, PenaltyReset, SamplingColumns
-from ramet.runtime.sampling.epilogue import Epilogue, SamplingKernel
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, SamplingKernel
+from ramet.runtime.sampling.row_buffer import RowBuffer
 
 CPU = torch.device("cpu")
 KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
+
+
+def make_epilogue(num_slots: int, vocabulary: int, kernel: Any) -> Epilogue:
+    return Epilogue(num_slots, RowBuffer(512, CPU), vocabulary, CPU, kernel)
+
+
+def draw(epilogue: Epilogue, logits: torch.Tensor, columns: SamplingColumns) -> Drawn:
+    """Row i of the logits is row i + 1 of the slot table."""
+    return epilogue.run(logits, columns, torch.arange(1, len(logits) + 1))
 
 
 def ints(*values: int) -> np.ndarray:
@@ -69,7 +79,7 @@ def columns_of(rows: list[dict[str, Any]], slots: list[int | None]) -> SamplingC
 @pytest.mark.parametrize("num_rows", [1, 3, 17])
 def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int, num_rows: int):
     random = np.random.default_rng(vocabulary * 100 + num_rows)
-    epilogue = Epilogue(num_rows + 1, vocabulary, CPU, kernel)
+    epilogue = make_epilogue(num_rows + 1, vocabulary, kernel)
     prompts = [random.integers(0, vocabulary, 5).tolist() if i % 2 else [] for i in range(num_rows)]
     outputs = [random.integers(0, vocabulary, 7).tolist() if i % 3 else [] for i in range(num_rows)]
     slots: list[int | None] = [None if i % 5 == 4 else num_rows - i for i in range(num_rows)]
@@ -86,13 +96,13 @@ def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int
     for i, slot in enumerate(slots):
         if slot is None:
             rows[i] |= {"frequency": 0.0, "presence": 0.0, "repetition": 1.0}
-    epilogue.recount(
+    epilogue.prepare(
         PenaltyReset(slot, ints(*outputs[i]), ints(*prompts[i])) for i, slot in enumerate(slots) if slot is not None
     )
     for _ in range(4):
         logits = (random.standard_normal((num_rows, vocabulary)) * 5).astype(np.float32)
         tensor = torch.from_numpy(logits.copy())
-        tokens = epilogue.run(tensor, columns_of(rows, slots)).tokens
+        tokens = draw(epilogue, tensor, columns_of(rows, slots)).tokens
         for i in range(num_rows):
             expected = naive(logits[i], outputs[i], prompts[i], rows[i])
             np.testing.assert_allclose(tensor[i].numpy(), expected, rtol=2e-6, atol=2e-5)
@@ -102,22 +112,22 @@ def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_count_stops_at_255_and_never_wraps(kernel: SamplingKernel):
-    epilogue = Epilogue(2, 4, CPU, kernel)
-    epilogue.recount([PenaltyReset(1, np.full(254, 2, dtype=np.int32), ints())])
+    epilogue = make_epilogue(2, 4, kernel)
+    epilogue.prepare([PenaltyReset(1, np.full(254, 2, dtype=np.int32), ints())])
     seen = []
     for _ in range(4):
         logits = torch.tensor([[0.0, 0.0, 1000.0, 0.0]])
-        epilogue.run(logits, columns_of([{"frequency": 1.0}], [1]))
+        draw(epilogue, logits, columns_of([{"frequency": 1.0}], [1]))
         seen.append(float(logits[0, 2]))
     assert seen == [746.0, 745.0, 745.0, 745.0]
 
 
-def test_a_recount_forgets_the_slots_last_owner():
-    epilogue = Epilogue(2, 40, CPU, reference)
-    epilogue.recount([PenaltyReset(1, ints(1, 2, 3), ints(4, 39))])
-    epilogue.recount([PenaltyReset(1, ints(5), ints())])
+def test_a_penalty_reset_forgets_the_slots_last_owner():
+    epilogue = make_epilogue(2, 40, reference)
+    epilogue.prepare([PenaltyReset(1, ints(1, 2, 3), ints(4, 39))])
+    epilogue.prepare([PenaltyReset(1, ints(5), ints())])
     logits = torch.ones(1, 40)
-    epilogue.run(logits, columns_of([{"presence": 1.0, "repetition": 2.0}], [1]))
+    draw(epilogue, logits, columns_of([{"presence": 1.0, "repetition": 2.0}], [1]))
     assert torch.nonzero(logits[0] != 1).flatten().tolist() == [5]
 
 
@@ -127,7 +137,7 @@ def test_a_mask_holds_whatever_bias_says():
     columns = columns_of(rows, [None] * 300)
     columns.temperature[:] = 1.0
     columns.seeds[:] = np.arange(300)
-    assert set(Epilogue(1, 4, CPU, reference).run(logits, columns).tokens.tolist()) == {1, 3}
+    assert set(draw(make_epilogue(1, 4, reference), logits, columns).tokens.tolist()) == {1, 3}
 
 
 @pytest.mark.parametrize("repetition", [1e-6, 0.5, 2.0])
@@ -150,6 +160,7 @@ def test_compiled_and_reference_agree_to_rounding_and_touch_the_same_rows(repeti
 def test_a_row_in_which_everything_is_forbidden_is_told_apart_from_a_broken_one():
     logits = torch.zeros(3, 4)
     logits[1] = torch.nan
-    drawn = Epilogue(1, 4, CPU, reference).run(logits, columns_of([{"banned": [0, 1, 2, 3]}, {}, {}], [None] * 3))
-    assert drawn.broken == (0, 1) and drawn.failures.keys() == {0}
-    assert drawn.failures[0].status == 400 and "no token is left" in drawn.failures[0].message
+    drawn = draw(make_epilogue(1, 4, reference), logits, columns_of([{"banned": [0, 1, 2, 3]}, {}, {}], [None] * 3))
+    broken, failures = drawn.outcome(drawn.finite)
+    assert broken == (0, 1) and failures.keys() == {0}
+    assert failures[0].status == 400 and "no token is left" in failures[0].message

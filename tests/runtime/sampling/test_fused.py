@@ -12,16 +12,18 @@ from ramet.runtime.sampling.columns import (
     LogprobRow,
     Penalties,
     PenaltyReset,
+    ProcessorRow,
     ProcessorRows,
-    RequestView,
     SamplingColumns,
 )
 from ramet.runtime.sampling.epilogue import Epilogue
 from ramet.runtime.sampling.fused import FusedEpilogue, rows_of
 from ramet.runtime.sampling.processors import make_all
+from ramet.runtime.sampling.row_buffer import RowBuffer
 
 CPU = torch.device("cpu")
 ROWS, VOCABULARY = 12, 500
+TABLE_ROWS = torch.arange(ROWS, 0, -1)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -46,20 +48,25 @@ def make_columns(step: int, **given: Any) -> SamplingColumns:
     return SamplingColumns(**fields | given)
 
 
+def make(kind: type[Epilogue], raw: bool = False) -> Epilogue:
+    buffer = RowBuffer(ROWS + 1, CPU)
+    return kind(ROWS + 2, buffer, VOCABULARY, CPU, reference, make_all(), raw_logprobs=raw)
+
+
 def run_both(processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool) -> None:
-    plain, fused = (
-        kind(ROWS + 2, VOCABULARY, CPU, reference, make_all(), raw_logprobs=raw) for kind in (Epilogue, FusedEpilogue)
-    )
+    plain, fused = (make(kind, raw) for kind in (Epilogue, FusedEpilogue))
     random = torch.Generator().manual_seed(5)
     for each in (plain, fused):
-        each.recount([PenaltyReset(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
+        each.prepare([PenaltyReset(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
     for step in range(5):
         columns = make_columns(step, processors=processors, logprobs=logprobs)
         logits = torch.randn(ROWS, VOCABULARY, generator=random) * 3
-        one, other = plain.run(logits.clone(), columns), fused.run(logits.clone(), columns)
-        assert one.tokens.tolist() == other.tokens.tolist() and one.broken == other.broken == ()
-        assert one.failures == other.failures
-        for a, b in zip(one.scores, other.scores, strict=True):
+        one, other = (each.run(logits.clone(), columns, TABLE_ROWS) for each in (plain, fused))
+        assert one.tokens.tolist() == other.tokens.tolist()
+        assert one.outcome(one.finite) == other.outcome(other.finite) == ((), one.failures)
+        for name in ("lengths", "next_ids"):
+            assert torch.equal(getattr(plain._row_buffer, name), getattr(fused._row_buffer, name))
+        for a, b in zip(one.logprobs, other.logprobs, strict=True):
             assert a.top_ids.tolist() == b.top_ids.tolist()
             for name in ("values", "top_values", "chosen"):
                 np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-5, atol=1e-5)
@@ -75,14 +82,14 @@ def test_log_probabilities_are_the_same(raw: bool):
 
 
 def test_a_processor_runs_between_penalties_and_mask():
-    view = RequestView(ints(1), ints(), {})
-    params = [{"__req__": view, "token_ids": [1, 2, 3, 4, 450]}]
-    run_both((ProcessorRows("allow_tokens", ints(0), params),), (), raw=False)
+    row = ProcessorRow(0, 1, {"token_ids": [1, 2, 3, 4, 450]}, ints(1), ints())
+    run_both((ProcessorRows("allow_tokens", (row,)),), (), raw=False)
 
 
 def test_nothing_is_asked_of_rows_that_use_nothing():
-    rows = rows_of(SamplingColumns.greedy(3), CPU)
+    rows = rows_of(SamplingColumns.greedy(3), torch.tensor([2, 1, 3]))
     assert not (rows.penalises or rows.ranks or rows.floors)
+    assert rows.table_rows.tolist() == [2, 1, 3]
     assert rows.bias_starts.tolist() == rows.ban_starts.tolist() == [0, 0, 0, 0]
 
 
@@ -91,5 +98,6 @@ def test_a_row_in_which_everything_is_forbidden_is_told_apart_from_a_broken_one(
     logits[1] = torch.nan
     banned = LogitEntries(np.zeros(VOCABULARY, np.int32), np.arange(VOCABULARY, dtype=np.int32))
     columns = make_columns(0, banned=banned)
-    drawn = FusedEpilogue(ROWS + 2, VOCABULARY, CPU, reference).run(logits, columns)
-    assert drawn.broken == (0, 1) and drawn.failures.keys() == {0} and drawn.failures[0].status == 400
+    drawn = make(FusedEpilogue).run(logits, columns, TABLE_ROWS)
+    broken, failures = drawn.outcome(drawn.finite)
+    assert broken == (0, 1) and failures.keys() == {0} and failures[0].status == 400

@@ -10,13 +10,10 @@ import pytest
 import torch
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.request import Request
 from ramet.runtime.sampling import processors
-from ramet.runtime.sampling.columns import REQUEST, ProcessorRows, RequestView
+from ramet.runtime.sampling.columns import REQUEST, ProcessorRow, ProcessorRows
 from ramet.runtime.sampling.processing import process
 from ramet.runtime.sampling.processors import LogitProcessor, load, make_all
-from ramet.runtime.scheduler.sampling import processor_rows
-from tests.fakes.specs import make_spec
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "sampling.md"
 VOCABULARY = 20
@@ -30,19 +27,17 @@ def only_the_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left(name: str, params: dict[str, Any], output: list[int], memory: dict[str, Any] | None = None) -> list[int]:
     """Tokens that can still be drawn after this output."""
-    view = RequestView(np.zeros(0, np.int32), np.array(output, np.int32), {} if memory is None else memory)
     logits = torch.arange(float(VOCABULARY)).repeat(3, 1)
-    rows = ProcessorRows(name, np.array([1], np.int32), [{**params, REQUEST: view}])
-    assert process(logits, (rows,), make_all()) == {}
+    rows = ProcessorRows(name, (ProcessorRow(1, 7, params, np.zeros(0, np.int32), np.array(output, np.int32)),))
+    assert process(logits, (rows,), make_all(), {} if memory is None else {7: memory}) == {}
     assert logits[0].tolist() == logits[2].tolist() == list(range(VOCABULARY))
     return torch.nonzero(logits[1] > -torch.inf).flatten().tolist()
 
 
 def group(name: str, rows: list[int], *params: dict[str, Any]) -> ProcessorRows:
-    """Rows of requests that have written nothing."""
+    """Rows of requests that have written nothing; their uids are those of the rows."""
     nothing = np.zeros(0, np.int32)
-    given = [{**each, REQUEST: RequestView(nothing, nothing, {})} for each in params]
-    return ProcessorRows(name, np.array(rows, np.int32), given)
+    return ProcessorRows(name, tuple(ProcessorRow(row, row, each, nothing, nothing) for row, each in zip(rows, params)))
 
 
 EVERY = list(range(VOCABULARY))
@@ -82,10 +77,10 @@ def test_an_automaton_walks_and_is_free_where_a_state_has_no_transitions():
 
 def test_a_temperature_holds_from_its_place_on():
     for length, divisor in ((0, 1.0), (1, 1.0), (2, 0.5), (9, 0.5), (10, 4.0)):
-        view = RequestView(np.zeros(0, np.int32), np.zeros(length, np.int32), {})
-        params = [{"temperatures": [[2, 0.5], [10, 4.0]], REQUEST: view}]
+        params = {"temperatures": [[2, 0.5], [10, 4.0]]}
+        row = ProcessorRow(0, 1, params, np.zeros(0, np.int32), np.zeros(length, np.int32))
         logits = torch.arange(8.0)[None].clone()
-        process(logits, (ProcessorRows("temperature_by_position", np.array([0], np.int32), params),), make_all())
+        process(logits, (ProcessorRows("temperature_by_position", (row,)),), make_all(), {})
         assert logits[0].tolist() == (torch.arange(8.0) / divisor).tolist()
 
 
@@ -156,7 +151,7 @@ def test_a_failure_ends_its_own_row_alone():
         group("shrinks", [4], {}),
     )
     logits = torch.zeros(6, 4)
-    failures = process(logits, rows, make_all())
+    failures = process(logits, rows, make_all(), {})
     assert logits[0].tolist() == logits[2].tolist() == [1.0] * 4 and logits[5].tolist() == [0.0] * 4
     assert failures.keys() == {1, 3, 4}
     assert "AssertionError: told" in failures[1].message and "must return" in failures[4].message
@@ -174,8 +169,9 @@ def test_what_a_failed_call_remembered_of_others_is_forgotten():
             return logits
 
     rows = group("steps", [0, 1], {}, {})
-    process(torch.zeros(2, 4), (rows,), make_all())
-    assert [params[REQUEST].memory for params in rows.params] == [{"steps": 1}] * 2
+    memories: dict[int, dict[str, Any]] = {}
+    process(torch.zeros(2, 4), (rows,), make_all(), memories)
+    assert memories == {0: {"steps": 1}, 1: {"steps": 1}}
 
 
 class _NoWords(Exception):
@@ -191,7 +187,7 @@ def test_an_error_that_cannot_be_told_as_it_is_is_told_otherwise(error: BaseExce
         def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
             raise error
 
-    (failure,) = process(torch.zeros(1, 4), (group("raises", [0], {}),), make_all()).values()
+    (failure,) = process(torch.zeros(1, 4), (group("raises", [0], {}),), make_all(), {}).values()
     assert type(error).__name__ in failure.message and len(failure.message.encode()) < 1000
 
 
@@ -202,7 +198,7 @@ def test_other_floats_are_taken(dtype: torch.dtype):
             return (logits + 2).to(dtype)
 
     logits = torch.zeros(2, 4)
-    assert process(logits, (group("converts", [1], {}),), make_all()) == {} and logits[1].tolist() == [2.0] * 4
+    assert process(logits, (group("converts", [1], {}),), make_all(), {}) == {} and logits[1].tolist() == [2.0] * 4
 
 
 @pytest.mark.parametrize("result", [torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, device="meta"), None])
@@ -211,7 +207,7 @@ def test_what_are_no_logits_is_refused(result: Any):
         def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
             return result
 
-    (failure,) = process(torch.zeros(1, 4), (group("returns", [0], {}),), make_all()).values()
+    (failure,) = process(torch.zeros(1, 4), (group("returns", [0], {}),), make_all(), {}).values()
     assert "must return" in failure.message and failure.status == 500
 
 
@@ -240,9 +236,12 @@ def test_a_processor_that_cannot_be_made_is_told():
 
 
 def test_a_processor_cannot_write_a_requests_tokens():
-    prompt = np.array([1, 2], np.int32)
-    request = Request(1, prompt, make_spec(processor="x"), seed=0)
-    (rows,) = processor_rows([request])
-    view = rows.params[0][REQUEST]
-    torch.from_numpy(view.prompt_ids).fill_(7)
-    assert request.tokens[0] == 1
+    class Writes(LogitProcessor):
+        def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]]) -> torch.Tensor:
+            view = custom_param_list[0][REQUEST]
+            view.prompt_ids[:], view.output_ids[:] = 7, 7
+            return logits
+
+    row = ProcessorRow(0, 1, {}, np.array([1, 2], np.int32), np.array([3], np.int32))
+    process(torch.zeros(1, 4), (ProcessorRows("writes", (row,)),), make_all(), {})
+    assert (row.prompt_ids.tolist(), row.output_ids.tolist()) == ([1, 2], [3])

@@ -7,12 +7,12 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.ipc.params import SamplingParams
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.slots import PageAllocator, RowAllocator
 from ramet.runtime.request import Request
 from ramet.runtime.scheduler.admission import DECAY_STEPS, ReserveRatio
-from ramet.runtime.scheduler.running import RunningSet, Seat
+from ramet.runtime.scheduler.rows import RowTable
+from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 from tests.fakes.specs import make_spec
 
 
@@ -104,55 +104,51 @@ def test_the_ratio_rises_after_a_retraction_and_never_above_one():
 
 
 class Bench:
-    """A running set alone, with seats that decode."""
+    """A running set alone, with requests that decode."""
 
     def __init__(self, total: int) -> None:
         self.cache = PrefixCache(PageAllocator(total, 1))
-        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8))
+        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8), RowTable(8, 64, 1))
+        self.steps = 0
 
-    def seat(self, uid: int, num_output: int, arrival_s: float, num_prompt: int = 4) -> Seat:
+    def run(self, uid: int, num_output: int, arrival_s: float, num_prompt: int = 4) -> RunningRequest:
         """Everything it knows but its newest token is computed."""
-        params = SamplingParams(max_new_tokens=50)
-        request = Request(
-            uid,
-            np.arange(num_prompt, dtype=np.int32) + 1000 * uid,
-            make_spec(params=params),
-            seed=0,
-            arrival_s=arrival_s,
-        )
-        for i in range(num_output):
-            request.append(1000 * uid + 100 + i)
-        lease, prefix = self.cache.acquire(request.known, ())
-        seat = self.running.take(request, lease, prefix)
-        assert seat is not None
-        seat.target = request.prompt_len
-        seat.computed = request.total
-        request.append(1000 * uid + 100 + num_output)
-        return seat
+        prompt = np.arange(num_prompt, dtype=np.int32) + 1000 * uid
+        request = Request(uid, prompt, make_spec(max_new_tokens=50), seed=0, arrival_s=arrival_s)
+        request.tokens = np.concatenate([prompt, np.arange(num_output, dtype=np.int32) + 1000 * uid + 100])
+        lease, prefix = self.cache.acquire(request.tokens, ())
+        running = self.running.take(request, lease, prefix)
+        assert running is not None
+        self.steps += 1
+        row, known, table = running.row, len(request.tokens), self.running.table
+        self.running.advance(self.steps, np.array([row]), np.array([known]), np.array([0]))
+        table.tokens[row, known], table.totals[row], table.applied[row] = 1000 * uid + 99, known + 1, known
+        self.running.confirm(self.steps)
+        return running
 
 
 def test_the_one_with_the_fewest_output_tokens_gives_way_however_early_it_came():
     bench = Bench(4 + 9 + 4 + 3 + 4 + 6)  # full: the next tokens do not fit
-    bench.seat(1, num_output=9, arrival_s=3.0)
-    fewest = bench.seat(2, num_output=3, arrival_s=1.0)
-    bench.seat(3, num_output=6, arrival_s=2.0)
+    bench.run(1, num_output=9, arrival_s=3.0)
+    fewest = bench.run(2, num_output=3, arrival_s=1.0)
+    bench.run(3, num_output=6, arrival_s=2.0)
     assert bench.running.make_room() == [fewest.request]
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2)])
 def test_among_equals_the_latest_arrival_gives_way(order: tuple[int, ...]):
     bench = Bench(3 * 9)
-    seats = {uid: bench.seat(uid, num_output=5, arrival_s=float(uid)) for uid in order}
-    assert bench.running.make_room() == [seats[3].request]
+    running = {uid: bench.run(uid, num_output=5, arrival_s=float(uid)) for uid in order}
+    assert bench.running.make_room() == [running[3].request]
 
 
 def test_no_more_give_way_than_must():
     bench = Bench(4 * 9)
     for uid in range(1, 5):
-        bench.seat(uid, num_output=5, arrival_s=float(uid))
+        bench.run(uid, num_output=5, arrival_s=float(uid))
     assert len(bench.running.make_room()) == 1
     assert len(bench.running) == 3 and bench.running.num_retractions == 1
-    assert all(seat.allocated >= seat.request.total for seat in bench.running)
+    assert all(len(each.slots) >= each.total for each in bench.running)
 
 
 def test_a_retracted_request_finds_outputs_of_its_own_in_the_cache():
@@ -168,7 +164,7 @@ def test_a_retracted_request_finds_outputs_of_its_own_in_the_cache():
         others, before = len(top.scheduler.running), top.runner.computed_tokens
         top.turn()
         computed = top.runner.computed_tokens - before - others
-    assert waiting.uid == 2 and waiting.total - 1 - computed == 16 > waiting.prompt_len
+    assert waiting.uid == 2 and len(waiting.tokens) - computed == 16 > waiting.prompt_len
     top.run()
     assert top.tokens[2] == expected_output(prompt_of(2), 70)
 
