@@ -51,7 +51,7 @@ class Results:
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
-        self.discarded_tokens = 0  # computed for requests that had ended or were retracted meanwhile
+        self.discarded_tokens = 0  # drawn for requests that had ended meanwhile
         self.finished_requests = 0
 
     # -- a step -----------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class Results:
         """Advance every row that still is what the step was planned for; requests that end give their rows back."""
         rows, table = step.batch.rows, self._running.table
         alive = (table.uids[rows] == step.uids) & (table.epochs[rows] == step.epochs)
-        self.discarded_tokens += int(step.batch.num_new[~alive].sum())
+        self.discarded_tokens += int((~alive[step.batch.draws]).sum())
         table.applied[rows[alive]] += step.batch.num_new[alive]
         self._add_prompt_logprobs(step, result, alive)
         ends = self._failures(step, result, alive)  # index of the row -> why it ends

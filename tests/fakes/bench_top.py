@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from delayed_runner import DelayedRunner
 from hash_runner import HashRunner
 from manual_clock import ManualClock
 
@@ -44,7 +45,7 @@ class BenchTop:
     ) -> None:
         page = options.get("page_size", 1)
         self.clock = ManualClock()
-        self.runner = HashRunner(total, rows, context, page)
+        self.runner = (DelayedRunner if options.get("overlap") == "on" else HashRunner)(total, rows, context, page)
         self.inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
@@ -73,7 +74,7 @@ class BenchTop:
 
     def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
-        spec = make_spec(max_new_tokens=num_new, temperature=0.0, n=n, **more)
+        spec = make_spec(**{"max_new_tokens": num_new, "temperature": 0.0, "n": n, **more})
         uids = list(range(uid, uid + n))
         self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock()))
 
@@ -93,6 +94,7 @@ class BenchTop:
         self.scheduler.turn()
         if self.deep_checks:
             check_owners(self.scheduler.cache, self.scheduler.running)
+            self._check_in_flight()
         for step in self.steps.drain():
             self.told.append(step)
             for opened in step.opened:
@@ -116,6 +118,14 @@ class BenchTop:
                 self.finish[closed.uid] = closed.finish
                 self.finish_order.append(closed.uid)
         self.replies += [m for m in self.server.drain() if isinstance(m, ControlReply)]
+
+    def _check_in_flight(self) -> None:
+        """Nobody can be given a slot that a launched step reads or writes."""
+        if isinstance(self.runner, DelayedRunner):
+            table, taken = self.scheduler.running.table, self.scheduler.cache._pages._taken
+            for late in self.runner.in_flight:
+                for row, length in zip(late.batch.rows, late.batch.seq_lens, strict=True):
+                    assert taken[table.slots[row, :length] // self.runner.page_size].all(), f"row {row} lost a slot"
 
     def run(self, most: int = 100_000) -> int:
         """Turns until nothing is left; returns how many."""

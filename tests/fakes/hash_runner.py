@@ -103,7 +103,7 @@ class HashRunner:
         for recount in batch.penalty_resets:
             self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
         banned = self._banned(batch)
-        drawn = [self._draw(batch, int(i), banned[at]) for at, i in enumerate(batch.draws)]
+        drawn = [self._draw(batch, at, banned[at]) for at in range(len(batch.draws))]
         for at, slot in self._penalised(batch):
             self.counted[slot].add(drawn[at])
         self.drawn[batch.rows[batch.draws]] = drawn
@@ -131,9 +131,13 @@ class HashRunner:
         penalties = batch.sampling.penalties
         return [] if penalties is None else list(zip(penalties.rows.tolist(), penalties.slots.tolist(), strict=True))
 
-    def _draw(self, batch: Batch, i: int, banned: set[int]) -> int:
+    def _draw(self, batch: Batch, at: int, banned: set[int]) -> int:
+        """What is read decides; above temperature 0 the row's seed and position as well."""
+        i, columns = int(batch.draws[at]), batch.sampling
         read = self.pool[self.table[batch.rows[i], : batch.seq_lens[i]]]
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
+        if columns.temperature[at] > 0:
+            read = np.append(read, [int(columns.seeds[at]) & 0x7FFFFFFF, int(columns.positions[at])])
         return next_token(read, banned)
 
     def _score_drawn(self, batch: Batch, asked: LogprobRow, drawn: list[int]) -> PlaceLogprobs:
