@@ -5,6 +5,8 @@ VENV   ?= .venv
 CLIENTS_VENV ?= .venv-clients
 RUN     = $(VENV)/bin/python
 ARGS   ?=
+# One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
+PARALLEL = -n auto --dist loadfile
 
 .PHONY: help install serve test test-slow test-clients check bench evaluate model docs build clean
 
@@ -30,7 +32,7 @@ serve: install
 	$(RUN) -m ramet serve $(ARGS)
 
 test: install
-	$(RUN) -m pytest -m "not slow and not gpu" $(ARGS)
+	$(RUN) -m pytest -m "not slow and not gpu" $(PARALLEL) $(ARGS)
 
 test-slow: install
 	$(RUN) -m pytest -m slow $(ARGS)

@@ -11,6 +11,8 @@ from ramet.runtime.engine.backends import compiled_ops
 from ramet.runtime.sampling.columns import Penalties, Recount, SamplingColumns, Spots
 from ramet.runtime.sampling.epilogue import Epilogue, SamplingKernel
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 CPU = torch.device("cpu")
 KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
 

@@ -172,9 +172,9 @@ def test_earlier_thoughts_are_dropped(name: str) -> None:
 @pytest.mark.parametrize("role", ["system", "user", "tool"])
 def test_a_long_conversation_takes_time_in_proportion(name: str, role: str) -> None:
     messages = [{"role": role, "content": "x" * 200}] * 20_000  # 4 MB: copied for each message it were 40 GB
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         written(name, messages)
     except ClientError as error:
         assert "refused" in error.fact  # it may still refuse such a conversation
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
