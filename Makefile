@@ -13,7 +13,7 @@ PARALLEL = -n auto --dist loadfile
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
-	@echo "make test-slow  the slow tests"
+	@echo "make test-slow  the whole of what make test takes samples of"
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
@@ -35,7 +35,7 @@ test: install
 	$(RUN) -m pytest -m "not slow and not gpu" $(PARALLEL) $(ARGS)
 
 test-slow: install
-	$(RUN) -m pytest -m slow $(ARGS)
+	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu" --hypothesis-profile whole $(PARALLEL) $(ARGS)
 
 # The clients' pins disagree with the server's: they get a venv of their own and start the server from the other one.
 $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt

@@ -7,6 +7,7 @@ torch, here and in every process that a test starts, has one thread: the other c
 import os
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+with suppress(ImportError):  # the venv of tests/clients has no hypothesis
+    import samples  # noqa: F401  registers hypothesis' profiles before the command line may name one
 os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")

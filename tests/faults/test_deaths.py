@@ -104,7 +104,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_comes():
     with Live(**SCRIPTED) as server, ThreadPoolExecutor(2) as pool:
         session = requests.Session()  # a connection that is open already: the listening socket may close
         session.get(server.url + "/ready", timeout=10).raise_for_status()
-        body = {"prompt": "x", "max_tokens": 60_000, "stream": True, "ignore_eos": True}
+        body = {"prompt": "x", "max_tokens": 15_000, "stream": True, "ignore_eos": True}
         response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
         begun = threading.Event()
         stream = pool.submit(rest_of, response, begun)
@@ -124,7 +124,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_comes():
 def test_sigterm_to_the_whole_process_group_drains_too():
     """As a service manager or a terminal sends it: only the parent may act on it."""
     with Live(**SCRIPTED) as server, ThreadPoolExecutor(1) as pool:
-        body = {"prompt": "x", "max_tokens": 30_000, "stream": True, "ignore_eos": True}
+        body = {"prompt": "x", "max_tokens": 10_000, "stream": True, "ignore_eos": True}
         response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
         begun = threading.Event()
         stream = pool.submit(rest_of, response, begun)
