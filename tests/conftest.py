@@ -20,6 +20,7 @@ with suppress(ImportError):  # the venv of tests/clients has no hypothesis
 os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test asks for more, none spins while it waits
 
 MAX_WORKERS = 8  # each takes about a gigabyte, its servers included
 
