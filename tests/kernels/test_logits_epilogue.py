@@ -140,7 +140,7 @@ def test_what_is_written_for_a_processor_equals_the_oracle():
     assert torch.equal(once.tokens, logits_epilogue(fused, rows, copied(state), adjusted=True).tokens)
 
 
-@pytest.mark.parametrize("num", [3, slow(16)])
+@pytest.mark.parametrize("num", [2, slow(16)])
 @pytest.mark.parametrize(("top_k", "top_p"), [(7, 1.0), (0, 0.5), (3000, 0.9), (10, 0.001), (4500, 1.0), (0, 0.95)])
 def test_a_cut_by_rank_equals_the_oracle_also_among_equals(top_k: int, top_p: float, num: int):
     """Each row's draw lies at another place of the mass that is left, so that many rows show its whole support."""
@@ -151,7 +151,7 @@ def test_a_cut_by_rank_equals_the_oracle_also_among_equals(top_k: int, top_p: fl
     state = make_state(1, vocab, 0)
     plain, fused = reference.logits_epilogue(logits, rows, state), logits_epilogue(logits, rows, state)
     assert same_draw(logits, rows, state, fused.tokens, plain.tokens).all()
-    assert (fused.tokens != plain.tokens).sum() <= 2
+    assert (fused.tokens != plain.tokens).sum() <= num // 8
     equal = fused.tokens == plain.tokens
     torch.testing.assert_close(fused.logprobs[equal], plain.logprobs[equal], rtol=1e-5, atol=2e-5)
 

@@ -48,7 +48,7 @@ def make_columns(step: int, **given: Any) -> SamplingColumns:
 
 
 def run_both(
-    processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool, steps: int = 2
+    processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool, steps: int = 1
 ) -> None:
     plain, fused = (
         kind(ROWS + 2, VOCABULARY, CPU, reference, make_all(), raw_logprobs=raw) for kind in (Epilogue, FusedEpilogue)
