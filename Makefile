@@ -5,13 +5,15 @@ VENV   ?= .venv
 CLIENTS_VENV ?= .venv-clients
 RUN     = $(VENV)/bin/python
 ARGS   ?=
+# One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
+PARALLEL = -n auto --dist loadfile
 
 .PHONY: help install serve test test-slow test-clients check bench evaluate model docs build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
-	@echo "make test-slow  the slow tests"
+	@echo "make test-slow  the whole of what make test takes samples of"
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
@@ -30,10 +32,10 @@ serve: install
 	$(RUN) -m ramet serve $(ARGS)
 
 test: install
-	$(RUN) -m pytest -m "not slow and not gpu" $(ARGS)
+	$(RUN) -m pytest -m "not slow and not gpu" $(PARALLEL) $(ARGS)
 
 test-slow: install
-	$(RUN) -m pytest -m slow $(ARGS)
+	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu" --hypothesis-profile whole $(PARALLEL) $(ARGS)
 
 # The clients' pins disagree with the server's: they get a venv of their own and start the server from the other one.
 $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt

@@ -1,11 +1,13 @@
 """Compile every configuration of the Triton kernels for Hopper (sm_90) and print what each takes. Needs no GPU.
 
-    python -m scripts.compile_kernels        one JSON object a line: kernel, flags, registers, shared, stack, local
+    python -m scripts.compile_kernels [--every N]    every Nth configuration (1), one JSON object a line: kernel, flags,
+                                                     registers, shared, stack, local
 
 Decides which configurations there are; kernels/logits_epilogue.py launches these and no others. `registers` are of
 a thread; `shared`, `stack` and `local` are bytes, and what spills takes the last two.
 """
 
+import argparse
 import json
 import re
 import subprocess
@@ -13,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +90,11 @@ def resources(cubin: bytes) -> dict[str, int]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.compile_kernels")
+    parser.add_argument("--every", type=int, default=1, metavar="N")
+    every = parser.parse_args().every
     with ThreadPoolExecutor(2) as pool:
-        for line in pool.map(lambda each: compiled(*each), configurations()):
+        for line in pool.map(lambda each: compiled(*each), islice(configurations(), 0, None, every)):
             print(json.dumps(line), flush=True)
     return 0
 

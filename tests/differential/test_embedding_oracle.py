@@ -14,6 +14,7 @@ import pytest
 import requests
 import torch
 from live import Live
+from samples import slow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from tiny_model import make_tiny
@@ -37,7 +38,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module", params=[(1, "sampled"), (7, "raw"), (-1, "sampled")], ids=["1", "7", "whole"])
+CHUNKS = [slow(((1, "sampled"),)), (7, "raw"), (-1, "sampled")]
+
+
+@pytest.fixture(scope="module", params=CHUNKS, ids=["1", "7", "whole"])
 def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[Live]:
     chunk, mode = request.param
     options: dict[str, Any] = {"dtype": "float32", "check_invariants": True, "max_total_tokens": 4096}

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import requests
 from live import Live
+from samples import slow
 
 ENDLESS = {"max_new_tokens": 900_000, "temperature": 0, "ignore_eos": True}
 SCRIPTED = {"runner": "scripted", "context_length": 1_000_000, "max_total_tokens": 4_000_000}
@@ -68,7 +69,7 @@ CHATS = {
 }
 
 
-@pytest.mark.parametrize("role", ["scheduler", "tokenizer-0", "detokenizer"])
+@pytest.mark.parametrize("role", ["scheduler", slow("tokenizer-0"), slow("detokenizer")])
 def test_a_killed_process_is_told_to_every_chat_in_its_shape(role: str):
     with Live(**SCRIPTED) as server, ThreadPoolExecutor(6) as pool:
         streams, wholes = {}, {}
@@ -104,7 +105,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_comes():
     with Live(**SCRIPTED) as server, ThreadPoolExecutor(2) as pool:
         session = requests.Session()  # a connection that is open already: the listening socket may close
         session.get(server.url + "/ready", timeout=10).raise_for_status()
-        body = {"prompt": "x", "max_tokens": 60_000, "stream": True, "ignore_eos": True}
+        body = {"prompt": "x", "max_tokens": 8_000, "stream": True, "ignore_eos": True}
         response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
         begun = threading.Event()
         stream = pool.submit(rest_of, response, begun)
@@ -124,7 +125,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_comes():
 def test_sigterm_to_the_whole_process_group_drains_too():
     """As a service manager or a terminal sends it: only the parent may act on it."""
     with Live(**SCRIPTED) as server, ThreadPoolExecutor(1) as pool:
-        body = {"prompt": "x", "max_tokens": 30_000, "stream": True, "ignore_eos": True}
+        body = {"prompt": "x", "max_tokens": 5_000, "stream": True, "ignore_eos": True}
         response = requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=60)
         begun = threading.Event()
         stream = pool.submit(rest_of, response, begun)

@@ -21,13 +21,23 @@ def compiler() -> Path:
     return found
 
 
-def test_second_load_compiles_nothing(cache: Path) -> None:
+@pytest.mark.slow
+def test_an_empty_cache_is_filled_with_one_library(cache: Path) -> None:
     compiler()
     build.load_library()
-    (library,) = cache.iterdir()
+    assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+
+def test_second_load_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler()
+    build.load_library()
+    kept = build.cache_folder() / f"kernels-{build.cache_key(compiler(), build.openmp_runtime())}.so"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shutil.copy2(kept, build.cache_folder())
+    (library,) = build.cache_folder().iterdir()
     written = library.stat().st_mtime_ns
     build.load_library()
-    assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [written]
+    assert [path.stat().st_mtime_ns for path in build.cache_folder().iterdir()] == [written]
 
 
 def test_another_source_is_another_key(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from ramet.kernels import reference
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.engine.backends import compiled_ops
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-9}
 DTYPES = list(TOLERANCE)
 

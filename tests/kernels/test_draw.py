@@ -11,6 +11,8 @@ from ramet.kernels import reference
 from ramet.kernels.reference import philox_uniforms
 from ramet.runtime.engine.backends import compiled_ops
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
 NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 TYPES = {

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples import slow
 from torch import Tensor
 
 from ramet.kernels import reference
@@ -103,7 +104,7 @@ SIZES = [(1, 1), (3, 127), (5, 4096), (3, 4097), (2, 32_000), (1, 128_256)]
 
 @pytest.mark.parametrize(
     ("num", "vocab", "dtype"),
-    [*((*size, dtype) for size in SIZES for dtype in (torch.float32, torch.bfloat16)), (257, 127, torch.float32)],
+    [*((*size, dtype) for size in SIZES for dtype in (torch.float32, torch.bfloat16)), slow((257, 127, torch.float32))],
     ids=str,
 )
 def test_the_kernel_equals_the_oracle(num: int, vocab: int, dtype: torch.dtype):
@@ -139,17 +140,18 @@ def test_what_is_written_for_a_processor_equals_the_oracle():
     assert torch.equal(once.tokens, logits_epilogue(fused, rows, copied(state), adjusted=True).tokens)
 
 
+@pytest.mark.parametrize("num", [2, slow(16)])
 @pytest.mark.parametrize(("top_k", "top_p"), [(7, 1.0), (0, 0.5), (3000, 0.9), (10, 0.001), (4500, 1.0), (0, 0.95)])
-def test_a_cut_by_rank_equals_the_oracle_also_among_equals(top_k: int, top_p: float):
-    """Each row's draw lies at another place of the mass that is left, so that its whole support shows."""
-    num, vocab = 16, 4200
+def test_a_cut_by_rank_equals_the_oracle_also_among_equals(top_k: int, top_p: float, num: int):
+    """Each row's draw lies at another place of the mass that is left, so that many rows show its whole support."""
+    vocab = 4200
     logits = (torch.randn(vocab, generator=torch.Generator().manual_seed(1)) * 2).round().expand(num, vocab)
     cuts = {"top_k": torch.full((num,), top_k), "top_p": torch.full((num,), top_p)}
     rows = plain_rows(num, vocab, **cuts, ranks=True)
     state = make_state(1, vocab, 0)
     plain, fused = reference.logits_epilogue(logits, rows, state), logits_epilogue(logits, rows, state)
     assert same_draw(logits, rows, state, fused.tokens, plain.tokens).all()
-    assert (fused.tokens != plain.tokens).sum() <= 2
+    assert (fused.tokens != plain.tokens).sum() <= num // 8
     equal = fused.tokens == plain.tokens
     torch.testing.assert_close(fused.logprobs[equal], plain.logprobs[equal], rtol=1e-5, atol=2e-5)
 
@@ -188,10 +190,11 @@ def test_rows_that_are_not_finite_are_named_and_harm_nobody(bad: float):
     assert torch.equal(drawn.tokens[others], clean.tokens[others])
 
 
+@pytest.mark.parametrize("num", [70, slow(400)])
 @pytest.mark.parametrize(("temperature", "min_p"), [(1.0, 0.0), (0.6, 0.2)])
-def test_draws_follow_the_distribution(temperature: float, min_p: float):
+def test_draws_follow_the_distribution(temperature: float, min_p: float, num: int):
     """Chi-square against the exact probabilities of a dozen tokens that lie in two blocks, among impossible ones."""
-    num, vocab, possible = 400, 4100, 12
+    vocab, possible = 4100, 12
     at = torch.arange(possible) * 370
     logits = torch.full((vocab,), -torch.inf)
     logits[at] = torch.randn(possible, generator=torch.Generator().manual_seed(11))

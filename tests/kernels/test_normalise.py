@@ -9,6 +9,8 @@ import torch
 from ramet.kernels import reference
 from ramet.runtime.engine.backends import compiled_ops
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
 
 

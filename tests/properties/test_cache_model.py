@@ -7,9 +7,10 @@ does not know nodes, splits or leaves. Every check is against what a client of P
 from collections import Counter
 
 import numpy as np
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+from samples import examples
 
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import PageAllocator
@@ -133,8 +134,8 @@ class CacheMachine16(CacheMachine):
     num_pages = 8
 
 
-BUDGET = settings(max_examples=100, stateful_step_count=80, deadline=None)  # 2 x 8,000 operations at most
-TestCachePage1 = CacheMachine.TestCase
+BUDGET = examples(20, 1500, stateful_step_count=150)  # in `make test` 2 x 3,000 operations at most
+TestCachePage1 = pytest.mark.timeout(1800)(CacheMachine.TestCase)
 TestCachePage1.settings = BUDGET
-TestCachePage16 = CacheMachine16.TestCase
+TestCachePage16 = pytest.mark.timeout(1800)(CacheMachine16.TestCase)
 TestCachePage16.settings = BUDGET

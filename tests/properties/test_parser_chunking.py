@@ -9,8 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from samples import examples
 
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.reasoning import make_reasoning, reasoning_names, reasoning_style
@@ -195,7 +196,7 @@ def read_thought(style: str, tail: str, pieces: list[str]) -> tuple[str, str]:
 
 # -- properties -------------------------------------------------------------------------------------------------------
 
-FEW = settings(max_examples=120, deadline=None)
+FEW = examples(30, 1000)
 
 
 @pytest.mark.parametrize("style", FORMATS)
@@ -218,7 +219,7 @@ def test_damaged_outputs_read_the_same_in_any_pieces(style: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("style", FORMATS)
-@settings(max_examples=15, deadline=None)
+@examples(5, 100)
 @given(st.data())
 def test_every_prefix_can_be_the_whole(style: str, data: st.DataObject):
     text = data.draw(damaged(style))[:200]

@@ -6,10 +6,12 @@ can be read through the slot table, so a slot that is lost, shared or overwritte
 
 from typing import Any
 
+import pytest
 from bench_top import BenchTop
 from hash_runner import expected_output
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from samples import examples
 
 from ramet.ipc.messages import FinishKind
 
@@ -37,7 +39,8 @@ SCENARIO = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@pytest.mark.timeout(1800)
+@examples(40, 3000)
 @given(**SCENARIO)
 def test_every_output_is_what_its_prompt_implies_and_nothing_is_lost(**scenario: Any):
     check_scenario(**scenario)

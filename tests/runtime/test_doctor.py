@@ -74,6 +74,13 @@ def test_a_model_folder_without_weights_is_missing(tmp_path: Path) -> None:
     assert doctor.model(asked).kind == "ok"
 
 
+@pytest.fixture
+def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests about something else: the real one takes seconds to take the kernels."""
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "exit 0")))
+
+
+@pytest.mark.usefixtures("quick_compiler")
 def test_the_variables_that_serve_reads_are_looked_at(tmp_path: Path) -> None:
     env = {"RAMET_MODEL_PATH": str(tmp_path / "gone"), "RAMET_PORT": "0", "RAMET_HOST": "localhost"}
     found = {f.what: f for f in doctor.examine(env, deep=False)}
@@ -81,6 +88,7 @@ def test_the_variables_that_serve_reads_are_looked_at(tmp_path: Path) -> None:
     assert "localhost" in found["port 0"].found
 
 
+@pytest.mark.usefixtures("quick_compiler")
 def test_a_wrong_variable_is_missing_and_the_rest_is_still_examined() -> None:
     found = {f.what: f for f in doctor.examine({"RAMET_PORT": "many"}, deep=False)}
     assert found["options"].kind == "missing" and "RAMET_PORT is 'many'" in found["options"].found
@@ -115,12 +123,14 @@ def test_a_compiler_that_refuses_the_kernels_is_a_note_with_its_words(
     assert finding.kind == "note" and words in finding.found and "g++" in finding.remedy
 
 
+@pytest.mark.usefixtures("quick_compiler")
 def test_examining_loads_no_torch() -> None:
     script = "import sys; from ramet.runtime.doctor import main; main([], {}); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
 
 
+@pytest.mark.usefixtures("quick_compiler")
 def test_anything_missing_makes_the_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,12 @@
-"""`ramet run` as somebody types it: a real process and the bundled model."""
+"""`ramet run` as somebody types it: real processes and the bundled model."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+
+from ramet.__main__ import main
 
 GREEDY = ("--temperature", "0", "--max-new-tokens", "8", "--ignore-eos")
 
@@ -13,6 +15,12 @@ def run(*argv: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RAMET_")}
     command = [sys.executable, "-m", "ramet", "run", *argv]
     return subprocess.run(command, env=clean, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+def run_here(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    """The same in this process, where torch is loaded already: exit code, stdout, stderr."""
+    code = main(["run", *argv])
+    return code, *capsys.readouterr()
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +40,10 @@ def test_a_dash_reads_the_prompt_from_stdin(answered: "subprocess.CompletedProce
     assert (piped.returncode, piped.stdout) == (0, answered.stdout)
 
 
-def test_a_stop_string_is_not_printed(answered: "subprocess.CompletedProcess[str]"):
+def test_a_stop_string_is_not_printed(capsys: pytest.CaptureFixture[str], answered: "subprocess.CompletedProcess[str]"):
     text = answered.stdout.removesuffix("\n")
-    stopped = run("Once upon a time", *GREEDY, "--stop", text[3:5])
-    assert stopped.returncode == 0 and stopped.stdout == text[: text.index(text[3:5])] + "\n"
-    assert "finish: stop" in stopped.stderr
+    code, out, err = run_here(capsys, "Once upon a time", *GREEDY, "--stop", text[3:5])
+    assert code == 0 and out == text[: text.index(text[3:5])] + "\n" and "finish: stop" in err
 
 
 @pytest.mark.parametrize(
@@ -58,14 +65,16 @@ def test_what_only_the_model_can_refuse_ends_with_2_too():
     assert ended.stdout == "" and "Traceback" not in ended.stderr
 
 
-def test_flags_that_begin_with_no_are_not_negations(answered: "subprocess.CompletedProcess[str]"):
+def test_flags_that_begin_with_no_are_not_negations(
+    capsys: pytest.CaptureFixture[str], answered: "subprocess.CompletedProcess[str]"
+):
     text = answered.stdout.removesuffix("\n")
-    kept = run("Once upon a time", *GREEDY, "--stop", text[3:5], "--no-stop-trim")
-    assert kept.stdout == text[: text.index(text[3:5]) + 2] + "\n"
+    _, out, _ = run_here(capsys, "Once upon a time", *GREEDY, "--stop", text[3:5], "--no-stop-trim")
+    assert out == text[: text.index(text[3:5]) + 2] + "\n"
 
 
-def test_a_logit_processor_is_named_by_its_flag():
+def test_a_logit_processor_is_named_by_its_flag(capsys: pytest.CaptureFixture[str]):
     named = (*GREEDY, "--custom-logit-processor", "allow_tokens", "--custom-params", '{"token_ids": [275]}')
-    assert "custom-logit-processor" in run("Hello", *named).stderr
-    allowed = run("Hello", *named, "--enable-custom-logit-processor")
-    assert allowed.returncode == 0 and len(set(allowed.stdout.split())) <= 1
+    assert "custom-logit-processor" in run_here(capsys, "Hello", *named)[2]
+    code, out, _ = run_here(capsys, "Hello", *named, "--enable-custom-logit-processor")
+    assert code == 0 and len(set(out.split())) <= 1

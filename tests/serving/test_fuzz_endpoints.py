@@ -170,8 +170,8 @@ def shares(found: Counter[tuple[str, int | str]]) -> Counter[int | str]:
 
 
 def test_mutated_bodies_on_every_endpoint_harm_nobody(server: Live) -> None:
-    statuses = shares(fuzz(server, range(1500)))
-    assert statuses[200] > 300 and statuses[400] > 300, statuses
+    statuses = shares(fuzz(server, range(400)))
+    assert statuses[200] > 80 and statuses[400] > 80, statuses
 
 
 @pytest.mark.slow

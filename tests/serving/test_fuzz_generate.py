@@ -145,8 +145,8 @@ def fuzz(server: Live, bodies: int) -> Counter[int]:
 
 
 def test_bodies_of_every_kind_harm_nobody(server: Live):
-    statuses = fuzz(server, 500)
-    assert statuses[200] > 50 and statuses[400] > 50, statuses
+    statuses = fuzz(server, 150)
+    assert statuses[200] > 15 and statuses[400] > 15, statuses
 
 
 @pytest.mark.slow

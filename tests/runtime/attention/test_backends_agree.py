@@ -10,6 +10,8 @@ from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.engine.backends import compiled_ops
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 Rows = list[tuple[int, int]]  # (cached, new) tokens of each row, decoding rows first
 

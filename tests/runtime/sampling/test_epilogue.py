@@ -12,6 +12,8 @@ from ramet.runtime.sampling.columns import LogitEntries, Penalties, PenaltyReset
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, SamplingKernel
 from ramet.runtime.sampling.row_buffer import RowBuffer
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 CPU = torch.device("cpu")
 KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples import slow
 
 from ramet.kernels import reference
 from ramet.runtime.sampling.columns import (
@@ -53,12 +54,14 @@ def make(kind: type[Epilogue], raw: bool = False) -> Epilogue:
     return kind(ROWS + 2, buffer, VOCABULARY, CPU, reference, make_all(), raw_logprobs=raw)
 
 
-def run_both(processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool) -> None:
+def run_both(
+    processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool, steps: int = 1
+) -> None:
     plain, fused = (make(kind, raw) for kind in (Epilogue, FusedEpilogue))
     random = torch.Generator().manual_seed(5)
     for each in (plain, fused):
         each.prepare([PenaltyReset(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
-    for step in range(5):
+    for step in range(steps):
         columns = make_columns(step, processors=processors, logprobs=logprobs)
         logits = torch.randn(ROWS, VOCABULARY, generator=random) * 3
         one, other = (each.run(logits.clone(), columns, TABLE_ROWS) for each in (plain, fused))
@@ -72,8 +75,9 @@ def run_both(processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, 
                 np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-5, atol=1e-5)
 
 
-def test_steps_draw_the_same():
-    run_both((), (), raw=False)
+@pytest.mark.parametrize("steps", [2, slow(20)])
+def test_steps_draw_the_same(steps: int):
+    run_both((), (), raw=False, steps=steps)
 
 
 @pytest.mark.parametrize("raw", [False, True])

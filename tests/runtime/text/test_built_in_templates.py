@@ -2,12 +2,15 @@
 
 import json
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import sampled
 
 from ramet.runtime.errors import ClientError
+from ramet.runtime.text import chat_template
 from ramet.runtime.text.chat_messages import normalise
 from ramet.runtime.text.chat_template import ChatTemplate
 from ramet.runtime.text.template_files import TemplateSources, built_in_names, read_templates
@@ -168,13 +171,13 @@ def test_earlier_thoughts_are_dropped(name: str) -> None:
     assert written(name, inside) == written(name, PLAIN[1:])
 
 
-@pytest.mark.parametrize("name", built_in_names())
-@pytest.mark.parametrize("role", ["system", "user", "tool"])
-def test_a_long_conversation_takes_time_in_proportion(name: str, role: str) -> None:
+@pytest.mark.parametrize(("name", "role"), sampled(product(built_in_names(), ["system", "user", "tool"]), 7))
+def test_a_long_conversation_takes_time_in_proportion(monkeypatch: pytest.MonkeyPatch, name: str, role: str) -> None:
+    monkeypatch.setattr(chat_template, "MOST_SECONDS", 600)  # on the clock, which runs on while other processes compute
     messages = [{"role": role, "content": "x" * 200}] * 20_000  # 4 MB: copied for each message it were 40 GB
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         written(name, messages)
     except ClientError as error:
         assert "refused" in error.fact  # it may still refuse such a conversation
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5

@@ -4,8 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from samples import examples
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_messages import normalise
@@ -264,7 +265,7 @@ def test_half_a_surrogate_pair_is_refused(message: dict[str, Any], place: str | 
     str(error).encode()  # the answer itself can be sent
 
 
-@settings(max_examples=500, deadline=None)
+@examples(100, 2000)
 @given(st.lists(MESSAGES | JSON, max_size=4))
 def test_whatever_comes_is_refused_or_in_one_form(messages: list[Any]) -> None:
     try:

@@ -3,8 +3,9 @@
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from samples import examples
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TextStep, TokenStep, pack_ids
 from ramet.ipc.spec import LogprobSpec
@@ -157,7 +158,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(150, 2000)
 @given(st.lists(st.one_of(BYTES, st.just(None)), min_size=1, max_size=40), OPTIONS, st.booleans())
 def test_joined_stream_equals_the_whole_text_cut_at_its_stop(
     byte_level: Tokenizer, byte_ids: dict[int, int], symbols: list[int | None], params: dict, keep: bool
@@ -185,7 +186,7 @@ def byte_ids(byte_level: Tokenizer) -> dict[int, int]:
     return {byte: single[bytes([byte])] for byte in range(256)}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 500)
 @given(st.data())
 def test_streams_that_come_and_go_do_not_touch_each_other(byte_level: Tokenizer, data: st.DataObject) -> None:
     outputs = Outputs(byte_level)

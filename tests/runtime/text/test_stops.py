@@ -4,8 +4,9 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from samples import examples
 
 from ramet.runtime.text.stops import StopMatch, StopMatcher
 
@@ -33,7 +34,7 @@ TEXTS = st.text("abc \n", max_size=24)
 CUTS = st.lists(st.integers(0, 24), max_size=8)
 
 
-@settings(max_examples=600, deadline=None)
+@examples(200, 3000)
 @given(STOPS, REGEXES, TEXTS, CUTS)
 def test_match_equals_brute_force_whatever_the_chunks(
     stop: tuple[str, ...], patterns: tuple[str, ...], text: str, cuts: list[int]
@@ -51,7 +52,7 @@ def test_match_equals_brute_force_whatever_the_chunks(
     assert found == expected
 
 
-@settings(max_examples=600, deadline=None)
+@examples(200, 3000)
 @given(STOPS, REGEXES, TEXTS, CUTS)
 def test_nothing_shown_is_ever_cut(
     stop: tuple[str, ...], patterns: tuple[str, ...], text: str, cuts: list[int]
@@ -67,7 +68,7 @@ def test_nothing_shown_is_ever_cut(
             assert fed - matcher.held <= expected.start
 
 
-@settings(max_examples=300, deadline=None)
+@examples(200, 3000)
 @given(STOPS.filter(bool), TEXTS)
 def test_strings_hold_no_more_than_a_prefix_of_one(stop: tuple[str, ...], text: str) -> None:
     if reference(stop, (), text) is not None:
