@@ -14,53 +14,19 @@ lengths, but `shared` in batches of 8: with all 64 at once (73,728 tokens of act
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ramet.bench import report, stamp
+from ramet.bench.loads import LOADS, SHAPE, Load
 from ramet.bench.values import positive
 
-SHAPE = {  # 160M class
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12,
-    "num_attention_heads": 12, "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000,
-    "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
-    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
-}  # fmt: skip
 POOL_TOKENS = 32768
-
-
-@dataclass(frozen=True)
-class Load:
-    name: str
-    requests: int
-    shared: int  # tokens that all prompts begin with
-    own: int
-    output: int
-    target: float  # ratio to transformers that must hold
-    their_batch: int  # requests that transformers gets at once
-
-    def prompts(self, seed: int) -> list[list[int]]:
-        draw = random.Random(f"{self.name} {seed}")
-        head = self._ids(draw, self.shared)
-        return [head + self._ids(draw, self.own) for _ in range(self.requests)]
-
-    @staticmethod
-    def _ids(draw: random.Random, num: int) -> list[int]:
-        return draw.choices(range(3, int(str(SHAPE["vocab_size"]))), k=num)
-
-
-LOADS = (
-    Load("single", 1, 0, 256, 128, 1.0, their_batch=1),
-    Load("batch", 32, 0, 256, 128, 1.0, their_batch=32),
-    Load("shared", 64, 1024, 128, 16, 5.0, their_batch=8),
-)
 
 Side = Callable[[list[list[int]], int], list[int]]  # prompts, new tokens -> how many tokens each got
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ramet.bench.offline import LOADS, SHAPE, Load, _outcome, make_checkpoint, ours, theirs
+from ramet.bench.loads import LOADS, SHAPE, Load
+from ramet.bench.offline import _outcome, make_checkpoint, ours, theirs
 
 TINY = SHAPE | {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
                 "intermediate_size": 64}  # fmt: skip
