@@ -36,3 +36,7 @@ LOADS = (
     Load("batch", 32, 0, 256, 128, 1.0, their_batch=32),
     Load("shared", 64, 1024, 128, 16, 5.0, their_batch=8),
 )
+GROWTH = (
+    *(Load(f"batch of {num}", num, 0, 256, 128, 1.0, num) for num in (1, 2, 4, 8, 16, 32, 64)),
+    *(Load(f"prompt of {num}", 1, 0, num, 1, 1.0, 1) for num in (128, 256, 512, 1024, 2048)),
+)
