@@ -19,7 +19,7 @@ help:
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
 	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
-	@echo "make docs       generate the option tables in docs/"
+	@echo "make docs       generate the tables and plots in docs/"
 	@echo "make build      a wheel and an sdist in dist/"
 
 install: $(VENV)/installed
@@ -56,6 +56,7 @@ bench: install
 	$(RUN) -m ramet bench pipeline
 	$(RUN) -m ramet bench offline
 	$(RUN) -m ramet bench offline --phases
+	$(RUN) -m ramet bench offline --grow
 	$(RUN) -m ramet bench sampling
 	$(RUN) -m ramet bench penalties
 	$(RUN) -m ramet bench tuning

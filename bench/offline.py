@@ -10,57 +10,25 @@ its median. Prompts are new in every round: no cache carries over from one to th
 
 transformers runs with its dynamic cache and SDPA attention, without compilation, each load as one batch of equal
 lengths, but `shared` in batches of 8: with all 64 at once (73,728 tokens of activations) it runs at half the speed.
+
+With --grow ramet runs alone: batches of 1 to 64 such requests, and prompts of 128 to 2,048 tokens with one new token.
 """
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ramet.bench import report, stamp
+from ramet.bench.loads import GROWTH, LOADS, SHAPE, Load
 from ramet.bench.values import positive
 
-SHAPE = {  # 160M class
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12,
-    "num_attention_heads": 12, "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000,
-    "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
-    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
-}  # fmt: skip
 POOL_TOKENS = 32768
-
-
-@dataclass(frozen=True)
-class Load:
-    name: str
-    requests: int
-    shared: int  # tokens that all prompts begin with
-    own: int
-    output: int
-    target: float  # ratio to transformers that must hold
-    their_batch: int  # requests that transformers gets at once
-
-    def prompts(self, seed: int) -> list[list[int]]:
-        draw = random.Random(f"{self.name} {seed}")
-        head = self._ids(draw, self.shared)
-        return [head + self._ids(draw, self.own) for _ in range(self.requests)]
-
-    @staticmethod
-    def _ids(draw: random.Random, num: int) -> list[int]:
-        return draw.choices(range(3, int(str(SHAPE["vocab_size"]))), k=num)
-
-
-LOADS = (
-    Load("single", 1, 0, 256, 128, 1.0, their_batch=1),
-    Load("batch", 32, 0, 256, 128, 1.0, their_batch=32),
-    Load("shared", 64, 1024, 128, 16, 5.0, their_batch=8),
-)
 
 Side = Callable[[list[list[int]], int], list[int]]  # prompts, new tokens -> how many tokens each got
 
@@ -71,15 +39,22 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--load", choices=[load.name for load in LOADS], action="append", help="default: all")
     p.add_argument("--num-threads", type=positive, help="of both sides; default: one per core")
     p.add_argument("--phases", action="store_true", help="only: what share of a step each phase takes, 32 running")
+    p.add_argument("--grow", action="store_true", help="only: ramet with ever larger batches and longer prompts")
     p.add_argument("--ours-only", action="store_true", help="without transformers")
     p.add_argument("--output-file", type=Path, default=report.results_file("offline"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
         make_checkpoint(Path(folder))
-        record = _phases(Path(folder), options) if options.phases else _compare(Path(folder), options)
+        record = measure(Path(folder), options)
     made = stamp.stamp(stamp.command_line("offline", argv))
     report.append_line(options.output_file, {"bench": "offline", **made, **record})
     return 0
+
+
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    if options.phases:
+        return _phases(folder, options)
+    return grow(folder, options) if options.grow else _compare(folder, options)
 
 
 def make_checkpoint(folder: Path, shape: dict[str, Any] = SHAPE, seed: int = 0) -> None:
@@ -171,9 +146,20 @@ def _compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     if not options.ours_only:
         sides["transformers"] = theirs(folder, options.num_threads)
     loads = [load for load in LOADS if not options.load or load.name in options.load]
-    for side in sides.values():  # first calls compile, fault memory in and fill caches
-        side(LOADS[0].prompts(-1), 4)
+    _warm(sides)
     return {"threads": _threads(), "rounds": options.rounds, "loads": [_run(load, sides, options) for load in loads]}
+
+
+def grow(folder: Path, options: argparse.Namespace, loads: Sequence[Load] = GROWTH) -> dict[str, Any]:
+    sides = {"ramet": ours(folder, options.num_threads)[1]}
+    _warm(sides)
+    return {"threads": _threads(), "rounds": options.rounds, "growth": [_run(load, sides, options) for load in loads]}
+
+
+def _warm(sides: dict[str, Side]) -> None:
+    """First calls compile, fault memory in and fill caches."""
+    for side in sides.values():
+        side(LOADS[0].prompts(-1), 4)
 
 
 def _run(load: Load, sides: dict[str, Side], options: argparse.Namespace) -> dict[str, Any]:
@@ -193,7 +179,9 @@ def _run(load: Load, sides: dict[str, Side], options: argparse.Namespace) -> dic
 
 
 def _outcome(load: Load, seconds: dict[str, list[float]]) -> dict[str, Any]:
-    result: dict[str, Any] = {"load": load.name, "seconds": {k: [round(s, 3) for s in v] for k, v in seconds.items()}}
+    lengths = {"requests": load.requests, "shared": load.shared, "own": load.own, "output": load.output}
+    rounded = {name: [round(s, 3) for s in values] for name, values in seconds.items()}
+    result: dict[str, Any] = {"load": load.name, **lengths, "seconds": rounded}
     for name, values in seconds.items():
         middle = statistics.median(values)
         out, whole = load.requests * load.output / middle, load.requests / middle

@@ -15,6 +15,7 @@ from typing import Any
 
 PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "uvloop", "msgspec", "pyzmq", "numpy")
 SECRETS = ("--api-key",)
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # of an x86 CPU, as /proc/cpuinfo calls them, newest last
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -31,7 +32,8 @@ def stamp(command: list[str]) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     return {
-        "cpu": _cpu_name(),
+        "cpu": _cpu_field("model name") or platform.machine(),
+        "instructions": matrix_instructions(_cpu_field("flags")),  # a hypervisor's CPU name often says nothing
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
@@ -80,10 +82,15 @@ def _last_name(value: str) -> str:
     return Path(value).name or value if value.startswith(("/", "~")) else value
 
 
-def _cpu_name() -> str:
+def matrix_instructions(flags: str) -> list[str]:
+    """Those of a CPU's flags that decide how fast a matrix product is, oldest first."""
+    return [name for name in INSTRUCTIONS if name in flags.split()]
+
+
+def _cpu_field(name: str) -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), "")
 
 
 def _first_line(command: list[str]) -> str:

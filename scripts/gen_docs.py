@@ -1,20 +1,22 @@
 """Write the tables of docs/ from the code and from bench/results/, so that they cannot drift. `--check` only compares.
 
 Some pages are made whole; in others what stands between `<!-- made: NAME -->` and `<!-- end -->` is. Decides what a
-page and a table look like; knows no figure and no option by name.
+page and a table of options look like; bench/figures/ makes docs/performance.md and its plots.
 """
 
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from msgspec.inspect import TupleType
 from msgspec.json import schema_components
 
+from ramet.bench.figures import page, records
+from ramet.bench.figures.questions import views_of
 from ramet.ipc.params import CHECKS, NEUTRAL, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
@@ -28,6 +30,7 @@ from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates
 
 ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "docs" / "figures"
 OPENAI_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings",
@@ -174,18 +177,11 @@ def generate_table() -> str:
 
 
 def tuning_table() -> str:
-    """The newest run of `ramet bench tuning`."""
-    record = newest(ROOT / "bench" / "results" / "tuning.jsonl")[-1]
-    names = {
-        "tokens_per_s": "tokens/s", "ttft_ms": "first token, ms", "itl_ms": "next token, ms",
-        "p99_itl_ms": "99 % of next tokens, ms", "memory_mib": "memory, MiB",
-    }  # fmt: skip
-    lines = ["| | " + " | ".join(names.values()) + " |", "|---|" + "---|" * len(names)]
-    for variant, figures in record["variants"].items():
-        cells = (f"{figures[name]:,.1f} ({figures['ratio'][name]:.2f})" for name in names)
-        lines.append(f"| `{variant}` | " + " | ".join(cells) + " |")
-    machine = f"{record['machine']['cores']} cores, {record['machine']['cpu']}"
-    return "\n".join([*lines, "", f"`{record['command']}`, {record['time']}, {machine}, {record['rounds']} rounds."])
+    """The newest run of `ramet bench tuning` on each class of machine."""
+    parts = []
+    for machine, view in views_of("tuning", results()).items():
+        parts += [f"**{machine.name}**", page.table(view), *page.sources(view)]
+    return "\n\n".join(parts)
 
 
 def options_table(group: str) -> str:
@@ -198,60 +194,21 @@ def options_table(group: str) -> str:
     return "\n".join(lines)
 
 
-def performance() -> str:
-    lines = [
-        "# Figures\n",
-        "The newest line of every bench in `bench/results/`, as measured. Machines are shared and noisy:",
-    ]
-    lines.append(
-        "compare what was measured in one run. Each line of the files holds machine, versions, commit and command.\n"
-    )
-    for path in sorted((ROOT / "bench" / "results").glob("*.jsonl")):
-        for record in newest(path):
-            lines += section(path.stem, record)
-    return "\n".join(lines) + "\n"
+@cache
+def results() -> dict[str, list[records.Record]]:
+    return records.read(ROOT / "bench" / "results")
 
 
-def newest(path: Path) -> list[dict[str, Any]]:
-    """The last record of each command in a file, in order of appearance."""
-    found: dict[str, dict[str, Any]] = {}
-    for line in path.read_text().splitlines():
-        record = json.loads(line)
-        found[record["command"]] = record
-    return list(found.values())
-
-
-def section(name: str, record: dict[str, Any]) -> list[str]:
-    stamp = ("bench", "time", "command", "commit", "machine", "versions")
-    machine = record.get("machine", {})
-    made = f"{record.get('time', '')}, commit `{record.get('commit', '')}`"
-    head = f"{made}, {machine.get('cores')} cores, {machine.get('cpu')}"
-    rows = flat({k: v for k, v in record.items() if k not in stamp})
-    return [f"\n## {name}\n", f"`{record.get('command', '')}`  ", f"{head}\n", "| | |", "|---|---|"] + [
-        f"| {key} | {shown(value)} |" for key, value in rows
-    ]
-
-
-def flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """(path, leaf) rows; objects in a list go by their "load", else by number."""
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = {str(item.get("load", i + 1)): item for i, item in enumerate(value)}
-    if not isinstance(value, dict):
-        return [(prefix, value)]
-    return [row for key, inner in value.items() if key != "load" for row in flat(inner, f"{prefix} {key}".strip())]
-
-
-def shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.0f}"
-    return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
+@cache
+def performance() -> page.Made:
+    return page.make((ROOT / "bench" / "figures" / "frame.md").read_text(), results())
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "options.md": options,
     "http-api.md": http_api,
     "metrics.md": metrics,
-    "performance.md": performance,
+    "performance.md": lambda: performance().page,
 }
 TABLES: dict[str, Callable[[], str]] = {
     "sampling parameters": sampling_table,
@@ -267,9 +224,11 @@ BETWEEN = re.compile(r"(<!-- made: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def made() -> Iterator[tuple[Path, str]]:
-    """Each page and what it should hold."""
+    """Each page and plot, and what it should hold."""
     for name, make in PAGES.items():
         yield ROOT / "docs" / name, MADE + make()
+    for name, plot in performance().plots.items():
+        yield FIGURES / name, plot
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text()
         if path.name not in PAGES and BETWEEN.search(text):
@@ -277,14 +236,17 @@ def made() -> Iterator[tuple[Path, str]]:
 
 
 def main(argv: list[str]) -> int:
-    stale = []
-    for path, text in made():
-        if not path.exists() or path.read_text() != text:
-            stale.append(path.name)
-            if "--check" not in argv:
-                path.write_text(text)
-    print("up to date" if not stale else f"{'stale' if '--check' in argv else 'written'}: {', '.join(stale)}")
-    return 1 if stale and "--check" in argv else 0
+    wanted = dict(made())
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    left = [path for path in FIGURES.glob("*") if path not in wanted]
+    if "--check" not in argv:
+        for path in stale:
+            path.write_text(wanted[path])
+        for path in left:
+            path.unlink()
+    names = ", ".join(path.name for path in [*stale, *left])
+    print("up to date" if not names else f"{'stale' if '--check' in argv else 'written or deleted'}: {names}")
+    return 1 if names and "--check" in argv else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ramet.bench import report, stamp
-from ramet.bench.offline import SHAPE, make_checkpoint
+from ramet.bench.loads import SHAPE
+from ramet.bench.offline import make_checkpoint
 from ramet.bench.values import positive
 
 if TYPE_CHECKING:

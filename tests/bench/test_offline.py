@@ -1,10 +1,12 @@
 """bench/offline.py compares like with like: one checkpoint that both sides load, the same prompts, the same lengths."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from ramet.bench.offline import LOADS, SHAPE, Load, _outcome, make_checkpoint, ours, theirs
+from ramet.bench.loads import GROWTH, LOADS, SHAPE, Load
+from ramet.bench.offline import POOL_TOKENS, _outcome, grow, make_checkpoint, ours, theirs
 
 TINY = SHAPE | {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
                 "intermediate_size": 64}  # fmt: skip
@@ -24,6 +26,19 @@ def test_the_checkpoint_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
         make_checkpoint(folder, TINY, seed)
         files.append((folder / "model.safetensors").read_bytes())
     assert files[0] == files[1] != files[2]
+
+
+def test_growth_says_the_lengths_of_each_load(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, TINY)
+    options = Namespace(rounds=2, num_threads=1)
+    loads = grow(tmp_path, options, [Load("few", 2, 0, 5, 3, 1.0, 2), Load("long", 1, 0, 40, 1, 1.0, 1)])["growth"]
+    assert [(each["requests"], each["own"], each["output"]) for each in loads] == [(2, 5, 3), (1, 40, 1)]
+    assert all(len(each["seconds"]["ramet"]) == 2 for each in loads)
+
+
+@pytest.mark.parametrize("load", GROWTH, ids=lambda load: load.name)
+def test_the_pool_holds_every_batch_that_grows(load: Load) -> None:
+    assert load.requests * (load.shared + load.own + load.output) <= POOL_TOKENS
 
 
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -11,6 +12,16 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_generated_pages_are_current():
     ran = subprocess.run([sys.executable, "scripts/gen_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr + "\nrun: make docs"
+
+
+def test_the_page_of_figures_shows_each_plot_light_and_dark():
+    text = (ROOT / "docs" / "performance.md").read_text()
+    light, dark = (set(re.findall(rf'"figures/(.+?)\.{theme}\.svg"', text)) for theme in ("light", "dark"))
+    assert light and light == dark
+    files = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
+    assert files == {f"{name}.{theme}.svg" for name in light for theme in ("light", "dark")}
+    for name in files:
+        assert ElementTree.parse(ROOT / "docs" / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_every_file_that_the_map_names_exists():

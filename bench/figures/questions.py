@@ -1,0 +1,65 @@
+"""Which lines answer which question of docs/performance.md, and by which view.
+
+A view gets the lines of one machine class that fit it, oldest first, and chooses the newest. Its numbers are named
+after what the line calls them, so that a conclusion can cite every cell of the table.
+"""
+
+from collections.abc import Mapping
+
+from ramet.bench.figures.costs import penalties, phases, pipeline, sampling
+from ramet.bench.figures.records import MachineClass, Record, by_class
+from ramet.bench.figures.server import options, startup, tuning
+from ramet.bench.figures.throughput import growth, offline, prompts, spin
+from ramet.bench.figures.view import Question, View
+from ramet.bench.loads import LOADS
+
+Results = Mapping[str, list[Record]]
+
+
+def _compares(record: Record) -> bool:
+    """All loads of the default, against another side."""
+    loads = {load["load"]: load for load in record.get("loads", ())}
+    return all(load.name in loads and "ratio" in loads[load.name] for load in LOADS)
+
+
+def _has_growth(record: Record) -> bool:
+    return "growth" in record
+
+
+def _grows(record: Record) -> bool:
+    """Of one request and of many."""
+    return _has_growth(record) or _compares(record)
+
+
+def _has_phases(record: Record) -> bool:
+    return "phase_shares" in record
+
+
+def _own_server(record: Record) -> bool:
+    """Of a server that runs elsewhere only the client's CPU time is known."""
+    return "scheduler" in record["cpu_us_per_token"]
+
+
+def _always(record: Record) -> bool:
+    return True
+
+
+QUESTIONS = {
+    "offline": Question("offline", _compares, offline),
+    "growth": Question("offline", _grows, growth),
+    "prompts": Question("offline", _has_growth, prompts),
+    "phases": Question("offline", _has_phases, phases),
+    "pipeline": Question("pipeline", _own_server, pipeline),
+    "penalties": Question("penalties", _always, penalties),
+    "sampling": Question("sampling", _always, sampling),
+    "startup": Question("startup", _always, startup),
+    "tuning": Question("tuning", _always, tuning),
+    "options": Question("tuning", _always, options),
+    "spin": Question("spin", _always, spin),
+}
+
+
+def views_of(name: str, results: Results) -> dict[MachineClass, View]:
+    question = QUESTIONS[name]
+    fitting = [record for record in results.get(question.file, ()) if question.fits(record)]
+    return {machine: question.view(records) for machine, records in by_class(fitting).items()}
