@@ -15,7 +15,7 @@ import torch
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
 from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.runner import ModelRunner
-from ramet.runtime.models.shape import read_shape
+from ramet.runtime.models.registry import read_shape
 
 
 def prompt_batch(token_ids: np.ndarray, start: int, stop: int, row: int = 1) -> Batch:

@@ -32,6 +32,15 @@ class ForwardInputs:
         return self.token_ids.shape[0]
 
 
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """What one layer's attention does with its scores. It is causal and over the whole row but for the window."""
+
+    scale: float  # of queries times keys
+    window: int | None = None  # keys that a query sees, its own included; None: all before it
+    softcap: float | None = None  # scaled scores s become softcap * tanh(s / softcap)
+
+
 class AttentionBackend(Protocol):
     """Owns the way to the KV pool. `plan` once for a step, then `forward` once for each layer of that step."""
 

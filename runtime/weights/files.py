@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
+from ramet.runtime.models.registry import family_of
+from ramet.runtime.weights.names import checkpoint_parts, is_ignored
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -22,18 +23,18 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 def load_weights(model: Decoder, folder: Path) -> None:
     """Fill every parameter (already on its device, in its dtype) from `folder`."""
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
-    wanted: dict[str, Part] = {}
-    for name, parameter in parameters.items():
-        wanted |= checkpoint_parts(name, parameter.shape[0], model.shape)
+    weights = family_of(model.shape.architecture).weights(model.shape)
+    wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in parameters.items()), weights)
     with torch.inference_mode():
         for source, tensor in tensors(folder):
-            if is_ignored(source, model.shape):
+            name = weights.canonical(source)
+            if is_ignored(name, weights, model.shape.tied_head):
                 continue
-            if source not in wanted:
+            if name not in wanted:
                 raise ConfigError(
                     f"{folder}: tensor {source} does not belong to a {model.shape.architecture} of this config"
                 )
-            part = wanted.pop(source)
+            part = wanted.pop(name)
             target = parameters[part.name][part.start : part.start + part.rows]
             if tensor.shape != target.shape:
                 raise ConfigError(

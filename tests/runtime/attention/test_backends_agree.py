@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ramet.runtime.attention.base import ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
@@ -43,7 +43,18 @@ def step(rows: Rows, shared: int, seed: int) -> tuple[ForwardInputs, int]:
     return inputs, num_slots
 
 
-def check(rows: Rows, *, heads=4, kv_heads=2, head_dim=32, dtype=torch.float32, shared=0, compiled=True) -> None:
+def check(
+    rows: Rows,
+    *,
+    heads=4,
+    kv_heads=2,
+    head_dim=32,
+    dtype=torch.float32,
+    shared=0,
+    compiled=True,
+    window=None,
+    softcap=None,
+) -> None:
     inputs, num_slots = step(rows, shared, seed=len(rows))
     generator = torch.Generator().manual_seed(7)
     pools = [
@@ -66,8 +77,9 @@ def check(rows: Rows, *, heads=4, kv_heads=2, head_dim=32, dtype=torch.float32, 
     ops = compiled_ops() if compiled else None
     if compiled and ops is None:
         pytest.skip("no C++ compiler here")
+    rules = [LayerAttention(1.0), LayerAttention(head_dim**-0.5, window, softcap)]
     outputs = []
-    for backend in (CpuAttention(pools[0], heads, ops), ReferenceAttention(pools[1])):
+    for backend in (CpuAttention(pools[0], heads, rules, ops), ReferenceAttention(pools[1], rules)):
         backend.plan(inputs)
         outputs.append(backend.forward(q, k, v, 1, inputs))
     torch.testing.assert_close(*outputs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])

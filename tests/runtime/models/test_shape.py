@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.models.registry import model_class
-from ramet.runtime.models.shape import parse_shape, read_shape
+from ramet.runtime.models.registry import family_of, parse_shape, read_shape
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -30,7 +29,7 @@ def test_older_and_newer_form_are_one_shape() -> None:
         {**CONFIG, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", **LLAMA3}, "dtype": "bfloat16"}
     )
     assert older == newer
-    assert (older.rope.theta, older.rope.original_context, older.dtype) == (5e5, 512, "bfloat16")
+    assert (older.layers[0].rope.theta, older.layers[0].rope.original_context, older.dtype) == (5e5, 512, "bfloat16")
 
 
 def test_what_a_config_leaves_out() -> None:
@@ -42,11 +41,15 @@ def test_what_a_config_leaves_out() -> None:
         False,
         "float32",
     )
-    assert (shape.rope.kind, shape.rope.theta, shape.rope.original_context) == ("default", 10000.0, 2048)
+    assert (shape.layers[0].rope.kind, shape.layers[0].rope.theta, shape.layers[0].rope.original_context) == (
+        "default",
+        10000.0,
+        2048,
+    )
 
 
 def test_older_name_of_a_rope_kind() -> None:
-    assert parse_shape({**CONFIG, "rope_scaling": {"type": "linear", "factor": 2.0}}).rope.kind == "linear"
+    assert parse_shape({**CONFIG, "rope_scaling": {"type": "linear", "factor": 2.0}}).layers[0].rope.kind == "linear"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,5 @@ def test_read_shape_reads_the_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_architecture_is_told_what_is_supported() -> None:
-    assert model_class("LlamaForCausalLM").__name__ == "LlamaForCausalLM"
     with pytest.raises(ConfigError, match=r"BertModel is not supported.*LlamaForCausalLM"):
-        model_class("BertModel")
+        family_of("BertModel")

@@ -11,8 +11,7 @@ from tiny_model import make_tiny
 from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.registry import model_class
-from ramet.runtime.models.shape import read_shape
+from ramet.runtime.models.registry import family_of, read_shape
 from ramet.runtime.weights.files import load_weights
 from ramet.runtime.weights.random import fill_random
 
@@ -26,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 def build(folder: Path) -> Decoder:
     shape = read_shape(folder)
-    return model_class(shape.architecture)(shape, torch.float32, reference)
+    return family_of(shape.architecture).decoder(shape, torch.float32, reference)
 
 
 def rewrite(folder: Path, change: Tensors, without: tuple[str, ...] = ()) -> None:
