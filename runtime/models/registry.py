@@ -11,7 +11,13 @@ from ramet.runtime.models.family import Family
 from ramet.runtime.models.shape import ModelShape
 
 FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder with its FAMILY
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
 }
 
 
