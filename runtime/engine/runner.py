@@ -77,7 +77,7 @@ class ModelRunner:
     """`context_length` is the smallest of the model's, --context-length and what the pool holds."""
 
     def __init__(self, args: Args, report: Report) -> None:
-        self.shape: ModelShape = read_shape(args.model_folder)
+        self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
         self.dtype: torch.dtype = getattr(torch, _dtype_name(args, self.shape))
         if args.execute.enable_custom_logit_processor:

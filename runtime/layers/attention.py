@@ -32,7 +32,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.qkv = Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias, dtype=dtype)
         self.o = Linear(heads * head_dim, hidden, bias=o_bias, dtype=dtype)
-        self.q_norm, self.k_norm = (None, None) if qk_norms is None else qk_norms
+        self.q_norm = None if qk_norms is None else qk_norms[0]
+        self.k_norm = None if qk_norms is None else qk_norms[1]
         self._layer, self._ops = layer, ops
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
 

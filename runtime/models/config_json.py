@@ -41,6 +41,13 @@ NEUTRAL: dict[str, float] = {
 }  # fmt: skip
 
 
+HINTS = {
+    "quantization_config": "must be absent: quantised weights are not served, take the folder of the plain ones",
+    "use_bidirectional_attention": "must be false: only causal attention is served",
+    "attn_logit_softcapping": "must be null: the layers of this family have no cap",
+}
+
+
 class ConfigObject:
     """One object of the file, and which of its keys were read. Every reader raises ConfigError that names the key.
 
@@ -122,13 +129,17 @@ class ConfigObject:
         for name, value in self._values.items():
             known = name in self._read or name in HARMLESS or name in harmless or name.startswith("_")
             if not known and not _says_nothing(name, value):
-                raise self.error(
-                    name,
-                    f"a key that ramet does not know for {self.architecture} and that may change what the model "
-                    "computes: if it does not, remove it",
-                )
+                raise self.error(name, HINTS.get(name) or self._unknown(name))
         for inner in self._objects:
             inner.refuse_unread(harmless)
+
+    def _unknown(self, name: str) -> str:
+        top = f"{self._prefix}{name}".split(".")[0]
+        instead = "null" if top == name else "{...}"
+        return (
+            f"a key that ramet does not know for {self.architecture} and that may change what the model computes; "
+            f"if it does not, leave it out with --json-model-override-args '{{\"{top}\": {instead}}}'"
+        )
 
 
 def _says_nothing(name: str, value: Any) -> bool:

@@ -30,18 +30,28 @@ def family_of(architecture: str) -> Family:
     return family
 
 
-def read_shape(folder: Path) -> ModelShape:
-    """The shape of the model in `folder`. Raises ConfigError that names the file and the key."""
+def read_shape(folder: Path, overrides: str = "") -> ModelShape:
+    """The shape of the model in `folder`, with what --json-model-override-args says in the place of its own keys.
+
+    Raises ConfigError that names the file and the key.
+    """
     path = folder / "config.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    changes = _object(overrides, "--json-model-override-args") if overrides else {}
+    return parse_shape({**_object(text, str(path)), **changes}, str(path))
+
+
+def _object(text: str, place: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from error
+        raise ConfigError(f"{place} is not valid JSON: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{path} holds {type(values).__name__}, must hold an object")
-    return parse_shape(values, str(path))
+        raise ConfigError(f"{place} holds {type(values).__name__}, must hold an object")
+    return values
 
 
 def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShape:

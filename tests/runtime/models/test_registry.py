@@ -1,4 +1,4 @@
-"""config.json in both its forms, and what is refused by name."""
+"""config.json in both its forms, what is refused by name, and what stands in the place of its keys."""
 
 import json
 from pathlib import Path
@@ -91,3 +91,18 @@ def test_read_shape_reads_the_file(tmp_path: Path) -> None:
 def test_an_unknown_architecture_is_told_what_is_supported() -> None:
     with pytest.raises(ConfigError, match=r"BertModel is not supported.*LlamaForCausalLM"):
         family_of("BertModel")
+
+
+def test_a_key_of_the_file_is_replaced_and_the_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "time_steps": 12}))
+    with pytest.raises(ConfigError, match=r"time_steps is 12.*json-model-override-args '\{.time_steps.: null\}'"):
+        read_shape(tmp_path)
+    shape = read_shape(tmp_path, '{"time_steps": null, "rope_theta": 7.0}')
+    assert shape.layers[0].rope.theta == 7.0
+
+
+@pytest.mark.parametrize("overrides", ["{", "[1]"])
+def test_overrides_that_are_no_object(tmp_path: Path, overrides: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(ConfigError, match=r"^--json-model-override-args "):
+        read_shape(tmp_path, overrides)
