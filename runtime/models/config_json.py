@@ -1,7 +1,7 @@
-"""config.json as a family reads it: each key is checked where it is read, and what nobody read is refused by name.
+"""config.json as a family reads it: each key is checked where it is read, and an unread key is refused by name.
 
-A key that a family reads is understood. What is left must be on a list of harmless keys, say nothing (null, false,
-empty) or start with an underscore; anything else may change what the model computes, so it is a ConfigError.
+A key that a family reads is understood. Any other must be on a list of harmless keys, have a neutral value (null,
+false, empty) or start with an underscore; if not, it may change what the model computes, so it is a ConfigError.
 """
 
 from collections.abc import Collection
@@ -64,6 +64,11 @@ class ConfigObject:
     def is_empty(self) -> bool:
         return not self._values
 
+    @property
+    def understood(self) -> frozenset[str]:
+        """The keys that were read or looked for."""
+        return frozenset(self._read)
+
     def error(self, name: str, must: str) -> ConfigError:
         return ConfigError(f"{self._place}: {self._prefix}{name} is {_shown(self.get(name))}, {must}")
 
@@ -73,6 +78,7 @@ class ConfigObject:
         return self._values.get(name)
 
     def has(self, name: str) -> bool:
+        self._read.add(name)
         return name in self._values
 
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
@@ -125,10 +131,10 @@ class ConfigObject:
         return inner
 
     def refuse_unread(self, harmless: Collection[str]) -> None:
-        """Every key must have been read, be harmless or say nothing."""
+        """Every key must have been read, be harmless or have a neutral value."""
         for name, value in self._values.items():
             known = name in self._read or name in HARMLESS or name in harmless or name.startswith("_")
-            if not known and not _says_nothing(name, value):
+            if not known and not _is_neutral(name, value):
                 raise self.error(name, HINTS.get(name) or self._unknown(name))
         for inner in self._objects:
             inner.refuse_unread(harmless)
@@ -142,7 +148,7 @@ class ConfigObject:
         )
 
 
-def _says_nothing(name: str, value: Any) -> bool:
+def _is_neutral(name: str, value: Any) -> bool:
     return value is None or value is False or value in ("", [], {}) or (name in NEUTRAL and value == NEUTRAL[name])
 
 

@@ -18,7 +18,8 @@ from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import WeightMap
 
 DEFAULTS = replace(gemma2.DEFAULTS, vocab_size=262208, max_position_embeddings=131072, rope_extends=False)
-COMPOSITE = (  # keys of a Gemma3ForConditionalGeneration that are about images
+COMPOSITE = "Gemma3ForConditionalGeneration"
+IMAGES = (  # keys of a composite config that are about images
     "vision_config", "mm_tokens_per_image", "image_token_index", "image_token_id", "boi_token_index", "boi_token_id",
     "eoi_token_index", "eoi_token_id",
 )  # fmt: skip
@@ -58,9 +59,9 @@ def read_ropes(config: ConfigObject, sizes: Sizes) -> dict[str, RopeShape]:
 
 
 def read_shape(config: ConfigObject) -> ModelShape:
-    inner = config.object("text_config")
-    if inner.is_empty:
+    if config.architecture != COMPOSITE:
         return gemma2.read_gemma(config, DEFAULTS, read_layers, usual_cap=None)
+    inner = config.object("text_config")
     shape = gemma2.read_gemma(inner, DEFAULTS, read_layers, usual_cap=None)
     return replace(
         shape,
@@ -73,4 +74,4 @@ def weights(shape: ModelShape) -> WeightMap:
     return replace(gemma2.weights(shape), renamed=RENAMED, ignored=TOWER)
 
 
-FAMILY = Family(read_shape, gemma2.GemmaDecoder, weights, ("hidden_act", *COMPOSITE))
+FAMILY = Family(read_shape, gemma2.GemmaDecoder, weights, ("hidden_act", *IMAGES))

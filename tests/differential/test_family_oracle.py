@@ -112,6 +112,16 @@ def test_logprobs_of_prompt_and_output_equal_transformers(case: Case, backend: s
         assert got == pytest.approx(want, abs=NEAR)
 
 
+def test_embeddings_in_the_place_of_tokens_give_the_same(case: Case) -> None:
+    """A caller gives what the model's embedding layer returns, scaled where the family scales."""
+    llm = case.llm(chunked_prefill_size=7)
+    embeds = case.oracle.model.get_input_embeddings()(torch.tensor(case.prompts[4])).detach().numpy()
+    (output,) = (
+        r["output_ids"] for r in llm.generate(embeds, {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True})
+    )
+    case.oracle.check(case.prompts[4], output, case.expected[4], lambda p, n: greedy(llm, [p], n)[0])
+
+
 def test_the_decoder_of_a_gemma_3_with_a_vision_tower(tmp_path: Path) -> None:
     case = Case(make_composite(tmp_path))
     case.check(case.llm(chunked_prefill_size=7))

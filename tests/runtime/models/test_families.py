@@ -311,6 +311,7 @@ REFUSED: list[tuple[str, Config, str]] = [
         {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_parameters": GEMMA3_ROPES},
         "remove one of them",
     ),
+    ("Gemma3", {"text_config": {"hidden_size": 64}}, "text_config is"),
     ("Gemma3", {"hidden_activation": "relu"}, "hidden_activation is 'relu'"),
 ]
 
@@ -332,7 +333,7 @@ def test_what_is_inside_a_text_config_is_refused_too() -> None:
     "keys",
     [{"sliding_window": None}, {"use_qk_norm": False}, {"residual_multiplier": 1.0}, {"_anything": 3}, {"extras": {}}],
 )
-def test_a_key_that_says_nothing_is_passed_over(keys: Config) -> None:
+def test_a_neutral_key_is_passed_over(keys: Config) -> None:
     config: Config = {"architectures": ["LlamaForCausalLM"]}
     assert parse_shape({**config, **keys}) == parse_shape(config)
 
