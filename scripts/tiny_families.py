@@ -45,8 +45,9 @@ def published(config: Config) -> None:
 def published_gemma2(config: Config) -> None:
     """As on the hub: what equals the default of the class is left out, the tied head among it."""
     published(config)
-    for name in ("tie_word_embeddings", "use_bidirectional_attention", "rope_theta", "rope_scaling"):
-        config.pop(name)
+    usual = {"tie_word_embeddings": True, "use_bidirectional_attention": None, "rope_theta": 1e4, "rope_scaling": None}
+    for name in [name for name, value in usual.items() if config[name] == value]:
+        del config[name]
     config |= {"hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid", "sliding_window_size": WINDOW}
 
 
@@ -57,8 +58,10 @@ def published_gemma3(config: Config) -> None:
     config |= {"rope_theta": full.pop("rope_theta"), "rope_scaling": full, "sliding_window_pattern": 6}
     config["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"]
     config["torch_dtype"] = config.pop("dtype")
-    for name in ("layer_types", "tie_word_embeddings", "use_bidirectional_attention", "_sliding_window_pattern"):
+    for name in ("layer_types", "use_bidirectional_attention", "_sliding_window_pattern"):
         config.pop(name, None)
+    if config["tie_word_embeddings"]:
+        del config["tie_word_embeddings"]
 
 
 Maker = tuple[str, Config, Callable[[Config], None] | None]
@@ -90,12 +93,12 @@ SHARDED = {"qwen2", "gemma2"}
 VISION = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28)
 
 
-def make_family(folder: str | Path, name: str, seed: int = 0) -> Path:
-    """Write the folder (made if missing), with a tokenizer, and return it."""
+def make_family(folder: str | Path, name: str, seed: int = 0, **more: Any) -> Path:
+    """Write the folder (made if missing), with a tokenizer, and return it. `more` are keys of the config."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     model_type, changes, rewrite = FAMILIES[name]
-    config = AutoConfig.for_model(model_type, **{**SIZES, **json.loads(json.dumps(changes))})
+    config = AutoConfig.for_model(model_type, **{**SIZES, **json.loads(json.dumps(changes)), **more})
     return _write(Path(folder), AutoModelForCausalLM.from_config(config), seed, name in SHARDED, rewrite)
 
 

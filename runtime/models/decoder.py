@@ -39,10 +39,13 @@ def norm_of(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> RMSNo
     return RMSNorm(size, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
 
 
+def _head_norms(shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
+    return norm_of(shape.head_dim, shape, dtype, ops), norm_of(shape.head_dim, shape, dtype, ops)
+
+
 class DecoderLayer(nn.Module):
     def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
-        norms = (norm_of(shape.head_dim, shape, dtype, ops), norm_of(shape.head_dim, shape, dtype, ops))
         self.input_norm = norm_of(shape.hidden, shape, dtype, ops)
         self.attention = SelfAttention(
             layer,
@@ -52,7 +55,7 @@ class DecoderLayer(nn.Module):
             head_dim=shape.head_dim,
             qkv_bias=shape.qkv_bias,
             o_bias=shape.o_bias,
-            qk_norms=norms if shape.layers[layer].qk_norm else None,
+            qk_norms=_head_norms(shape, dtype, ops) if shape.layers[layer].qk_norm else None,
             dtype=dtype,
             ops=ops,
         )

@@ -39,10 +39,6 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
     return parts
 
 
-def is_ignored(name: str, weights: WeightMap, tied_head: bool) -> bool:
-    """Tensors that some checkpoints carry and nobody needs."""
-    return (
-        name.endswith("rotary_emb.inv_freq")
-        or (tied_head and name == f"{weights.top['head']}.weight")
-        or name.startswith(weights.ignored)
-    )
+def is_ignored(name: str, weights: WeightMap) -> bool:
+    """Tensors that some checkpoints carry and that no parameter needs."""
+    return name.endswith("rotary_emb.inv_freq") or name.startswith(weights.ignored)

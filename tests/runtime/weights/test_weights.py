@@ -124,6 +124,17 @@ def test_shards_of_a_family_with_a_tied_head(tmp_path: Path, family: str) -> Non
     assert model.head is None and all(bool(tensor.isfinite().all()) for tensor in model.parameters())
 
 
+def test_a_tied_head_may_be_in_the_file_only_if_it_is_the_embedding(tmp_path: Path) -> None:
+    """transformers does not tie a head that differs, whatever config.json says; who wrote it meant one or the other."""
+    folder = make_family(tmp_path, "gemma3")
+    embedding = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    rewrite(folder, {"lm_head.weight": embedding.clone()})
+    load_weights(build(folder), folder)
+    rewrite(folder, {"lm_head.weight": embedding * 2})
+    with pytest.raises(ConfigError, match=r"lm_head\.weight differs.*tie_word_embeddings.: false"):
+        load_weights(build(folder), folder)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_tensor_too_few_or_too_many_is_named_in_every_family(tmp_path: Path, family: str) -> None:
     folder = make_family(tmp_path, family)
