@@ -62,22 +62,22 @@ def choose_attention(name: str, pool: KVPool, heads: int, layers: Sequence[Layer
         )
     if name == "reference" or not possible:
         why = "asked for" if name == "reference" else f"no kernel for {device.type} with head size {pool.head_dim}"
-        log.info("attention: %s by the reference in plain torch (%s)", describe(layers), why)
+        log.info("attention by the reference in plain torch (%s): %s", why, describe(layers))
         return ReferenceAttention(pool, layers)
     ops = compiled_ops()
     way = "torch" if ops is None else "our C++ kernel, long extends by torch"
-    log.info("attention: %s by %s", describe(layers), way)
+    log.info("attention by %s: %s", way, describe(layers))
     return CpuAttention(pool, heads, layers, ops)
 
 
 def describe(layers: Sequence[LayerAttention]) -> str:
-    """Which layers there are: "layers 0-4 with window 8 and soft cap 50; layer 5 with soft cap 50"."""
+    """Which layers there are: "layers 0-4 with window 8 and soft cap 50; layer 5 plain"."""
     alike: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
         marks = [f"window {layer.window}"] if layer.window is not None else []
         marks += [f"soft cap {layer.softcap:g}"] if layer.softcap is not None else []
-        alike.setdefault(" with " + " and ".join(marks) if marks else "", []).append(number)
-    return "; ".join(f"layer{'s' * (len(numbers) > 1)} {spans(numbers)}{marks}" for marks, numbers in alike.items())
+        alike.setdefault("with " + " and ".join(marks) if marks else "plain", []).append(number)
+    return "; ".join(f"layer{'s' * (len(numbers) > 1)} {spans(numbers)} {marks}" for marks, numbers in alike.items())
 
 
 def spans(numbers: Sequence[int]) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from ramet.runtime.errors import ConfigError
 
+MAX_COUNT, MAX_NUMBER = 2**31 - 1, 3e38  # what int32 and float32 hold
+
 # What a forward pass does not need.
 HARMLESS = frozenset({
     # files and classes
@@ -83,7 +85,7 @@ class ConfigObject:
 
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
         value = self.get(name) if self.has(name) else default
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
             raise self.error(name, f"must be an integer >= {least}")
         return value
 
@@ -95,7 +97,7 @@ class ConfigObject:
 
     def positive(self, name: str, default: float | None = None) -> float:
         value = self.get(name) if self.has(name) else default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_NUMBER:
             raise self.error(name, "must be a number above 0")
         return float(value)
 

@@ -97,7 +97,7 @@ def read_layer_types(config: ConfigObject, num_layers: int, usual: Callable[[int
     types = config.get("layer_types")
     if types is None:
         return tuple(usual(i) for i in range(num_layers))
-    if not isinstance(types, list) or len(types) != num_layers or not set(types) <= {FULL, SLIDING}:
+    if not isinstance(types, list) or len(types) != num_layers or not all(each in (FULL, SLIDING) for each in types):
         raise config.error("layer_types", f"must be a list of {num_layers} times {FULL} or {SLIDING}")
     return tuple(types)
 

@@ -19,11 +19,11 @@ def pool(head_dim: int) -> KVPool:
 
 
 def test_layers_are_described_by_what_they_do() -> None:
-    assert describe([PLAIN] * 3) == "layers 0-2"
-    assert describe([PLAIN]) == "layer 0"
+    assert describe([PLAIN] * 3) == "layers 0-2 plain"
+    assert describe([PLAIN]) == "layer 0 plain"
     gemma2 = describe([BOTH, LayerAttention(0.25, None, 50.0)] * 2)
     assert gemma2 == "layers 0, 2 with window 8 and soft cap 50; layers 1, 3 with soft cap 50"
-    assert describe([*[WINDOW] * 5, PLAIN, WINDOW]) == "layers 0-4, 6 with window 8; layer 5"
+    assert describe([*[WINDOW] * 5, PLAIN, WINDOW]) == "layers 0-4, 6 with window 8; layer 5 plain"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_the_log_says_which_way_the_layers_go(
     with caplog.at_level(logging.INFO, "ramet"):
         assert choose_attention(name, pool(head_dim), 2, [WINDOW, PLAIN]).name == chosen
     (record,) = [r.getMessage() for r in caplog.records if "attention" in r.getMessage()]
-    assert "layer 0 with window 8; layer 1 " in record
+    assert "layer 0 with window 8; layer 1 plain" in record
     assert ("C++ kernel" in record) == (chosen == "cpu" and compiled) and ("reference" in record) == (chosen != "cpu")
 
 

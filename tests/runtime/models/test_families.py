@@ -269,6 +269,11 @@ def test_every_form_of_rope_gives_the_frequencies_of_transformers(name: str) -> 
         torch.testing.assert_close(inverse_frequencies(layer.rope), frequencies, rtol=0, atol=0)
 
 
+COMMON = [
+    "layer_types", "rope_scaling", "rope_parameters", "rope_theta", "sliding_window", "use_sliding_window", "head_dim",
+    "max_window_layers", "attention_bias", "query_pre_attn_scalar", "attn_logit_softcapping", "quantization_config",
+    "sliding_window_pattern", "rope_local_base_freq", "original_max_position_embeddings", "tie_word_embeddings",
+]  # fmt: skip
 SLIDING, FULL = "sliding_attention", "full_attention"
 REFUSED: list[tuple[str, Config, str]] = [
     ("Llama", {"sliding_window": 4096}, "sliding_window is 4096"),
@@ -327,6 +332,26 @@ def test_what_is_inside_a_text_config_is_refused_too() -> None:
     config = {**HUB["gemma-3-4b"], "text_config": {**HUB["gemma-3-4b"]["text_config"], "chunk_attention": 5}}
     with pytest.raises(ConfigError, match=r"text_config\.chunk_attention is 5"):
         parse_shape(config)
+
+
+STRANGE: list[Any] = [
+    None, True, False, -1, 0, 1.5, "x", [], [1], [[1]], {}, {"a": 1}, float("nan"), float("inf"), 10**400,
+    {"rope_type": ["linear"]}, {"rope_type": "linear", "factor": "2"}, {"full_attention": 1}, {"factor": 10**400},
+    {"type": "linear", "factor": 1e300},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*HUB, *TYPES])
+def test_a_value_of_any_type_is_understood_or_refused(name: str) -> None:
+    config = HUB.get(name, {"architectures": [name]})
+    keys = {*config, *COMMON, *(config.get("text_config") or {})} - {"num_hidden_layers"}
+    for key in keys:
+        for value in STRANGE:
+            for changed in ({**config, key: value}, {**config, "text_config": {key: value}}):
+                try:
+                    parse_shape(changed)
+                except ConfigError as error:
+                    assert key in str(error) or "text_config" in str(error), (key, value)
 
 
 @pytest.mark.parametrize(

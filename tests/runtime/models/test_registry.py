@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_model import make_tiny
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, parse_shape, read_shape
 
 CONFIG: dict[str, Any] = {
@@ -99,6 +101,12 @@ def test_a_key_of_the_file_is_replaced_and_the_file_stays(tmp_path: Path) -> Non
         read_shape(tmp_path)
     shape = read_shape(tmp_path, '{"time_steps": null, "rope_theta": 7.0}')
     assert shape.layers[0].rope.theta == 7.0
+
+
+def test_the_option_reaches_the_model(tmp_path: Path) -> None:
+    folder = make_tiny(tmp_path)
+    with LLM(str(folder), max_total_tokens=64, json_model_override_args='{"rope_theta": 5.0}') as llm:
+        assert llm.runner.shape.layers[0].rope.theta == 5.0
 
 
 @pytest.mark.parametrize("overrides", ["{", "[1]"])
