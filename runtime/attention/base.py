@@ -1,6 +1,6 @@
 """What one step looks like to the model, and what an attention backend does with it.
 
-Decides the two types that models, layers and backends share. Knows no scheduler and no weights.
+Decides the types that models, layers and backends share. Knows no scheduler and no weights.
 R rows, T new tokens over all rows, Q rows that draw, L longest context, H query heads, G kv heads, D head size.
 """
 

@@ -1,4 +1,4 @@
-"""Configs that nobody has published: keys of each family at random, log-probabilities against transformers to 1e-4."""
+"""Keys of each family at random, published together or not, log-probabilities against transformers to 1e-4."""
 
 from pathlib import Path
 from typing import Any
