@@ -14,17 +14,25 @@ from torch.nn import functional
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [T, N] -> [T, N]. The normalised value is rounded to x's dtype before the weight is applied."""
+def rms_norm(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
+    """x [..., N] -> [..., N]. The normalised value is rounded to x's dtype before the weight is applied.
+
+    `plus_one` (Gemma): it is multiplied by 1 + weight in float32, and what comes of it is rounded.
+    """
     wide = x.float()
     scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return weight * scaled.to(x.dtype)
+    return (scaled * (1 + weight.float())).to(x.dtype) if plus_one else weight * scaled.to(x.dtype)
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
     """residual [T, N] is WRITTEN: residual += x. Returns the norm of the sum. [T, N]"""
     residual += x
-    return rms_norm(residual, weight, eps)
+    return rms_norm(residual, weight, eps, plus_one)
+
+
+def norm_heads(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> None:
+    """Each head's own norm. WRITES x [T, heads, D] (rows may be strided); weight [D]."""
+    x.copy_(rms_norm(x, weight, eps, plus_one))
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -52,12 +60,21 @@ def store_kv(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) 
 
 
 def extend_attention(
-    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, num_new: list[int], seq_lens: list[int], scale: float
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    num_new: list[int],
+    seq_lens: list[int],
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
     q [T, H, D], keys and values [S, G, D], table [R, L] integer: the slot of every position of every row.
-    Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. Returns [T, H, D].
+    Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
+    own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). Returns [T, H, D].
     """
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     group = q.shape[1] // keys.shape[1]
@@ -67,8 +84,11 @@ def extend_attention(
         k = keys[at].float().repeat_interleave(group, dim=1)  # [length, H, D]
         v = values[at].float().repeat_interleave(group, dim=1)
         scores = torch.einsum("qhd,khd->hqk", q[first : first + new].float(), k) * scale
-        last_key = torch.arange(length - new, length, device=q.device)  # each query sees itself and what is before
-        hidden = torch.arange(length, device=q.device)[None, :] > last_key[:, None]
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        last_key = torch.arange(length - new, length, device=q.device)[:, None]  # a query's own
+        key = torch.arange(length, device=q.device)[None, :]
+        hidden = (key > last_key) if window is None else (key > last_key) | (key <= last_key - window)
         weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
         out[first : first + new] = torch.einsum("hqk,khd->qhd", weights, v).to(q.dtype)
         first += new

@@ -37,6 +37,9 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     context_length: Annotated[
         Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
     ] = None
+    json_model_override_args: Annotated[
+        str, _about("JSON object of keys that stand in config.json instead of its own; null where the model has none")
+    ] = ""
     chat_template: Annotated[
         str, _about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
     ] = ""

@@ -15,7 +15,7 @@ import torch
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
 from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.runner import ModelRunner
-from ramet.runtime.models.shape import read_shape
+from ramet.runtime.models.registry import read_shape
 
 
 def prompt_batch(token_ids: np.ndarray, start: int, stop: int, row: int = 1) -> Batch:
@@ -44,7 +44,7 @@ def our_logits(folder: str, token_ids: np.ndarray, chunk: int, dtype: str, backe
     )
     runner = ModelRunner(args, lambda name, seconds: print(f"  {name}: {seconds:.2f} s"))
     starts = range(0, len(token_ids), chunk)
-    outputs = [runner.logits(prompt_batch(token_ids, at, min(at + chunk, len(token_ids)))) for at in starts]
+    outputs = [runner.forward(prompt_batch(token_ids, at, min(at + chunk, len(token_ids)))).drawn() for at in starts]
     return torch.cat([logits for logits in outputs if logits is not None])
 
 

@@ -7,7 +7,7 @@ page and a table of options look like; bench/figures/ makes docs/performance.md 
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.models.config_json import HARMLESS, ConfigObject
+from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
+from ramet.runtime.models.registry import FAMILIES, family_of
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.native import GenerateBody
@@ -165,6 +168,30 @@ def sampling_defaults_note() -> str:
     )
 
 
+def families_table() -> str:
+    """What each family reads of a config.json, found by letting it read an empty one."""
+    read: dict[str, frozenset[str]] = {}
+    for architecture in FAMILIES:
+        config = ConfigObject({}, architecture)
+        family_of(architecture).read_shape(config)
+        read[architecture] = config.understood
+    plain = {name: keys for name, keys in read.items() if "text_config" not in keys}
+    common = frozenset.intersection(*plain.values())
+    lines = [f"All of them understand {ticked(common)}. Beside these:", "", "| architecture | keys |", "|---|---|"]
+    lines += [f"| `{name}` | {ticked(keys - common)} |" for name, keys in plain.items()]
+    lines += [f"| `{name}` | {ticked(keys)} |" for name, keys in read.items() if name not in plain]
+    return "\n".join(lines)
+
+
+def harmless_keys() -> str:
+    neutral = ", ".join(f"`{name}` of {value:g}" for name, value in NEUTRAL_KEYS.items())
+    return f"Harmless in every family: {ticked(HARMLESS)}. Neutral: {neutral}."
+
+
+def ticked(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
 def processors_table() -> str:
     lines = ["| name | |", "|---|---|"]
     built_in = (kind for kind in LogitProcessor.registry.values() if kind.__module__ == LogitProcessor.__module__)
@@ -214,6 +241,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "sampling parameters": sampling_table,
     "sampling defaults": sampling_defaults_note,
     "logit processors": processors_table,
+    "model families": families_table,
+    "harmless keys": harmless_keys,
     "fields of /generate": generate_table,
     **{f"fields of {path}": partial(openai_table, path) for path in OPENAI_PATHS},
     "parsers and templates": parsers_table,

@@ -107,12 +107,12 @@ def make_tiny(
         "eos_token_id": [EOS, TURN_END],
         "pad_token_id": PAD,
     }
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     weights = {name: tensor.to(getattr(torch, dtype)) for name, tensor in _weights(config, seed)}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    _write_tokenizer(folder, vocab, seed, context)
+    write_tokenizer(folder, vocab, seed, context)
     generation = {"bos_token_id": BOS, "eos_token_id": [EOS, TURN_END], "pad_token_id": PAD, "do_sample": False}
-    _write_json(folder / "generation_config.json", generation)
+    write_json(folder / "generation_config.json", generation)
     return folder
 
 
@@ -173,7 +173,7 @@ def _training_text(seed: int, lines: int) -> Iterator[str]:
                 yield f"{sentence.capitalize()}, {pick(words)} {pick(words)}. Été, naïve, 東京, Москва, 😀.\n"
 
 
-def _write_tokenizer(folder: Path, vocab: int, seed: int, context: int) -> None:
+def write_tokenizer(folder: Path, vocab: int, seed: int, context: int) -> None:
     tokenizer = Tokenizer(models.BPE(byte_fallback=False))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -196,10 +196,10 @@ def _write_tokenizer(folder: Path, vocab: int, seed: int, context: int) -> None:
         "model_max_length": context,
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
-    _write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "tokenizer_config.json", settings)
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -33,7 +33,13 @@ struct Plan {
     float *partial_lse;  // [num_partials, H, 2] largest score and sum of weights
     int32_t num_items, num_merges;
     int32_t heads, kv_heads, head_dim, threads;
+};
+
+// What a layer does with its scores.
+struct Rule {
     float scale;
+    int32_t window;  // keys that a query sees, its own included; 0: all before it
+    float softcap;   // scaled scores s become softcap * tanh(s / softcap); 0: they stay
 };
 
 namespace {
@@ -95,12 +101,26 @@ void turn(const float *rows, int head_dim, float *columns) {
         }
 }
 
+// The keys [first, stop) of a tile, counted from its start, that one query sees; [0, TILE) is the most.
+struct Seen {
+    int first, stop;
+};
+
+inline Seen seen_of(int32_t limit, const Rule &rule, int start, int count) {
+    return {rule.window ? std::max(0, limit - rule.window - start) : 0, std::min(count, limit - start)};
+}
+
 // Turn a query's scores of one tile into weights; rescale what it has summed when a larger score turns up.
-inline void soften(v16f low, v16f high, int visible, int head_dim, float &best, float &sum, float *out, float *weights) {
+inline void soften(v16f low, v16f high, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out, float *weights) {
     const v16i lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    if (visible < TILE) {
-        low = lane < visible ? low : splat(LOWEST);
-        high = lane + LANES < visible ? high : splat(LOWEST);
+    if (softcap > 0) low = tanh_of(low / softcap) * softcap, high = tanh_of(high / softcap) * softcap;
+    if (seen.stop < TILE) {
+        low = lane < seen.stop ? low : splat(LOWEST);
+        high = lane + LANES < seen.stop ? high : splat(LOWEST);
+    }
+    if (seen.first > 0) {
+        low = lane >= seen.first ? low : splat(LOWEST);
+        high = lane + LANES >= seen.first ? high : splat(LOWEST);
     }
     const float top = max_of(larger(low, high));
     if (top > best) {
@@ -114,10 +134,10 @@ inline void soften(v16f low, v16f high, int visible, int head_dim, float &best, 
     store(weights, low), store(weights + LANES, high);
 }
 
-// `N` queries of one kv head against a widened tile. visible[i] keys of the tile are before query i's limit; for a query
-// that sees none of them every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
+// `N` queries of one kv head against a widened tile, of which query i sees the keys seen[i]. For a query that sees none
+// of them every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
 template <int N>
-void attend_block(Scratch &s, size_t query, const int *visible, int count, int head_dim) {
+void attend_block(Scratch &s, size_t query, const Seen *seen, float softcap, int count, int head_dim) {
     v16f low[N] = {}, high[N] = {};
     const float *q = s.q.data() + query * head_dim;
     for (int d = 0; d < head_dim; d++) {
@@ -128,7 +148,7 @@ void attend_block(Scratch &s, size_t query, const int *visible, int count, int h
     float *out = s.out.data() + query * head_dim;
 #pragma GCC unroll 4
     for (int i = 0; i < N; i++)
-        soften(low[i], high[i], visible[i], head_dim, s.best[query + i], s.sum[query + i], out + i * head_dim, s.weights + i * TILE);
+        soften(low[i], high[i], seen[i], softcap, head_dim, s.best[query + i], s.sum[query + i], out + i * head_dim, s.weights + i * TILE);
     for (int d = 0; d < head_dim; d += CHUNK * LANES) {
         const int vectors = std::min(CHUNK, (head_dim - d) / LANES);
         auto accumulate = [&](auto width) {
@@ -190,7 +210,8 @@ inline void add_values(const T *const *v, int count, int d, const float *weights
 
 // A single query needs no widened tile: keys are read where they lie. k and v point to TILE rows, the last ones repeated.
 template <class T>
-void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, int count, int head_dim) {
+void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, Seen seen, float softcap, int head_dim) {
+    const int count = seen.stop;
     const float *q = s.q.data() + query * head_dim;
     const int paired = head_dim & ~(2 * LANES - 1);
     v16f scores[2];
@@ -210,7 +231,7 @@ void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, 
         scores[half] = sums_of(rows);
     }
     float *out = s.out.data() + query * head_dim;
-    soften(scores[0], scores[1], count, head_dim, s.best[query], s.sum[query], out, s.weights);
+    soften(scores[0], scores[1], seen, softcap, head_dim, s.best[query], s.sum[query], out, s.weights);
     int d = 0;
     for (; d + 4 * LANES <= head_dim; d += 4 * LANES) add_values<T, 2>(v, count, d, s.weights, out);
     for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<T, 1>(v, count, d, s.weights, out);
@@ -222,7 +243,7 @@ void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, 
 }
 
 template <class T>
-void attend_tile(Scratch &s, const Plan &p, const Item &item, const T *keys, const T *values, int start, int count) {
+void attend_tile(Scratch &s, const Plan &p, const Rule &rule, const Item &item, const T *keys, const T *values, int start, int count) {
     const int D = p.head_dim, group = p.heads / p.kv_heads, queries = item.num_members * group;
     const int64_t stride = (int64_t)p.kv_heads * D;
     const int32_t *slots = p.table + item.row * p.table_stride + start;
@@ -238,25 +259,27 @@ void attend_tile(Scratch &s, const Plan &p, const Item &item, const T *keys, con
         for (int j = 0; j < ahead; j++)
             for (int d = 0; d < D; d += line) __builtin_prefetch(ahead_k[j] + d, 0, 2), __builtin_prefetch(ahead_v[j] + d, 0, 2);
         if (queries == 1) {
-            if (p.limits[p.members[item.first_member]] > start)
-                attend_one(s, g, k, v, std::min(count, p.limits[p.members[item.first_member]] - start), D);
+            const Seen seen = seen_of(p.limits[p.members[item.first_member]], rule, start, count);
+            if (seen.stop > 0) attend_one(s, g, k, v, seen, rule.softcap, D);
         } else {
             widen_rows(k, TILE, D, s.values);
             turn(s.values, D, s.keys);
             widen_rows(v, count, D, s.values);
             for (int i = 0; i < queries; i += 4) {
-                int visible[4], n = std::min(4, queries - i), most = 0;
+                Seen seen[4];
+                const int n = std::min(4, queries - i);
+                bool any_seen = false;
                 for (int j = 0; j < n; j++) {
-                    visible[j] = std::min(count, p.limits[p.members[item.first_member + (i + j) / group]] - start);
-                    most = std::max(most, visible[j]);
+                    seen[j] = seen_of(p.limits[p.members[item.first_member + (i + j) / group]], rule, start, count);
+                    any_seen |= seen[j].first < seen[j].stop;
                 }
-                if (most <= 0) continue;  // this block's queries all end before the tile
+                if (!any_seen) continue;  // the keys of this block's queries all lie before the tile or behind it
                 const size_t query = (size_t)g * queries + i;
                 switch (n) {
-                    case 1: attend_block<1>(s, query, visible, count, D); break;
-                    case 2: attend_block<2>(s, query, visible, count, D); break;
-                    case 3: attend_block<3>(s, query, visible, count, D); break;
-                    default: attend_block<4>(s, query, visible, count, D);
+                    case 1: attend_block<1>(s, query, seen, rule.softcap, count, D); break;
+                    case 2: attend_block<2>(s, query, seen, rule.softcap, count, D); break;
+                    case 3: attend_block<3>(s, query, seen, rule.softcap, count, D); break;
+                    default: attend_block<4>(s, query, seen, rule.softcap, count, D);
                 }
             }
         }
@@ -265,9 +288,17 @@ void attend_tile(Scratch &s, const Plan &p, const Item &item, const T *keys, con
     }
 }
 
+// The first key of an item that one of its queries sees.
+inline int first_key(const Plan &p, const Rule &rule, const Item &item) {
+    if (!rule.window) return item.start;
+    int32_t least = p.limits[p.members[item.first_member]];
+    for (int m = 1; m < item.num_members; m++) least = std::min(least, p.limits[p.members[item.first_member + m]]);
+    return std::max(item.start, least - rule.window);
+}
+
 // Query (member m, head g * group + h) is number (g * members + m) * group + h of the scratch.
 template <class T>
-void attend_item(const Plan &p, const Item &item, const T *q, int64_t q_stride, const T *keys, const T *values, T *out) {
+void attend_item(const Plan &p, const Rule &rule, const Item &item, const T *q, int64_t q_stride, const T *keys, const T *values, T *out) {
     const int D = p.head_dim, group = p.heads / p.kv_heads, members = item.num_members;
     const size_t total = (size_t)members * p.heads;
     Scratch &s = scratch;
@@ -278,10 +309,10 @@ void attend_item(const Plan &p, const Item &item, const T *q, int64_t q_stride, 
         for (int h = 0; h < p.heads; h++) {
             const T *from = q + p.members[item.first_member + m] * q_stride + h * D;
             float *to = s.q.data() + (((size_t)(h / group) * members + m) * group + h % group) * D;
-            widen(from, to, D, p.scale);
+            widen(from, to, D, rule.scale);
         }
-    for (int start = item.start; start < item.stop; start += TILE)
-        attend_tile(s, p, item, keys, values, start, std::min(TILE, item.stop - start));
+    for (int start = first_key(p, rule, item); start < item.stop; start += TILE)
+        attend_tile(s, p, rule, item, keys, values, start, std::min(TILE, item.stop - start));
     for (int m = 0; m < members; m++)
         for (int h = 0; h < p.heads; h++) {
             const size_t query = ((size_t)(h / group) * members + m) * group + h % group;
@@ -315,11 +346,11 @@ void merge(const Plan &p, const int32_t *job, T *out) {
 }
 
 template <class T>
-void run(const Plan &p, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
+void run(const Plan &p, const Rule &rule, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
     // a region that starts a second thread for one item, or for little merging, costs more than it saves
 #pragma omp parallel for num_threads(p.threads) if (p.num_items > 1) schedule(dynamic, 1)
     for (int i = 0; i < p.num_items; i++)
-        attend_item(p, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out);
+        attend_item(p, rule, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out);
 #pragma omp parallel for num_threads(p.threads) if (p.num_merges > 8) schedule(static)
     for (int i = 0; i < p.num_merges; i++) merge(p, p.merges + i * 3, (T *)out);
 }
@@ -333,11 +364,12 @@ void store_rows(const T *from, int64_t stride, T *to, const int64_t *slots, int6
 }  // namespace
 
 // q [T, H, D] with rows q_stride elements apart, keys and values [S, G, D], out [T, H, D].
-extern "C" void ramet_attention(const Plan *plan, int dtype, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
+extern "C" void ramet_attention(const Plan *plan, const Rule *rule, int dtype, const void *q, int64_t q_stride, const void *keys, const void *values,
+                                void *out) {
     switch (dtype) {
-        case FLOAT32: return run<float>(*plan, q, q_stride, keys, values, out);
-        case BFLOAT16: return run<bf16>(*plan, q, q_stride, keys, values, out);
-        case FLOAT16: return run<f16>(*plan, q, q_stride, keys, values, out);
+        case FLOAT32: return run<float>(*plan, *rule, q, q_stride, keys, values, out);
+        case BFLOAT16: return run<bf16>(*plan, *rule, q, q_stride, keys, values, out);
+        case FLOAT16: return run<f16>(*plan, *rule, q, q_stride, keys, values, out);
     }
 }
 

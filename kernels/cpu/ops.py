@@ -32,8 +32,13 @@ class Plan(Structure):
         ("kv_heads", c_int32),
         ("head_dim", c_int32),
         ("threads", c_int32),
-        ("scale", c_float),
     )
+
+
+class Rule(Structure):
+    """What a layer does with its scores; field for field the struct of attention.cpp. 0 is no window and no cap."""
+
+    _fields_ = (("scale", c_float), ("window", c_int32), ("softcap", c_float))
 
 
 class CpuOps:
@@ -42,13 +47,27 @@ class CpuOps:
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, size, number = c_void_p, c_int64, c_int
         self._rms_norm = library.ramet_rms_norm
-        self._rms_norm.argtypes = (number, pointer, size, pointer, pointer, pointer, size, size, c_float, number)
+        self._rms_norm.argtypes = (
+            number,
+            pointer,
+            size,
+            pointer,
+            pointer,
+            pointer,
+            size,
+            size,
+            c_float,
+            number,
+            number,
+        )
+        self._norm_heads = library.ramet_norm_heads
+        self._norm_heads.argtypes = (number, pointer, size, pointer, size, size, size, c_float, number, number)
         self._silu_mul = library.ramet_silu_mul
         self._silu_mul.argtypes = (number, pointer, size, pointer, size, size, number)
         self._rotate = library.ramet_rotate
         self._rotate.argtypes = (number, pointer, size, pointer, pointer, pointer, size, size, size, size, number)
         self._attention = library.ramet_attention
-        self._attention.argtypes = (POINTER(Plan), number, pointer, size, pointer, pointer, pointer)
+        self._attention.argtypes = (POINTER(Plan), POINTER(Rule), number, pointer, size, pointer, pointer, pointer)
         self._store_kv = library.ramet_store_kv
         self._store_kv.argtypes = (number, pointer, pointer, size, size, pointer, pointer, pointer, size, size, number)
         self._penalise = library.ramet_penalise
@@ -66,17 +85,21 @@ class CpuOps:
     def threads(self) -> int:
         return torch.get_num_threads()
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._norm(x, None, weight, eps)
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
+        return self._norm(x, None, weight, eps, plus_one)
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._norm(x, residual.data_ptr(), weight, eps)
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
+        return self._norm(x, residual.data_ptr(), weight, eps, plus_one)
 
-    def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float) -> Tensor:
+    def norm_heads(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> None:
+        at, w, sizes = x.data_ptr(), weight.data_ptr(), x.shape
+        self._norm_heads(DTYPES[x.dtype], at, x.stride(0), w, *sizes, eps, plus_one, self.threads)
+
+    def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float, plus_one: bool) -> Tensor:
         tokens, size = x.shape
         out = torch.empty((tokens, size), dtype=x.dtype)
         at, to, w = x.data_ptr(), out.data_ptr(), weight.data_ptr()
-        self._rms_norm(DTYPES[x.dtype], at, x.stride(0), residual, w, to, tokens, size, eps, self.threads)
+        self._rms_norm(DTYPES[x.dtype], at, x.stride(0), residual, w, to, tokens, size, eps, plus_one, self.threads)
         return out
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -167,7 +190,7 @@ class CpuOps:
         self._normalise(logits.data_ptr(), vocabulary, *columns, num, num_top, *addresses, self.threads)
         return out
 
-    def attend(self, plan: Plan, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
+    def attend(self, plan: Plan, rule: Rule, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
         """WRITES out [T, H, D] for the tokens of the plan; q may have strided rows."""
         addresses = keys.data_ptr(), values.data_ptr(), out.data_ptr()
-        self._attention(byref(plan), DTYPES[q.dtype], q.data_ptr(), q.stride(0), *addresses)
+        self._attention(byref(plan), byref(rule), DTYPES[q.dtype], q.data_ptr(), q.stride(0), *addresses)

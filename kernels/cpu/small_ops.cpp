@@ -26,7 +26,8 @@ inline void put(T *p, v16f x, int64_t n) {
     n == LANES ? store(p, x) : store_some(p, x, n);
 }
 
-template <class T>
+// out may be x. PLUS_ONE: the scale is 1 + weight, and only the product is rounded (Gemma).
+template <class T, bool PLUS_ONE>
 void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, float eps) {
     v16f squares = {};
     each(size, [&](int64_t i, int64_t n) {
@@ -39,14 +40,28 @@ void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, fl
     });
     const T *from = residual ? residual : x;
     const float scale = 1.0f / std::sqrt(sum_of(squares) / size + eps);
-    each(size, [&](int64_t i, int64_t n) { put(out + i, get(weight + i, n) * rounded<T>(get(from + i, n) * scale), n); });
+    each(size, [&](int64_t i, int64_t n) {
+        const v16f value = get(from + i, n) * scale, w = get(weight + i, n);
+        put(out + i, PLUS_ONE ? (w + 1.0f) * value : w * rounded<T>(value), n);
+    });
 }
 
-template <class T>
+template <class T, bool PLUS_ONE>
 void norm(const void *x, int64_t x_stride, void *residual, const void *weight, void *out, int64_t tokens, int64_t size, float eps, int threads) {
 #pragma omp parallel for num_threads(threads) if (tokens * size > WORTH_THREADS) schedule(static)
     for (int64_t t = 0; t < tokens; t++)
-        norm_row((const T *)x + t * x_stride, residual ? (T *)residual + t * size : nullptr, (const T *)weight, (T *)out + t * size, size, eps);
+        norm_row<T, PLUS_ONE>((const T *)x + t * x_stride, residual ? (T *)residual + t * size : nullptr, (const T *)weight, (T *)out + t * size,
+                              size, eps);
+}
+
+template <class T, bool PLUS_ONE>
+void norm_heads(void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps, int threads) {
+#pragma omp parallel for num_threads(threads) if (tokens * heads * head_dim > WORTH_THREADS) schedule(static)
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < heads; h++) {
+            T *head = (T *)x + t * stride + h * head_dim;
+            norm_row<T, PLUS_ONE>(head, nullptr, (const T *)weight, head, head_dim, eps);
+        }
 }
 
 template <class T>
@@ -84,16 +99,40 @@ void rotate(void *x, int64_t stride, const float *cos, const float *sin, const i
     }
 }
 
+// body(a value of the dtype's type)
+template <class Body>
+inline void with_dtype(int dtype, Body body) {
+    switch (dtype) {
+        case FLOAT32: return body(float{});
+        case BFLOAT16: return body(bf16{});
+        case FLOAT16: return body(f16{});
+    }
+}
+
 }  // namespace
 
 // out [T, N] = norm of x [T, N], or of x + residual when residual [T, N] is given; it is then written with the sum.
 extern "C" void ramet_rms_norm(int dtype, const void *x, int64_t x_stride, void *residual, const void *weight, void *out, int64_t tokens, int64_t size,
-                               float eps, int threads) {
-    switch (dtype) {
-        case FLOAT32: return norm<float>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
-        case BFLOAT16: return norm<bf16>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
-        case FLOAT16: return norm<f16>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
-    }
+                               float eps, int plus_one, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        if (plus_one)
+            norm<T, true>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
+        else
+            norm<T, false>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
+    });
+}
+
+// x [T, heads, D] is written: each head's own norm.
+extern "C" void ramet_norm_heads(int dtype, void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps,
+                                 int plus_one, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        if (plus_one)
+            norm_heads<T, true>(x, stride, weight, tokens, heads, head_dim, eps, threads);
+        else
+            norm_heads<T, false>(x, stride, weight, tokens, heads, head_dim, eps, threads);
+    });
 }
 
 // out [T, F] from gate_up [T, 2 F]

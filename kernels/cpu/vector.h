@@ -231,3 +231,10 @@ static inline v16f exp_of(v16f x) {
     const v16f y = bit_cast<v16f>(bit_cast<v16i>(p) + exponent);
     return tiny ? splat(0.0f) : y;
 }
+
+// to 1e-7, absolute
+static inline v16f tanh_of(v16f x) {
+    const v16i negative = x < 0;
+    const v16f small = exp_of((negative ? x : -x) * 2.0f), y = (1.0f - small) / (1.0f + small);
+    return negative ? -y : y;
+}

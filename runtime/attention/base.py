@@ -1,6 +1,6 @@
 """What one step looks like to the model, and what an attention backend does with it.
 
-Decides the two types that models, layers and backends share. Knows no scheduler and no weights.
+Decides the types that models, layers and backends share. Knows no scheduler and no weights.
 R rows, T new tokens over all rows, Q rows that draw, L longest context, H query heads, G kv heads, D head size.
 """
 
@@ -30,6 +30,15 @@ class ForwardInputs:
     @property
     def num_tokens(self) -> int:
         return self.token_ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """What one layer's attention does with its scores. It is causal and over the whole row but for the window."""
+
+    scale: float  # of queries times keys
+    window: int | None = None  # keys that a query sees, its own included; None: all before it
+    softcap: float | None = None  # scaled scores s become softcap * tanh(s / softcap)
 
 
 class AttentionBackend(Protocol):

@@ -1,10 +1,12 @@
 """Attention on the CPU: our kernel for decoding rows and short extends, torch's fused attention for long extends.
 
 Decides which row goes where; without compiled kernels every row takes torch's way. A long extend attends to its own new
-tokens without a copy and to its gathered cached prefix, and both results are merged by their log-sum-exp.
+tokens without a copy and to its gathered cached prefix, and both results are merged by their log-sum-exp. Where a
+window hides some of its keys or scores are capped, it goes in blocks of queries (attention/blocks.py).
 T new tokens, H query heads, G kv heads, D head size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,25 +14,29 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
-from ramet.kernels.cpu.ops import DTYPES, CpuOps, Plan
+from ramet.kernels.cpu.ops import DTYPES, CpuOps, Plan, Rule
 from ramet.runtime.arrays import Ints
-from ramet.runtime.attention.base import ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention
+from ramet.runtime.attention.blocks import attend_in_blocks, flash, heads_first
 from ramet.runtime.attention.work import Work, cut
 from ramet.runtime.cache.pool import KVPool
 
 LONG_EXTEND = 64  # new tokens of a row from which torch's matrix products beat our vector loops
 MAX_HEAD_DIM = 256
 
-flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-
 
 @dataclass(frozen=True, slots=True)
 class LongRow:
-    """One row's new tokens [first, stop) of T and the slots of what it has cached."""
+    """One row's new tokens [first, stop) of T and the slots of all its tokens, of which they are the last."""
 
     first: int
     stop: int
-    prefix: Tensor | None  # [P] int64
+    slots: Tensor  # [P + n] int64
+
+    @property
+    def prefix(self) -> Tensor:
+        """[P], the slots of what is cached"""
+        return self.slots[: len(self.slots) - (self.stop - self.first)]
 
 
 def fits(pool: KVPool) -> bool:
@@ -41,8 +47,10 @@ def fits(pool: KVPool) -> bool:
 class CpuAttention:
     name = "cpu"
 
-    def __init__(self, pool: KVPool, heads: int, ops: CpuOps | None) -> None:
+    def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None) -> None:
         self.pool = pool
+        self._layers = layers
+        self._rules = [Rule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
         self._ops = ops
         self._heads = heads
         self._partial_out = torch.empty(0)
@@ -63,17 +71,16 @@ class CpuAttention:
         store_kv(k, v, keys, values, inputs.slots)
         out = torch.empty(q.shape, dtype=q.dtype)
         if ops is not None and self._plan is not None:
-            ops.attend(self._plan, q, keys, values, out)
+            ops.attend(self._plan, self._rules[layer], q, keys, values, out)
         for row in self._long:
             at = slice(row.first, row.stop)
-            out[at] = attend_long(q[at], k[at], v[at], keys, values, row.prefix)
+            out[at] = _attend_row(row, q[at], k[at], v[at], keys, values, self._layers[layer])
         return out
 
     def _long_row(self, inputs: ForwardInputs, r: int, firsts: Ints) -> LongRow:
-        num_new, first = int(inputs.num_new[r]), int(firsts[r])
-        num_cached = int(inputs.seq_lens[r]) - num_new
-        prefix = inputs.table[int(inputs.rows[r]), :num_cached].long() if num_cached else None
-        return LongRow(first, first + num_new, prefix)
+        first = int(firsts[r])
+        slots = inputs.table[int(inputs.rows[r]), : int(inputs.seq_lens[r])].long()
+        return LongRow(first, first + int(inputs.num_new[r]), slots)
 
     def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints, ops: CpuOps) -> Plan:
         threads = ops.threads
@@ -107,21 +114,24 @@ class CpuAttention:
             kv_heads=self.pool.keys[0].shape[1],
             head_dim=self.pool.head_dim,
             threads=threads,
-            scale=self.pool.head_dim**-0.5,
         )
 
 
-def attend_long(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, prefix: Tensor | None) -> Tensor:
+def _attend_row(
+    row: LongRow, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+) -> Tensor:
+    if layer.softcap is not None or (layer.window is not None and layer.window < len(row.slots)):
+        return attend_in_blocks(q, keys, values, row.slots, layer)
+    return attend_long(q, k, v, keys, values, row.prefix, layer.scale)
+
+
+def attend_long(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, scale: float) -> Tensor:
     """q [n, H, D] over its own k, v [n, G, D] causally and over the pool's slots `prefix` [P] whole -> [n, H, D]."""
-    own, own_lse = flash(_heads_first(q), _heads_first(k), _heads_first(v), 0.0, True)  # [1, H, n, D], [1, H, n]
-    if prefix is None:
+    queries = heads_first(q)
+    own, own_lse = flash(queries, heads_first(k), heads_first(v), 0.0, True, scale=scale)  # [1, H, n, D], [1, H, n]
+    if not len(prefix):
         return own[0].transpose(0, 1)
     cached_k, cached_v = keys.index_select(0, prefix), values.index_select(0, prefix)  # [P, G, D]
-    cached, cached_lse = flash(_heads_first(q), _heads_first(cached_k), _heads_first(cached_v), 0.0, False)
+    cached, cached_lse = flash(queries, heads_first(cached_k), heads_first(cached_v), 0.0, False, scale=scale)
     share = torch.sigmoid(own_lse - cached_lse)[..., None]  # of the softmax's mass that lies on the new tokens
     return torch.lerp(cached.float(), own.float(), share)[0].transpose(0, 1)
-
-
-def _heads_first(x: Tensor) -> Tensor:
-    """[n, heads, D] -> [1, heads, n, D], no copy."""
-    return x.transpose(0, 1)[None]

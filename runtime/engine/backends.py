@@ -4,6 +4,7 @@ On cpu without a C++ compiler torch serves in the place of our kernels, slower, 
 """
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
 
@@ -12,7 +13,7 @@ import torch
 from ramet.kernels import reference
 from ramet.kernels.cpu.build import NoCompiler, load_library
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.attention.base import AttentionBackend, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention, fits
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
@@ -50,7 +51,7 @@ def choose_epilogue(device: torch.device) -> type[Epilogue]:
     return FusedEpilogue
 
 
-def choose_attention(name: str, pool: KVPool, heads: int) -> AttentionBackend:
+def choose_attention(name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention]) -> AttentionBackend:
     """`name` is auto, reference or cpu."""
     device = pool.keys[0].device
     possible = device.type == "cpu" and fits(pool)
@@ -60,5 +61,28 @@ def choose_attention(name: str, pool: KVPool, heads: int) -> AttentionBackend:
             "needs a cpu and a multiple of 16 up to 256; use auto"
         )
     if name == "reference" or not possible:
-        return ReferenceAttention(pool)
-    return CpuAttention(pool, heads, compiled_ops())
+        why = "asked for" if name == "reference" else f"no kernel for {device.type} with head size {pool.head_dim}"
+        log.info("attention by the reference in plain torch (%s): %s", why, describe(layers))
+        return ReferenceAttention(pool, layers)
+    ops = compiled_ops()
+    way = "torch" if ops is None else "our C++ kernel, long extends by torch"
+    log.info("attention by %s: %s", way, describe(layers))
+    return CpuAttention(pool, heads, layers, ops)
+
+
+def describe(layers: Sequence[LayerAttention]) -> str:
+    """Which layers there are: "layers 0-4 with window 8 and soft cap 50; layer 5 plain"."""
+    alike: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        marks = [f"window {layer.window}"] if layer.window is not None else []
+        marks += [f"soft cap {layer.softcap:g}"] if layer.softcap is not None else []
+        alike.setdefault("with " + " and ".join(marks) if marks else "plain", []).append(number)
+    return "; ".join(f"layer{'s' * (len(numbers) > 1)} {spans(numbers)} {marks}" for marks, numbers in alike.items())
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """[0, 1, 2, 5] -> "0-2, 5"."""
+    ends = [i for i, number in enumerate(numbers) if i + 1 == len(numbers) or numbers[i + 1] != number + 1]
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    runs = [(numbers[a], numbers[b]) for a, b in zip(starts, ends, strict=True)]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

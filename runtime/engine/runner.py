@@ -39,8 +39,8 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.layers.linear import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.registry import model_class
-from ramet.runtime.models.shape import ModelShape, read_shape
+from ramet.runtime.models.registry import family_of, read_shape
+from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.sampling.epilogue import Drawn
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.penalties import state_bytes
@@ -111,7 +111,7 @@ class ModelRunner:
     """`context_length` is the smallest of the model's, --context-length and what the pool holds."""
 
     def __init__(self, args: Args, report: Report) -> None:
-        self.shape: ModelShape = read_shape(args.model_folder)
+        self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
         self.dtype: torch.dtype = getattr(torch, _dtype_name(args, self.shape))
         if args.execute.enable_custom_logit_processor:
@@ -227,7 +227,7 @@ class ModelRunner:
         self.pool = KVPool(
             max_total_tokens=self.max_total_tokens,
             page_size=args.cache.page_size,
-            layers=shape.layers,
+            layers=shape.num_layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             dtype=self.dtype,
@@ -235,7 +235,9 @@ class ModelRunner:
         )
         self._table = SlotTable(self.max_running, self.context_length, self.device)
         self._row_buffer = RowBuffer(self.max_running + 1, self.device)
-        self._attention: AttentionBackend = choose_attention(args.execute.attention_backend, self.pool, shape.heads)
+        self._attention: AttentionBackend = choose_attention(
+            args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers]
+        )
         self._model.place_rope(self.context_length, self.device)
 
     def _warm_up(self) -> None:
@@ -250,7 +252,7 @@ def _dtype_name(args: Args, shape: ModelShape) -> str:
 
 def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
     with torch.device("meta"):
-        skeleton = model_class(shape.architecture)(shape, dtype, choose_ops(device))
+        skeleton = family_of(shape.architecture).decoder(shape, dtype, choose_ops(device))
     weights = sum(parameter.numel() for parameter in skeleton.parameters()) * dtype.itemsize
     chunk = args.schedule.chunked_prefill_size
     asked = args.model.context_length or shape.context_length
@@ -258,7 +260,7 @@ def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.devic
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     needs = Needs(
         weights=weights,
-        bytes_per_token=bytes_per_token(shape.layers, shape.kv_heads, shape.head_dim, dtype.itemsize),
+        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, dtype.itemsize),
         max_running=args.max_running,
         context_length=asked,
         page_size=args.cache.page_size,
@@ -281,7 +283,7 @@ def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.devic
 def _load(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
     """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
     with torch.device(device):
-        model = model_class(shape.architecture)(shape, dtype, ops)
+        model = family_of(shape.architecture).decoder(shape, dtype, ops)
     if args.model.load_format == "dummy":
         fill_random(model, args.schedule.random_seed or 0)
     else:

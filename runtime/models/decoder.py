@@ -1,7 +1,7 @@
 """The pre-norm decoder that most families share: embed, then attention and gated MLP per layer, then norm and head.
 
 Decides the order of blocks and where the residual sum is fused with a norm. Knows no checkpoint names and no pool.
-A family is a subclass that swaps a block or changes the shape. Weights are not initialised here.
+A family whose block differs names its own in a subclass. Weights are not initialised here.
 T new tokens, N hidden size, Q drawing rows, V vocabulary.
 """
 
@@ -13,11 +13,13 @@ from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.attention import SelfAttention
 from ramet.runtime.layers.embedding import Embedding
 from ramet.runtime.layers.linear import Linear
-from ramet.runtime.layers.logits import final_states
+from ramet.runtime.layers.logits import final_states, softcapped
 from ramet.runtime.layers.norm import RMSNorm
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.layers.rope import rope_tables
+from ramet.runtime.layers.rope import RopeShape, rope_tables
 from ramet.runtime.models.shape import ModelShape
+
+Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim / 2]
 
 
 class GatedMLP(nn.Module):
@@ -33,10 +35,18 @@ class GatedMLP(nn.Module):
         return self.down(self._activation(self.gate_up(x)))
 
 
+def norm_of(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> RMSNorm:
+    return RMSNorm(size, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
+
+
+def _head_norms(shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
+    return norm_of(shape.head_dim, shape, dtype, ops), norm_of(shape.head_dim, shape, dtype, ops)
+
+
 class DecoderLayer(nn.Module):
     def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
-        self.input_norm = RMSNorm(shape.hidden, shape.rms_eps, dtype=dtype, ops=ops)
+        self.input_norm = norm_of(shape.hidden, shape, dtype, ops)
         self.attention = SelfAttention(
             layer,
             hidden=shape.hidden,
@@ -45,19 +55,15 @@ class DecoderLayer(nn.Module):
             head_dim=shape.head_dim,
             qkv_bias=shape.qkv_bias,
             o_bias=shape.o_bias,
+            qk_norms=_head_norms(shape, dtype, ops) if shape.layers[layer].qk_norm else None,
             dtype=dtype,
             ops=ops,
         )
-        self.mlp_norm = RMSNorm(shape.hidden, shape.rms_eps, dtype=dtype, ops=ops)
+        self.mlp_norm = norm_of(shape.hidden, shape, dtype, ops)
         self.mlp = GatedMLP(shape, dtype, ops)
 
     def forward(
-        self,
-        x: Tensor | None,
-        residual: Tensor,
-        rope: tuple[Tensor, Tensor],
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
+        self, x: Tensor | None, residual: Tensor, rope: Rope, attention: AttentionBackend, inputs: ForwardInputs
     ) -> Tensor:
         """x [T, N] is what the layer before added last (None before the first); residual [T, N] is WRITTEN."""
         x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
@@ -68,17 +74,23 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """`place_rope` once after the weights are in; then `hidden_states` and `logits` for every step."""
 
+    layer_class: type[DecoderLayer] = DecoderLayer
+
     def __init__(self, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
         self.shape = shape
-        self.embed = Embedding(shape.vocab_size, shape.hidden, dtype=dtype)
-        self.layers = nn.ModuleList(DecoderLayer(i, shape, dtype, ops) for i in range(shape.layers))
-        self.norm = RMSNorm(shape.hidden, shape.rms_eps, dtype=dtype, ops=ops)
+        self.embed = Embedding(shape.vocab_size, shape.hidden, scale=shape.embed_scale, dtype=dtype)
+        self.layers = nn.ModuleList(self.layer_class(i, shape, dtype, ops) for i in range(shape.num_layers))
+        self.norm = norm_of(shape.hidden, shape, dtype, ops)
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
-        self._rope: tuple[Tensor, Tensor] | None = None
+        self._ropes: list[Rope] = []  # of each layer
 
     def place_rope(self, num_positions: int, device: torch.device) -> None:
-        self._rope = rope_tables(self.shape.rope, num_positions, device)
+        tables: dict[RopeShape, Rope] = {}
+        for layer in self.shape.layers:
+            if layer.rope not in tables:
+                tables[layer.rope] = rope_tables(layer.rope, num_positions, device)
+        self._ropes = [tables[layer.rope] for layer in self.shape.layers]
 
     def hidden_states(self, inputs: ForwardInputs, attention: AttentionBackend) -> tuple[Tensor, Tensor]:
         """(x, residual), both [T, N]; their sum goes into the final norm."""
@@ -86,8 +98,8 @@ class Decoder(nn.Module):
         for first, values in inputs.embeds:
             residual[first : first + len(values)] = values
         x: Tensor | None = None
-        for layer in self.layers:
-            x = layer(x, residual, self._rope, attention, inputs)
+        for layer, rope in zip(self.layers, self._ropes, strict=True):
+            x = layer(x, residual, rope, attention, inputs)
         assert x is not None, "a model has at least one layer"
         return x, residual
 
@@ -97,4 +109,5 @@ class Decoder(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """From final states [Q, N] to [Q, V] float32, the caller's to write."""
-        return (self.head or self.embed.scores)(states).float()
+        logits = (self.head or self.embed.scores)(states).float()
+        return logits if self.shape.logit_softcap is None else softcapped(logits, self.shape.logit_softcap)

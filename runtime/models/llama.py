@@ -1,7 +1,27 @@
-"""Llama 2 and 3 (Touvron et al. 2023, Dubey et al. 2024): the shared decoder as it is."""
+"""Llama 1 to 3, CodeLlama and Vicuna (Touvron et al. 2023, Dubey et al. 2024): the shared decoder as it is."""
 
-from ramet.runtime.models.decoder import Decoder
+from dataclasses import replace
+
+from ramet.runtime.models.config_json import ConfigObject
+from ramet.runtime.models.decoder_config import Defaults, plain_layers, read_decoder
+from ramet.runtime.models.family import Family
+from ramet.runtime.models.shape import ModelShape
+
+DEFAULTS = Defaults(
+    vocab_size=32000,
+    hidden_size=4096,
+    intermediate_size=11008,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=None,
+    max_position_embeddings=2048,
+)
 
 
-class LlamaForCausalLM(Decoder):
-    """Grouped queries, rotary scaling, biases and a tied head are all in the shape."""
+def read_shape(config: ConfigObject) -> ModelShape:
+    shape = read_decoder(config, DEFAULTS, plain_layers)
+    bias = config.flag("attention_bias", False)
+    return replace(shape, qkv_bias=bias, o_bias=bias, mlp_bias=config.flag("mlp_bias", False))
+
+
+FAMILY = Family(read_shape)

@@ -1,19 +1,65 @@
-"""From the architecture name in config.json to its class. A family is imported when a model asks for it."""
+"""From a model folder to its family. A family is imported when a model asks for it."""
 
+import json
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.config_json import ConfigObject
+from ramet.runtime.models.family import Family
+from ramet.runtime.models.shape import ModelShape
 
-FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder that holds a class of that name
+FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder with its FAMILY
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
 }
 
 
-def model_class(architecture: str) -> type[Decoder]:
+def family_of(architecture: str) -> Family:
     if architecture not in FAMILIES:
         raise ConfigError(
             f"config.json: architecture {architecture} is not supported; supported: {', '.join(FAMILIES)}"
         )
-    module = import_module(f"ramet.runtime.models.{FAMILIES[architecture]}")
-    return vars(module)[architecture]
+    family: Family = import_module(f"ramet.runtime.models.{FAMILIES[architecture]}").FAMILY
+    return family
+
+
+def read_shape(folder: Path, overrides: str = "") -> ModelShape:
+    """The shape of the model in `folder`, with what --json-model-override-args says in the place of its own keys.
+
+    Raises ConfigError that names the file and the key.
+    """
+    path = folder / "config.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    changes = _object(overrides, "--json-model-override-args") if overrides else {}
+    return parse_shape({**_object(text, str(path)), **changes}, str(path))
+
+
+def _object(text: str, place: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{place} is not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{place} holds {type(values).__name__}, must hold an object")
+    return values
+
+
+def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShape:
+    names = values.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise ConfigError(f"{place}: architectures is {names!r}, must be a list with the name of the model class")
+    family = family_of(names[0])
+    config = ConfigObject(values, names[0], place)
+    shape = family.read_shape(config)
+    config.refuse_unread(family.harmless)
+    return shape

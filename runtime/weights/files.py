@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.registry import family_of
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -22,27 +23,38 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 def load_weights(model: Decoder, folder: Path) -> None:
     """Fill every parameter (already on its device, in its dtype) from `folder`."""
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
-    wanted: dict[str, Part] = {}
-    for name, parameter in parameters.items():
-        wanted |= checkpoint_parts(name, parameter.shape[0], model.shape)
+    weights = family_of(model.shape.architecture).weights(model.shape)
+    wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in parameters.items()), weights)
+    second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
     with torch.inference_mode():
         for source, tensor in tensors(folder):
-            if is_ignored(source, model.shape):
+            name = weights.canonical(source)
+            if name == second_head:  # it must be the embedding once more: transformers unties a head that differs
+                wanted[name] = Part(name, 0, len(tensor))
+                parameters[name] = torch.empty_like(model.embed.weight)
+            elif is_ignored(name, weights):
                 continue
-            if source not in wanted:
+            if name not in wanted:
                 raise ConfigError(
                     f"{folder}: tensor {source} does not belong to a {model.shape.architecture} of this config"
                 )
-            part = wanted.pop(source)
-            target = parameters[part.name][part.start : part.start + part.rows]
-            if tensor.shape != target.shape:
-                raise ConfigError(
-                    f"{folder}: tensor {source} is {list(tensor.shape)}, config.json asks for {list(target.shape)}"
-                )
-            target.copy_(tensor)
+            _copy(tensor, wanted.pop(name), parameters, f"{folder}: tensor {source}")
     if wanted:
         some = ", ".join(sorted(wanted)[:3])
         raise ConfigError(f"{folder}: {len(wanted)} tensors are missing, among them {some}")
+    if second_head in parameters and not torch.equal(parameters[second_head], model.embed.weight):
+        raise ConfigError(
+            f"{folder}: tensor {second_head} differs from the embedding, though config.json ties them; if both are "
+            "meant, add --json-model-override-args '{\"tie_word_embeddings\": false}'"
+        )
+
+
+def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str) -> None:
+    """WRITES the part of its parameter."""
+    target = parameters[part.name][part.start : part.start + part.rows]
+    if tensor.shape != target.shape:
+        raise ConfigError(f"{named} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
+    target.copy_(tensor)
 
 
 def tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:

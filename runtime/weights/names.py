@@ -1,12 +1,9 @@
-"""Which tensors of a Hugging Face checkpoint make up each of our parameters.
+"""Where each tensor of a checkpoint goes, worked out from a family's map for the parameters that a model has."""
 
-Decides packing: several of their tensors, one below the other, are one of ours. Knows names and row counts only.
-    attention.qkv = q_proj / k_proj / v_proj        mlp.gate_up = gate_proj / up_proj
-"""
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.weight_map import WeightMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,42 +15,30 @@ class Part:
     rows: int
 
 
-TOP = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
-LAYER = {
-    "input_norm": ("input_layernorm",),
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.o": ("self_attn.o_proj",),
-    "mlp_norm": ("post_attention_layernorm",),
-    "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "mlp.down": ("mlp.down_proj",),
-}
+def checkpoint_parts(parameters: Iterable[tuple[str, int]], weights: WeightMap) -> dict[str, Part]:
+    """Checkpoint tensor -> where it goes, for our parameters, each a name ("layers.3.mlp.down.weight") and its rows."""
+    parts: dict[str, Part] = {}
+    for name, num_rows in parameters:
+        parts |= _parts_of(name, num_rows, weights)
+    return parts
 
 
-def checkpoint_parts(name: str, num_rows: int, shape: ModelShape) -> dict[str, Part]:
-    """Checkpoint tensor -> where it goes, for our parameter `name` ("layers.3.mlp.gate_up.weight")."""
+def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
     module, _, kind = name.rpartition(".")
-    if module in TOP:
-        return {f"{TOP[module]}.{kind}": Part(name, 0, num_rows)}
+    if module in weights.top:
+        return {f"{weights.top[module]}.{kind}": Part(name, 0, num_rows)}
     _, number, block = module.split(".", 2)
-    names = [f"model.layers.{number}.{source}.{kind}" for source in LAYER[block]]
+    at, sources = f"model.layers.{number}", weights.layer[block]
+    if isinstance(sources, str):
+        return {f"{at}.{sources}.{kind}": Part(name, 0, num_rows)}
     parts, start = {}, 0
-    for source, rows in zip(names, _rows(block, num_rows, shape), strict=True):
-        parts[source] = Part(name, start, rows)
-        start += rows
+    for rows in sources:
+        parts[f"{at}.{rows.source}.{kind}"] = Part(name, start, rows.count)
+        start += rows.count
     assert start == num_rows, f"{name} has {num_rows} rows, its parts have {start}"
     return parts
 
 
-def is_ignored(name: str, shape: ModelShape) -> bool:
-    """Tensors that some checkpoints carry and nobody needs."""
-    return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied_head)
-
-
-def _rows(block: str, num_rows: int, shape: ModelShape) -> tuple[int, ...]:
-    match block:
-        case "attention.qkv":
-            return shape.query_size, shape.kv_size, shape.kv_size
-        case "mlp.gate_up":
-            return shape.intermediate, shape.intermediate
-        case _:
-            return (num_rows,)
+def is_ignored(name: str, weights: WeightMap) -> bool:
+    """Tensors that some checkpoints carry and that no parameter needs."""
+    return name.endswith("rotary_emb.inv_freq") or name.startswith(weights.ignored)

@@ -9,18 +9,23 @@ import zlib
 import torch
 from torch import Tensor, nn
 
+from ramet.runtime.layers.norm import RMSNorm
+
 
 def fill_random(model: nn.Module, seed: int) -> None:
     """Fill every parameter, already on its device and in its dtype."""
     with torch.inference_mode():
         for name, parameter in model.named_parameters():
             fill(name, parameter.data, seed)
+        for module in model.modules():
+            if isinstance(module, RMSNorm):
+                module.weight.data.fill_(module.neutral)
 
 
 def fill(name: str, tensor: Tensor, seed: int) -> None:
-    """WRITES tensor: matrices are normal with std 1 / sqrt(columns), norms are one, biases zero."""
+    """WRITES tensor: matrices are normal with std 1 / sqrt(columns), biases zero; norms come after."""
     if tensor.ndim == 1:
-        tensor.fill_(0.0 if name.endswith("bias") else 1.0)
+        tensor.zero_()
         return
     generator = torch.Generator(tensor.device).manual_seed(zlib.crc32(name.encode(), seed & 0xFFFFFFFF))
     tensor.normal_(0.0, tensor.shape[-1] ** -0.5, generator=generator)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ramet.runtime.attention.base import ForwardInputs
+from ramet.kernels import reference
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
@@ -45,7 +46,18 @@ def step(rows: Rows, shared: int, seed: int) -> tuple[ForwardInputs, int]:
     return inputs, num_slots
 
 
-def check(rows: Rows, *, heads=4, kv_heads=2, head_dim=32, dtype=torch.float32, shared=0, compiled=True) -> None:
+def check(
+    rows: Rows,
+    *,
+    heads=4,
+    kv_heads=2,
+    head_dim=32,
+    dtype=torch.float32,
+    shared=0,
+    compiled=True,
+    window=None,
+    softcap=None,
+) -> None:
     inputs, num_slots = step(rows, shared, seed=len(rows))
     generator = torch.Generator().manual_seed(7)
     pools = [
@@ -68,8 +80,9 @@ def check(rows: Rows, *, heads=4, kv_heads=2, head_dim=32, dtype=torch.float32, 
     ops = compiled_ops() if compiled else None
     if compiled and ops is None:
         pytest.skip("no C++ compiler here")
+    rules = [LayerAttention(1.0), LayerAttention(head_dim**-0.5, window, softcap)]
     outputs = []
-    for backend in (CpuAttention(pools[0], heads, ops), ReferenceAttention(pools[1])):
+    for backend in (CpuAttention(pools[0], heads, rules, ops), ReferenceAttention(pools[1], rules)):
         backend.plan(inputs)
         outputs.append(backend.forward(q, k, v, 1, inputs))
     torch.testing.assert_close(*outputs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
@@ -105,6 +118,61 @@ def test_extend_is_causal_at_every_length(cached: int, new: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_that_share_a_prefix(shared: int, dtype: torch.dtype) -> None:
     check([(shared + 2 * i, 1) for i in range(40)] + [(shared + 30, 9)], shared=shared, dtype=dtype)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize(
+    ("window", "softcap"), [(1, None), (8, None), (31, None), (129, 5.0), (None, 5.0), (4096, 0.7)]
+)
+def test_windows_and_caps(window: int | None, softcap: float | None, dtype: torch.dtype, compiled: bool) -> None:
+    rows = [(0, 1), (1, 1), (129, 1), (700, 1), (0, 2), (0, 9), (50, 7), (127, 63), (0, 64), (65, 129), (300, 300)]
+    check(rows, dtype=dtype, compiled=compiled, window=window, softcap=softcap)
+
+
+@pytest.mark.parametrize("new", [1, 2, 31, 32, 33, 63, 64, 65, 257])
+@pytest.mark.parametrize("window", [1, 31, 32, 33, 64, 100])
+def test_a_window_at_every_length_of_an_extend(window: int, new: int) -> None:
+    for cached in (0, window - 1, window, 200):
+        check([(cached, new)], heads=6, kv_heads=3, window=window)
+
+
+@pytest.mark.parametrize("window", [5, 64, 130, 350])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_a_window_over_a_shared_prefix(window: int, softcap: float | None) -> None:
+    rows = [(300 + 2 * i, 1) for i in range(40)] + [(330, 9)]
+    check(rows, shared=300, window=window, softcap=softcap)
+
+
+@pytest.mark.parametrize("head_dim", [16, 48, 80, 256])
+def test_a_window_and_a_cap_at_any_head_size(head_dim: int) -> None:
+    check([(140, 1), (3, 1), (33, 5), (0, 70)], heads=14, kv_heads=2, head_dim=head_dim, window=20, softcap=3.0)
+
+
+@pytest.mark.parametrize("cached", [0, 7, 8, 9, 100])
+def test_a_key_outside_the_window_changes_nothing(cached: int) -> None:
+    """The oracle itself: of a query at position p the window 8 leaves the keys p - 7 to p."""
+    inputs, num_slots = step([(cached, 3)], 0, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    pool = torch.randn(2, num_slots, 2, 16, generator=generator)
+    q = torch.randn(3, 4, 16, generator=generator)
+    table = inputs.table[1:]
+    whole = reference.extend_attention(q, *pool, table, [3], [cached + 3], 0.25, window=8)
+    for i in range(3):
+        first = max(0, cached + i + 1 - 8)
+        seen = table[:, first : cached + i + 1]
+        alone = reference.extend_attention(q[i : i + 1], *pool, seen, [1], [seen.shape[1]], 0.25)
+        torch.testing.assert_close(whole[i : i + 1], alone)
+
+
+def test_a_cap_bounds_the_scores() -> None:
+    """With a cap of nearly nothing every key weighs the same."""
+    inputs, num_slots = step([(20, 1)], 0, seed=1)
+    pool = torch.randn(2, num_slots, 2, 16, generator=torch.Generator().manual_seed(1))
+    q = torch.full((1, 4, 16), 100.0)
+    out = reference.extend_attention(q, *pool, inputs.table[1:], [1], [21], 0.25, softcap=1e-6)
+    mean = pool[1][inputs.table[1, :21].long()].mean(0).repeat_interleave(2, 0)
+    torch.testing.assert_close(out[0], mean)
 
 
 def test_neighbours_do_not_change_a_row() -> None:

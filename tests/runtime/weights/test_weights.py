@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_families import FAMILIES, make_composite, make_family
 from tiny_model import make_tiny
 
 from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.registry import model_class
-from ramet.runtime.models.shape import read_shape
-from ramet.runtime.weights.files import load_weights
+from ramet.runtime.models.registry import family_of, read_shape
+from ramet.runtime.weights.files import INDEX, load_weights
 from ramet.runtime.weights.random import fill_random
 
 Tensors = dict[str, torch.Tensor]
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 def build(folder: Path) -> Decoder:
     shape = read_shape(folder)
-    return model_class(shape.architecture)(shape, torch.float32, reference)
+    return family_of(shape.architecture).decoder(shape, torch.float32, reference)
 
 
 def rewrite(folder: Path, change: Tensors, without: tuple[str, ...] = ()) -> None:
@@ -97,6 +97,65 @@ def test_no_weights_at_all_points_to_dummy(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="--load-format dummy"):
         load_weights(build(folder), folder)
+
+
+def test_a_family_says_what_its_tensors_are_called(tmp_path: Path) -> None:
+    """Gemma 3 beside a vision tower, in the two forms of prefix that are about."""
+    folder = make_composite(tmp_path)
+    whole = load_file(folder / "model.safetensors")
+    assert any(name.startswith("vision_tower.") for name in whole) and not any("lm_head" in name for name in whole)
+    one, other = build(folder), build(folder)
+    load_weights(one, folder)
+    moved = {name.replace("language_model.model.", "model.language_model."): tensor for name, tensor in whole.items()}
+    save_file(moved, folder / "model.safetensors")
+    load_weights(other, folder)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    name = "language_model.model.layers.0.post_feedforward_layernorm.weight"
+    assert torch.equal(one.get_parameter("layers.0.mlp_out_norm.weight"), whole[name])
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gemma2"])
+def test_shards_of_a_family_with_a_tied_head(tmp_path: Path, family: str) -> None:
+    folder = make_family(tmp_path, family)
+    index = json.loads((folder / INDEX).read_text())["weight_map"]
+    assert len(set(index.values())) > 2 and "lm_head.weight" not in index
+    model = build(folder)
+    load_weights(model, folder)
+    assert model.head is None and all(bool(tensor.isfinite().all()) for tensor in model.parameters())
+
+
+def test_a_tied_head_may_be_in_the_file_only_if_it_is_the_embedding(tmp_path: Path) -> None:
+    """transformers does not tie a head that differs, whatever config.json says; who wrote it meant one or the other."""
+    folder = make_family(tmp_path, "gemma3")
+    embedding = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    rewrite(folder, {"lm_head.weight": embedding.clone()})
+    load_weights(build(folder), folder)
+    rewrite(folder, {"lm_head.weight": embedding * 2})
+    with pytest.raises(ConfigError, match=r"lm_head\.weight differs.*tie_word_embeddings.: false"):
+        load_weights(build(folder), folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tensor_too_few_or_too_many_is_named_in_every_family(tmp_path: Path, family: str) -> None:
+    folder = make_family(tmp_path, family)
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors = load_file(path)
+        for name in list(tensors)[::7]:
+            save_file({n: t for n, t in tensors.items() if n != name}, path)
+            with pytest.raises(ConfigError, match=f"1 tensors are missing, among them {name}"):
+                load_weights(build(folder), folder)
+        save_file({**tensors, "model.layers.0.self_attn.sinks": torch.zeros(4)}, path)
+        with pytest.raises(ConfigError, match=r"model\.layers\.0\.self_attn\.sinks does not belong"):
+            load_weights(build(folder), folder)
+        save_file(tensors, path)
+
+
+def test_dummy_norms_of_every_family_do_not_scale(tmp_path: Path) -> None:
+    models = {family: build(make_family(tmp_path / family, family)) for family in ("qwen3", "gemma3")}
+    for family, neutral in (("qwen3", 1.0), ("gemma3", 0.0)):
+        fill_random(models[family], 1)
+        for name, tensor in models[family].named_parameters():
+            assert "norm" not in name or bool((tensor == neutral).all()), name
 
 
 def test_dummy_weights_depend_on_the_seed_and_the_name_alone(folder: Path) -> None:

@@ -1,14 +1,15 @@
-"""config.json in both its forms, and what is refused by name."""
+"""config.json in both its forms, what is refused by name, and what stands in the place of its keys."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_model import make_tiny
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.models.registry import model_class
-from ramet.runtime.models.shape import parse_shape, read_shape
+from ramet.runtime.llm import LLM
+from ramet.runtime.models.registry import family_of, parse_shape, read_shape
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -30,7 +31,7 @@ def test_older_and_newer_form_are_one_shape() -> None:
         {**CONFIG, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", **LLAMA3}, "dtype": "bfloat16"}
     )
     assert older == newer
-    assert (older.rope.theta, older.rope.original_context, older.dtype) == (5e5, 512, "bfloat16")
+    assert (older.layers[0].rope.theta, older.layers[0].rope.original_context, older.dtype) == (5e5, 512, "bfloat16")
 
 
 def test_what_a_config_leaves_out() -> None:
@@ -42,11 +43,15 @@ def test_what_a_config_leaves_out() -> None:
         False,
         "float32",
     )
-    assert (shape.rope.kind, shape.rope.theta, shape.rope.original_context) == ("default", 10000.0, 2048)
+    assert (shape.layers[0].rope.kind, shape.layers[0].rope.theta, shape.layers[0].rope.original_context) == (
+        "default",
+        10000.0,
+        2048,
+    )
 
 
 def test_older_name_of_a_rope_kind() -> None:
-    assert parse_shape({**CONFIG, "rope_scaling": {"type": "linear", "factor": 2.0}}).rope.kind == "linear"
+    assert parse_shape({**CONFIG, "rope_scaling": {"type": "linear", "factor": 2.0}}).layers[0].rope.kind == "linear"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +91,26 @@ def test_read_shape_reads_the_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_architecture_is_told_what_is_supported() -> None:
-    assert model_class("LlamaForCausalLM").__name__ == "LlamaForCausalLM"
     with pytest.raises(ConfigError, match=r"BertModel is not supported.*LlamaForCausalLM"):
-        model_class("BertModel")
+        family_of("BertModel")
+
+
+def test_a_key_of_the_file_is_replaced_and_the_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "time_steps": 12}))
+    with pytest.raises(ConfigError, match=r"time_steps is 12.*json-model-override-args '\{.time_steps.: null\}'"):
+        read_shape(tmp_path)
+    shape = read_shape(tmp_path, '{"time_steps": null, "rope_theta": 7.0}')
+    assert shape.layers[0].rope.theta == 7.0
+
+
+def test_the_option_reaches_the_model(tmp_path: Path) -> None:
+    folder = make_tiny(tmp_path)
+    with LLM(str(folder), max_total_tokens=64, json_model_override_args='{"rope_theta": 5.0}') as llm:
+        assert llm.runner.shape.layers[0].rope.theta == 5.0
+
+
+@pytest.mark.parametrize("overrides", ["{", "[1]"])
+def test_overrides_that_are_no_object(tmp_path: Path, overrides: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(ConfigError, match=r"^--json-model-override-args "):
+        read_shape(tmp_path, overrides)

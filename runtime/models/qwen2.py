@@ -1,0 +1,55 @@
+"""Qwen2 and Qwen2.5 (Yang et al. 2024): Llama's block with biases on queries, keys and values, always."""
+
+from dataclasses import replace
+
+from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.models.config_json import ConfigObject
+from ramet.runtime.models.decoder_config import (
+    FULL,
+    SLIDING,
+    Defaults,
+    Sizes,
+    check_window,
+    read_decoder,
+    read_layer_types,
+)
+from ramet.runtime.models.family import Family
+from ramet.runtime.models.rope_config import read_rope
+from ramet.runtime.models.shape import LayerShape, ModelShape
+
+DEFAULTS = Defaults(
+    vocab_size=151936,
+    hidden_size=4096,
+    intermediate_size=22016,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    max_position_embeddings=32768,
+)
+
+
+def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
+    """A window only with `use_sliding_window`, and then on the layers from `max_window_layers` on."""
+    window = config.optional_count("sliding_window", 4096)
+    if not config.flag("use_sliding_window", False):
+        window = None
+    num_full = config.count("max_window_layers", 28, least=0)
+    types = read_layer_types(
+        config, sizes.num_layers, lambda i: SLIDING if window is not None and i >= num_full else FULL
+    )
+    if not config.flag("use_sliding_window", False) and SLIDING in types:
+        raise config.error("layer_types", f"which needs use_sliding_window for {SLIDING}")
+    check_window(config, window, types)
+    rope = read_rope(config, sizes.head_dim, sizes.context)
+    scale = sizes.head_dim**-0.5
+    return tuple(LayerShape(LayerAttention(scale, window if kind == SLIDING else None), rope) for kind in types)
+
+
+def read_shape(config: ConfigObject) -> ModelShape:
+    shape = read_decoder(config, DEFAULTS, read_layers)
+    if not config.flag("attention_bias", True):
+        raise config.error("attention_bias", "must be true or absent: a Qwen2 has biases on queries, keys and values")
+    return replace(shape, qkv_bias=True)
+
+
+FAMILY = Family(read_shape)

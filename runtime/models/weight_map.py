@@ -1,0 +1,62 @@
+"""Which tensors of a Hugging Face checkpoint make up each of our parameters, as a family says it.
+
+attention.qkv = q_proj / k_proj / v_proj, one below the other        mlp.gate_up = gate_proj / up_proj
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ramet.runtime.models.shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A tensor of the checkpoint that is `count` rows of our parameter."""
+
+    source: str
+    count: int
+
+
+Sources = str | tuple[Rows, ...]  # one tensor that is the whole parameter, or several, from the first row down
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMap:
+    """Names of modules, without ".weight" and ".bias". Those of `layer` follow "model.layers.N."."""
+
+    layer: Mapping[str, Sources]
+    top: Mapping[str, str]
+    renamed: tuple[tuple[str, str], ...] = ()  # (prefix in the file, what stands for it), the first match counts
+    ignored: tuple[str, ...] = ()  # prefixes of what is there for another part of the model
+
+    def canonical(self, name: str) -> str:
+        """The checkpoint's name of a tensor as `layer` and `top` have it."""
+        for prefix, instead in self.renamed:
+            if name.startswith(prefix):
+                return instead + name.removeprefix(prefix)
+        return name
+
+
+TOP = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+
+
+def usual_layer(shape: ModelShape) -> dict[str, Sources]:
+    """A pre-norm layer as most families name it."""
+    return {
+        "input_norm": "input_layernorm",
+        "attention.qkv": (
+            Rows("self_attn.q_proj", shape.query_size),
+            Rows("self_attn.k_proj", shape.kv_size),
+            Rows("self_attn.v_proj", shape.kv_size),
+        ),
+        "attention.q_norm": "self_attn.q_norm",
+        "attention.k_norm": "self_attn.k_norm",
+        "attention.o": "self_attn.o_proj",
+        "mlp_norm": "post_attention_layernorm",
+        "mlp.gate_up": (Rows("mlp.gate_proj", shape.intermediate), Rows("mlp.up_proj", shape.intermediate)),
+        "mlp.down": "mlp.down_proj",
+    }
+
+
+def usual_weights(shape: ModelShape) -> WeightMap:
+    return WeightMap(usual_layer(shape), TOP)

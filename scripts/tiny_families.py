@@ -1,0 +1,153 @@
+"""Seeded, untrained checkpoints of every model family, written by transformers: published names, shards, tied heads.
+
+Decides sizes and weights. Windows are of 8 tokens and soft caps low, so that a short prompt meets them; weights are
+large enough that outputs vary. `published` turns config.json into the form that files had before `rope_parameters`.
+
+    python scripts/tiny_families.py FOLDER gemma2
+"""
+
+import argparse
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny_model import EOS, write_json, write_tokenizer
+
+VOCABULARY, CONTEXT, WINDOW = 384, 256, 8
+SIZES = dict(
+    vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=CONTEXT, pad_token_id=None, bos_token_id=0, eos_token_id=EOS,
+)  # fmt: skip
+LLAMA3 = dict(
+    rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+    original_max_position_embeddings=64,
+)  # fmt: skip
+GEMMA = dict(head_dim=32, query_pre_attn_scalar=24, sliding_window=WINDOW, final_logit_softcapping=3.0)
+GEMMA3_ROPES = {
+    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+Config = dict[str, Any]
+
+
+def published(config: Config) -> None:
+    """WRITES config: `rope_theta` and `rope_scaling` on top, `torch_dtype`, and no key that older files do not have."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"], kind = rope.pop("rope_theta"), rope.pop("rope_type")
+    config["rope_scaling"] = None if kind == "default" else {"type": kind, **rope}
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+
+
+def published_gemma2(config: Config) -> None:
+    """As on the hub: what equals the default of the class is left out, the tied head among it."""
+    published(config)
+    usual = {"tie_word_embeddings": True, "use_bidirectional_attention": None, "rope_theta": 1e4, "rope_scaling": None}
+    for name in [name for name, value in usual.items() if config[name] == value]:
+        del config[name]
+    config |= {"hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid", "sliding_window_size": WINDOW}
+
+
+def published_gemma3(config: Config) -> None:
+    """As on the hub, before each type of layer had an object for its rope."""
+    ropes = config.pop("rope_parameters")
+    full = ropes["full_attention"]
+    config |= {"rope_theta": full.pop("rope_theta"), "rope_scaling": full, "sliding_window_pattern": 6}
+    config["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"]
+    config["torch_dtype"] = config.pop("dtype")
+    for name in ("layer_types", "use_bidirectional_attention", "_sliding_window_pattern"):
+        config.pop(name, None)
+    if config["tie_word_embeddings"]:
+        del config["tie_word_embeddings"]
+
+
+Maker = tuple[str, Config, Callable[[Config], None] | None]
+FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, how its config.json is rewritten
+    "llama": ("llama", dict(rope_parameters=LLAMA3, num_key_value_heads=4), None),
+    "codellama": ("llama", dict(rope_parameters={"rope_type": "default", "rope_theta": 1e6}), published),
+    "vicuna": (
+        "llama",
+        dict(max_position_embeddings=64, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}),
+        published,
+    ),
+    "mistral": ("mistral", dict(sliding_window=WINDOW), None),
+    "qwen2": ("qwen2", dict(tie_word_embeddings=True, sliding_window=WINDOW), None),
+    "qwen2-window": (
+        "qwen2",
+        dict(num_hidden_layers=3, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1),
+        published,
+    ),
+    "qwen3": ("qwen3", dict(head_dim=32), None),
+    "gemma2": ("gemma2", dict(GEMMA, attn_logit_softcapping=4.0), published_gemma2),
+    "gemma3": ("gemma3_text", dict(GEMMA, num_hidden_layers=7, rope_parameters=GEMMA3_ROPES), None),
+    "gemma3-published": (
+        "gemma3_text",
+        dict(GEMMA, num_hidden_layers=7, rope_parameters=GEMMA3_ROPES),
+        published_gemma3,
+    ),
+}  # fmt: skip
+SHARDED = {"qwen2", "gemma2"}
+VISION = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28)
+
+
+def make_family(folder: str | Path, name: str, seed: int = 0, **more: Any) -> Path:
+    """Write the folder (made if missing), with a tokenizer, and return it. `more` are keys of the config."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model_type, changes, rewrite = FAMILIES[name]
+    config = AutoConfig.for_model(model_type, **{**SIZES, **json.loads(json.dumps(changes)), **more})
+    return _write(Path(folder), AutoModelForCausalLM.from_config(config), seed, name in SHARDED, rewrite)
+
+
+def make_composite(folder: str | Path, seed: int = 0) -> Path:
+    """A Gemma 3 beside its vision tower, as the larger ones are published."""
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3TextConfig, SiglipVisionConfig
+
+    _, changes, _ = FAMILIES["gemma3"]
+    text = Gemma3TextConfig(**{**SIZES, **json.loads(json.dumps(changes))})
+    vision = SiglipVisionConfig(**VISION, vision_use_head=False)
+    images = dict(mm_tokens_per_image=1, image_token_index=10, boi_token_index=11, eoi_token_index=12)
+    config = Gemma3Config(text_config=text, vision_config=vision, **images)
+    return _write(Path(folder), Gemma3ForConditionalGeneration(config), seed, False, None)
+
+
+def _write(folder: Path, model: Any, seed: int, sharded: bool, rewrite: Callable[[Config], None] | None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            _fill(name, parameter, seed)
+    model.save_pretrained(folder, max_shard_size="100KB" if sharded else "1GB")
+    if rewrite is not None:
+        config = json.loads((folder / "config.json").read_text())
+        rewrite(config)
+        write_json(folder / "config.json", config)
+    write_tokenizer(folder, VOCABULARY, seed, CONTEXT)
+    return folder
+
+
+def _fill(name: str, parameter: torch.Tensor, seed: int) -> None:
+    """WRITES parameter: biases and norms near what they start as, matrices so that layers outweigh the embedding."""
+    noise = torch.empty(parameter.shape)
+    noise.normal_(generator=torch.Generator().manual_seed(zlib.crc32(name.encode(), seed)))
+    if parameter.ndim == 1:
+        parameter.add_(noise * 0.1 + 2.0 * ("layernorm" in name and "post_" in name))
+    elif "embed_tokens" in name:
+        parameter.copy_(noise * 0.1)
+    else:
+        parameter.copy_(noise * 1.5 / parameter.shape[-1] ** 0.5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="write a seeded, untrained checkpoint of a family")
+    parser.add_argument("folder")
+    parser.add_argument("family", choices=list(FAMILIES))
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    print(make_family(args.folder, args.family, args.seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Which attention a model gets, and that the log says it once, layer by layer."""
+
+import logging
+
+import pytest
+import torch
+
+from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.engine.backends import choose_attention, compiled_ops, describe
+from ramet.runtime.errors import ConfigError
+
+PLAIN, WINDOW, BOTH = LayerAttention(0.25), LayerAttention(0.25, 8), LayerAttention(0.25, 8, 50.0)
+
+
+def pool(head_dim: int) -> KVPool:
+    sizes = dict(max_total_tokens=16, page_size=1, layers=2, kv_heads=1, head_dim=head_dim)
+    return KVPool(**sizes, dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_layers_are_described_by_what_they_do() -> None:
+    assert describe([PLAIN] * 3) == "layers 0-2 plain"
+    assert describe([PLAIN]) == "layer 0 plain"
+    gemma2 = describe([BOTH, LayerAttention(0.25, None, 50.0)] * 2)
+    assert gemma2 == "layers 0, 2 with window 8 and soft cap 50; layers 1, 3 with soft cap 50"
+    assert describe([*[WINDOW] * 5, PLAIN, WINDOW]) == "layers 0-4, 6 with window 8; layer 5 plain"
+
+
+@pytest.mark.parametrize(
+    ("name", "head_dim", "chosen"), [("auto", 32, "cpu"), ("auto", 20, "reference"), ("reference", 32, "reference")]
+)
+def test_the_log_says_which_way_the_layers_go(
+    name: str, head_dim: int, chosen: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = compiled_ops() is not None
+    with caplog.at_level(logging.INFO, "ramet"):
+        assert choose_attention(name, pool(head_dim), 2, [WINDOW, PLAIN]).name == chosen
+    (record,) = [r.getMessage() for r in caplog.records if "attention" in r.getMessage()]
+    assert "layer 0 with window 8; layer 1 plain" in record
+    assert ("C++ kernel" in record) == (chosen == "cpu" and compiled) and ("reference" in record) == (chosen != "cpu")
+
+
+def test_the_cpu_backend_is_refused_for_a_head_size_it_is_not_compiled_for() -> None:
+    with pytest.raises(ConfigError, match="head size 20"):
+        choose_attention("cpu", pool(20), 2, [WINDOW, PLAIN])

@@ -1,0 +1,272 @@
+"""What each family understands of a config.json: class defaults, forms on the hub, and what is refused by name."""
+
+from typing import Any
+
+import pytest
+import torch
+from hub_configs import HUB
+
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.layers.rope import inverse_frequencies
+from ramet.runtime.models.registry import FAMILIES, parse_shape
+from ramet.runtime.models.shape import ModelShape
+
+TYPES = {  # architecture -> model_type
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3_text",
+}
+WINDOWED = {"sliding_attention", "mistral"}
+GEMMA3_ROPES = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+Config = dict[str, Any]
+
+
+def theirs_of(config: Config) -> Any:
+    from transformers import AutoConfig
+
+    values = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
+    theirs = AutoConfig.for_model(TYPES.get(config["architectures"][0], "gemma3"), **values)
+    return getattr(theirs, "text_config", theirs)
+
+
+def windows(theirs: Any) -> list[int | None]:
+    types = getattr(theirs, "layer_types", None) or [theirs.model_type] * theirs.num_hidden_layers
+    return [theirs.sliding_window if kind in WINDOWED else None for kind in types]
+
+
+def thetas(theirs: Any) -> list[float]:
+    ropes = theirs.rope_parameters
+    return [ropes.get(kind, ropes)["rope_theta"] for kind in getattr(theirs, "layer_types", None) or windows(theirs)]
+
+
+def check(shape: ModelShape, theirs: Any) -> None:
+    """Every number that both know is the same."""
+    heads = theirs.num_attention_heads
+    head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // heads
+    scalar = getattr(theirs, "query_pre_attn_scalar", head_dim)
+    softcap = theirs.attn_logit_softcapping if theirs.model_type == "gemma2" else None
+    assert (shape.vocab_size, shape.hidden, shape.intermediate) == (
+        theirs.vocab_size, theirs.hidden_size, theirs.intermediate_size,
+    )  # fmt: skip
+    assert (shape.heads, shape.kv_heads, shape.head_dim) == (heads, theirs.num_key_value_heads, head_dim)
+    assert shape.rms_eps == theirs.rms_norm_eps
+    assert shape.activation == (theirs.hidden_activation if "gemma" in theirs.model_type else theirs.hidden_act)
+    assert shape.tied_head == theirs.tie_word_embeddings
+    assert shape.logit_softcap == getattr(theirs, "final_logit_softcapping", None)
+    assert [layer.attention.window for layer in shape.layers] == windows(theirs)
+    assert {layer.attention.scale for layer in shape.layers} == {scalar**-0.5}
+    assert {layer.attention.softcap for layer in shape.layers} == {softcap}
+    assert [layer.rope.theta for layer in shape.layers] == thetas(theirs)
+    assert {layer.qk_norm for layer in shape.layers} == {theirs.model_type in ("qwen3", "gemma3_text")}
+
+
+@pytest.mark.parametrize("architecture", TYPES)
+def test_absent_keys_have_the_defaults_of_the_familys_class(architecture: str) -> None:
+    config: Config = {"architectures": [architecture]}
+    theirs = theirs_of(config)
+    check(parse_shape(config), theirs)
+    assert parse_shape(config).context_length == theirs.max_position_embeddings
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_published_files_are_understood(name: str) -> None:
+    check(parse_shape(HUB[name]), theirs_of(HUB[name]))
+
+
+def test_published_files_cover_every_architecture() -> None:
+    assert {config["architectures"][0] for config in HUB.values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("architecture", TYPES)
+def test_what_a_newer_transformers_writes_is_understood(architecture: str) -> None:
+    config = theirs_of({"architectures": [architecture]}).to_dict() | {"architectures": [architecture]}
+    assert config["rope_parameters"]
+    assert parse_shape(config) == parse_shape({"architectures": [architecture], "dtype": config.get("dtype")})
+
+
+def test_what_the_published_files_say() -> None:
+    shapes = {name: parse_shape(config) for name, config in HUB.items()}
+    assert shapes["vicuna-7b-v1.5-16k"].context_length == 16384
+    assert shapes["gemma-3-4b"].context_length == 131072  # stretched already
+    assert {name: shape.qkv_bias for name, shape in shapes.items()} == {name: name == "Qwen2.5-7B" for name in HUB}
+    assert not any(shape.o_bias or shape.mlp_bias for shape in shapes.values())
+    assert [name for name, shape in shapes.items() if shape.norm_plus_one] == ["gemma-2-9b", "gemma-3-1b", "gemma-3-4b"]
+    assert shapes["gemma-3-4b"].dtype == "bfloat16" and shapes["gemma-3-4b"].tied_head
+
+
+ROPES: dict[str, tuple[str, Config]] = {
+    "older": ("llama", {"rope_theta": 5e5, "rope_scaling": None}),
+    "older linear": ("llama", {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 4.0}}),
+    "older llama3": (
+        "llama",
+        {
+            "rope_theta": 5e5,
+            "rope_scaling": {
+                "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "newer llama3": (
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "length on top": (
+        "llama",
+        {
+            "original_max_position_embeddings": 32,
+            "rope_scaling": {
+                "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "theta inside and on top": ("llama", {"rope_theta": 3.0, "rope_parameters": {"rope_theta": 7e5}}),
+    "both objects": (
+        "llama",
+        {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}},
+    ),
+    "gemma3 newer": ("gemma3_text", {"rope_parameters": GEMMA3_ROPES}),
+    "gemma3 older": (
+        "gemma3_text",
+        {"rope_theta": 2e6, "rope_local_base_freq": 3e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    "gemma3 newer and older keys": (
+        "gemma3_text",
+        {"rope_theta": 5.0, "rope_local_base_freq": 6.0, "rope_parameters": GEMMA3_ROPES},
+    ),
+    "gemma3 none": ("gemma3_text", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_every_form_of_rope_gives_the_frequencies_of_transformers(name: str) -> None:
+    from transformers import AutoConfig
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    model_type, keys = ROPES[name]
+    architecture = next(name for name, each in TYPES.items() if each == model_type)
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "head_dim": 16, "max_position_embeddings": 256}
+    shape = parse_shape({"architectures": [architecture], **sizes, **keys})  # before theirs, which writes into keys
+    theirs = AutoConfig.for_model(model_type, **sizes, **keys)
+    if model_type == "llama":
+        wanted = [LlamaRotaryEmbedding(theirs).inv_freq] * shape.num_layers
+    else:
+        rotary = Gemma3RotaryEmbedding(theirs)
+        wanted = [getattr(rotary, f"{kind}_inv_freq") for kind in theirs.layer_types]
+    for layer, frequencies in zip(shape.layers, wanted, strict=True):
+        torch.testing.assert_close(inverse_frequencies(layer.rope), frequencies, rtol=0, atol=0)
+
+
+COMMON = [
+    "layer_types", "rope_scaling", "rope_parameters", "rope_theta", "sliding_window", "use_sliding_window", "head_dim",
+    "max_window_layers", "attention_bias", "query_pre_attn_scalar", "attn_logit_softcapping", "quantization_config",
+    "sliding_window_pattern", "rope_local_base_freq", "original_max_position_embeddings", "tie_word_embeddings",
+]  # fmt: skip
+SLIDING, FULL = "sliding_attention", "full_attention"
+REFUSED: list[tuple[str, Config, str]] = [
+    ("Llama", {"sliding_window": 4096}, "sliding_window is 4096"),
+    ("Llama", {"layer_types": [SLIDING] * 32}, "layer_types is"),
+    ("Llama", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping is 30.0"),
+    ("Llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ("Llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters.partial_rotary_factor is 0.5"),
+    ("Llama", {"attention_multiplier": 0.015}, "attention_multiplier is 0.015"),
+    ("Llama", {"residual_multiplier": 0.22}, "residual_multiplier is 0.22"),
+    ("Llama", {"logit_scale": 0.0625}, "logit_scale is 0.0625"),
+    ("Llama", {"num_local_experts": 8}, "num_local_experts is 8"),
+    ("Llama", {"use_qk_norm": True}, "use_qk_norm is True"),
+    ("Llama", {"no_rope_layers": [1, 0]}, "no_rope_layers is [1, 0]"),
+    ("Llama", {"quantization_config": {"quant_method": "gptq"}}, "quantised weights are not served"),
+    ("Llama", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.type is 'yarn'"),
+    ("Llama", {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "rope_type is 'longrope'"),
+    ("Llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}}, "rope_scaling.beta_fast is 32"),
+    ("Llama", {"rope_scaling": {"factor": 2.0}}, "rope_scaling.factor is 2.0"),
+    ("Llama", {"rope_parameters": GEMMA3_ROPES}, "rope_parameters.full_attention is"),
+    ("Mistral", {"layer_types": [FULL, SLIDING] * 16}, "layer_types is"),
+    ("Mistral", {"sliding_window": None, "layer_types": [SLIDING] * 32}, "layer_types is"),
+    ("Mistral", {"sliding_window": -1}, "sliding_window is -1"),
+    ("Mistral", {"attention_bias": True}, "attention_bias is True"),
+    ("Qwen2", {"attention_bias": False}, "attention_bias is False"),
+    ("Qwen2", {"layer_types": [SLIDING] * 32}, "needs use_sliding_window"),
+    ("Qwen2", {"layer_types": [FULL] * 31}, "32 times"),
+    ("Qwen2", {"layer_types": ["chunked_attention"] * 32}, "layer_types is"),
+    ("Qwen2", {"use_sliding_window": True, "sliding_window": None, "layer_types": [SLIDING] * 32}, "sliding_window is"),
+    ("Qwen2", {"max_window_layers": -1}, "max_window_layers is -1"),
+    ("Qwen2", {"rope_scaling": {"type": "mrope", "mrope_section": [1]}}, "rope_scaling.type is 'mrope'"),
+    ("Qwen2", {"dual_chunk_attention_config": {"chunk_size": 1}}, "dual_chunk_attention_config is"),
+    ("Qwen3", {"num_experts": 128}, "num_experts is 128"),
+    ("Gemma2", {"use_bidirectional_attention": True}, "only causal attention is served"),
+    ("Gemma2", {"sliding_window": None}, "sliding_window is None"),
+    ("Gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping is 0"),
+    ("Gemma3", {"attn_logit_softcapping": 50.0}, "must be null"),
+    ("Gemma3", {"rope_parameters": {"rope_theta": 1e6}}, "rope_parameters.rope_theta is 1000000.0"),
+    (
+        "Gemma3",
+        {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_parameters": GEMMA3_ROPES},
+        "remove one of them",
+    ),
+    ("Gemma3", {"text_config": {"hidden_size": 64}}, "text_config is"),
+    ("Gemma3", {"hidden_activation": "relu"}, "hidden_activation is 'relu'"),
+]
+
+
+@pytest.mark.parametrize(("family", "keys", "named"), REFUSED)
+def test_a_key_that_changes_the_arithmetic_is_refused_by_name(family: str, keys: Config, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_shape({"architectures": [f"{family}ForCausalLM"], **keys}, "/models/some/config.json")
+    assert str(caught.value).startswith("/models/some/config.json: ") and named in str(caught.value)
+
+
+def test_what_is_inside_a_text_config_is_refused_too() -> None:
+    config = {**HUB["gemma-3-4b"], "text_config": {**HUB["gemma-3-4b"]["text_config"], "chunk_attention": 5}}
+    with pytest.raises(ConfigError, match=r"text_config\.chunk_attention is 5"):
+        parse_shape(config)
+
+
+STRANGE: list[Any] = [
+    None, True, False, -1, 0, 1.5, "x", [], [1], [[1]], {}, {"a": 1}, float("nan"), float("inf"), 10**400,
+    {"rope_type": ["linear"]}, {"rope_type": "linear", "factor": "2"}, {"full_attention": 1}, {"factor": 10**400},
+    {"type": "linear", "factor": 1e300},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*HUB, *TYPES])
+def test_a_value_of_any_type_is_understood_or_refused(name: str) -> None:
+    config = HUB.get(name, {"architectures": [name]})
+    keys = {*config, *COMMON, *(config.get("text_config") or {})} - {"num_hidden_layers"}
+    for key in keys:
+        for value in STRANGE:
+            for changed in ({**config, key: value}, {**config, "text_config": {key: value}}):
+                try:
+                    parse_shape(changed)
+                except ConfigError as error:
+                    assert key in str(error) or "text_config" in str(error), (key, value)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"sliding_window": None}, {"use_qk_norm": False}, {"residual_multiplier": 1.0}, {"_anything": 3}, {"extras": {}}],
+)
+def test_a_neutral_key_is_passed_over(keys: Config) -> None:
+    config: Config = {"architectures": ["LlamaForCausalLM"]}
+    assert parse_shape({**config, **keys}) == parse_shape(config)
+
+
+def test_a_window_that_no_layer_has_is_off() -> None:
+    config: Config = {"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": True, "sliding_window": 8}
+    layers = parse_shape({**config, "layer_types": [FULL] * 32}).layers
+    assert {layer.attention.window for layer in layers} == {None}
+    layers = parse_shape({**config, "max_window_layers": 30}).layers
+    assert [layer.attention.window for layer in layers] == [None] * 30 + [8, 8]
