@@ -97,8 +97,9 @@ class Results:
         """Rows that end with this step; only those that may are looked at."""
         table, draws = self._running.table, step.batch.draws
         rows = step.batch.rows[draws]
-        may_end = (table.totals[rows] == table.limits[rows]) | ((table.flags[rows] & RowFlag.STOP_CHECK) != 0)
-        may_end |= np.isin(result.tokens, self._eos_ids)
+        flags = table.flags[rows]
+        may_end = (table.totals[rows] == table.limits[rows]) | ((flags & RowFlag.STOP_CHECK) != 0)
+        may_end |= (result.tokens[:, None] == self._eos_ids).any(axis=1) & ((flags & RowFlag.IGNORE_EOS) == 0)
         ends: dict[int, Finish] = {}
         for i in np.flatnonzero(may_end & going[draws]):
             finish = self._decide(self._running.at(rows[i]), int(result.tokens[i]))

@@ -7,10 +7,7 @@ rounded up to pages; row 0 is padding and belongs to nobody.
     slots[row]    [0, applied)  computed      [applied, scheduled)  being computed      [scheduled, allocated)  taken
 """
 
-from enum import IntFlag
-
 import numpy as np
-import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.request import Request
@@ -19,14 +16,15 @@ LEAST_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
 HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
 
 
-class RowFlag(IntFlag):
-    """What a row asks beyond columns: its request is looked at, step by step."""
+class RowFlag:
+    """Bits of RowTable.flags: what a row asks beyond columns, so that its request is looked at step by step."""
 
-    STOP_CHECK = 1  # stop ids, strings or patterns of its own, or no end of text
+    STOP_CHECK = 1  # stop ids, strings or patterns of its own
     BIAS = 2
     LOGPROBS = 4
     HIDDEN = 8
     PROCESSOR = 16  # sees its output: it cannot be planned before its last token is known
+    IGNORE_EOS = 32
 
 
 class RowTable:
@@ -75,24 +73,15 @@ class RowTable:
         self.repetition[row] = max(params.repetition_penalty, LEAST_REPETITION)
         self.flags[row] = _flags_of(request)
 
-    def waits_for_its_token(self, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Rows that cannot be planned before the token that is being drawn for them is known. [len(rows)]"""
-        waits: npt.NDArray[np.bool_] = self.planned_totals[rows] > self.totals[rows]
-        waits &= (self.flags[rows] & RowFlag.PROCESSOR) != 0
-        return waits
-
 
 def _flags_of(request: Request) -> int:
     spec, params = request.spec, request.params
-    flags = RowFlag(0)
-    if params.stop or params.stop_regex or params.stop_token_ids or params.ignore_eos:
-        flags |= RowFlag.STOP_CHECK
-    if params.logit_bias:
-        flags |= RowFlag.BIAS
-    if spec.logprobs is not None:
-        flags |= RowFlag.LOGPROBS
-    if spec.hidden is not None:
-        flags |= RowFlag.HIDDEN
-    if spec.processor is not None:
-        flags |= RowFlag.PROCESSOR
-    return int(flags)
+    asked = {
+        RowFlag.STOP_CHECK: bool(params.stop or params.stop_regex or params.stop_token_ids),
+        RowFlag.BIAS: bool(params.logit_bias),
+        RowFlag.LOGPROBS: spec.logprobs is not None,
+        RowFlag.HIDDEN: spec.hidden is not None,
+        RowFlag.PROCESSOR: spec.processor is not None,
+        RowFlag.IGNORE_EOS: params.ignore_eos,
+    }
+    return sum(flag for flag, is_set in asked.items() if is_set)

@@ -16,7 +16,7 @@ from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.slots import RowAllocator
 from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
 from ramet.runtime.request import Request
-from ramet.runtime.scheduler.rows import RowTable
+from ramet.runtime.scheduler.rows import RowFlag, RowTable
 
 NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
 
@@ -114,6 +114,7 @@ class RunningSet:
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
         self._penalty_resets: list[PenaltyReset] = []
         self._forgotten: list[int] = []
+        self._num_processors = 0  # running requests with a logit processor
         self.num_retractions = 0
 
     def __len__(self) -> int:
@@ -148,8 +149,10 @@ class RunningSet:
             decoding = [each.row for each in self._running.values() if each.uid not in self._prefilling]
             self._decoding = np.array(decoding, dtype=np.int32)
         rows, table = self._decoding, self.table
-        able = table.planned_totals[rows] < table.limits[rows]
-        able &= ~table.waits_for_its_token(rows)
+        planned = table.planned_totals[rows]
+        able = planned < table.limits[rows]
+        if self._num_processors:  # a logit processor sees the output: the token that is being drawn must come first
+            able &= (planned == table.totals[rows]) | ((table.flags[rows] & RowFlag.PROCESSOR) == 0)
         return rows if able.all() else rows[able]
 
     @property
@@ -203,6 +206,7 @@ class RunningSet:
             self._reset_penalties(request, penalty_slot)
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
+        self._num_processors += request.spec.processor is not None
         self._running[request.uid] = self._by_row[row] = self._prefilling[request.uid] = running
         return running
 
@@ -269,6 +273,7 @@ class RunningSet:
         self._by_row[running.row] = None
         self._slot_updates.pop(running.row, None)
         self._prefilling.pop(running.uid, None)
+        self._num_processors -= running.request.spec.processor is not None
         del self._running[running.uid]
         self._decoding = None
 

@@ -41,8 +41,8 @@ def make_schedule(seed: int) -> Schedule:
     draw = random.Random(seed)
     page = draw.choice([1, 1, 16])
     options = dict(
-        total=draw.choice([64, 96, 1024]) // page * page,
-        rows=draw.randint(1, 8),
+        total=draw.choice([64, 80, 1024]) // page * page,
+        rows=draw.choice([1, 4, 6, 8]),
         context=112,
         page_size=page,
         chunked_prefill_size=draw.choice([1, 5, 16, 64, -1]),
@@ -53,7 +53,7 @@ def make_schedule(seed: int) -> Schedule:
         eos_ids=draw.sample(range(VOCABULARY), draw.choice([0, 0, 3])),
     )
     arrivals, uid, turn = [], 1, 0
-    for _ in range(draw.randint(1, 9)):
+    for _ in range(draw.randint(2, 12)):
         turn += draw.choice([0, 0, 1, 4])
         arrivals.append(_arrival(draw, turn, uid))
         uid += arrivals[-1].asked.get("n", 1)
@@ -61,8 +61,8 @@ def make_schedule(seed: int) -> Schedule:
 
 
 def _arrival(draw: random.Random, turn: int, uid: int) -> Arrival:
-    shared = [(draw.randint(0, 2) * 7 + i) % VOCABULARY for i in range(draw.choice([0, 0, 17, 40]))]
-    prompt = shared + [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 20))]
+    shared = [(draw.randint(0, 2) * 7 + i) % VOCABULARY for i in range(draw.choice([0, 0, 17, 17, 40]))]
+    prompt = shared + [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 12))]
     asked: dict[str, Any] = {}
     if draw.random() < 0.3:
         asked["n"] = draw.randint(2, 3)
