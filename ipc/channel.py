@@ -11,7 +11,7 @@ import zmq
 import zmq.asyncio
 
 from ramet.ipc.codec import Codec, encode
-from ramet.ipc.messages import Message
+from ramet.ipc.message import Message
 
 M = TypeVar("M")
 MAX_QUEUED = 100_000  # messages in one queue before its sender waits

@@ -4,7 +4,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ramet.ipc.messages import Message
+from ramet.ipc.message import Message
 
 M = TypeVar("M")
 _encoder = msgspec.msgpack.Encoder()

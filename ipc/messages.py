@@ -20,7 +20,9 @@ from typing import Any, NewType
 import msgspec
 
 from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.message import Message
 from ramet.ipc.spec import RequestSpec
+from ramet.ipc.stats import Stats
 
 ID_BYTES = 4  # of a packed token id
 Uid = NewType("Uid", int)
@@ -35,10 +37,6 @@ def unpack_ids(packed: bytes) -> list[int]:
     ids = array("i")
     ids.frombytes(packed)
     return ids.tolist()
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Base of every message: an array on the wire, its first element the type's name."""
 
 
 # -- server -> tokenizer -> scheduler -------------------------------------------------------------------------------
@@ -260,23 +258,6 @@ class ControlReply(Message, frozen=True):
     call: int
     ok: bool
     body: bytes = b"{}"  # JSON object
-
-
-class Stats(Message, frozen=True):
-    """scheduler -> server, at most once a second and whenever it becomes idle."""
-
-    running: int
-    waiting: int
-    used_tokens: int
-    total_tokens: int
-    evictable_tokens: int
-    steps: int
-    prefill_tokens: int
-    cached_tokens: int
-    generated_tokens: int
-    retractions: int
-    evicted_tokens: int
-    gen_tokens_per_s: float
 
 
 # -- parent ---------------------------------------------------------------------------------------------------------

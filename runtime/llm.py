@@ -18,7 +18,6 @@ from ramet.ipc.messages import (
     ControlReply,
     Generate,
     Rejected,
-    Stats,
     TextStep,
     TokenStep,
     ToScheduler,
@@ -27,6 +26,7 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.params import SamplingParams, parse, shown
 from ramet.ipc.spec import RequestSpec
+from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert

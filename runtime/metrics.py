@@ -1,16 +1,20 @@
 """Every number a server publishes: its name, meaning and unit, once. `ramet:` is the prefix of each.
 
-Decides names, help texts and buckets, and how they are rendered for Prometheus. Knows no HTTP and no message.
+Decides names, help texts and buckets, and how they are rendered for Prometheus; the scheduler's counters come from
+ramet/ipc/stats.py. Knows no HTTP.
 One process owns one `Metrics`. Adding to a number is a plain attribute update, so that a token costs nothing; the
 Prometheus library is only called when somebody asks for the page.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from ramet.ipc.stats import Metric as SchedulerMetric
+from ramet.ipc.stats import MetricKind, Stats, metrics_of_stats
 
 PREFIX = "ramet:"
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -27,7 +31,7 @@ class Counter:
     def add(self, amount: float, *labels: str) -> None:
         self.values[labels] = self.values.get(labels, 0.0) + amount
 
-    def set_total(self, total: float) -> None:
+    def set(self, total: float) -> None:
         """For a total that another process counts."""
         self.values[()] = total
 
@@ -49,6 +53,11 @@ class Gauge:
 
     def family(self) -> Metric:
         return GaugeMetricFamily(PREFIX + self.name, self.about, value=self.value)
+
+
+def _of_scheduler(metric: SchedulerMetric) -> Counter | Gauge:
+    kind = Counter if metric.kind is MetricKind.COUNTER else Gauge
+    return kind(metric.name, metric.about)
 
 
 class Histogram:
@@ -83,16 +92,7 @@ class Metrics(Collector):
         self.prompt_tokens = Counter("prompt_tokens", "prompt tokens of the sequences that started")
         self.cached_tokens = Counter("cached_tokens", "prompt tokens that were found in the prefix cache")
         self.generated_tokens = Counter("generation_tokens", "tokens generated")
-        self.prefill_tokens = Counter("prefill_tokens", "prompt tokens computed by the model")
-        self.retractions = Counter("num_retracted_requests", "times a running sequence gave its memory back")
-        self.evicted_tokens = Counter("evicted_tokens", "tokens evicted from the prefix cache")
-        self.steps = Counter("scheduler_steps", "steps of the scheduler")
-        self.running = Gauge("num_running_reqs", "sequences in the running batch")
-        self.waiting = Gauge("num_queue_reqs", "sequences that wait for admission")
-        self.used_tokens = Gauge("num_used_tokens", "slots of the KV pool that running sequences hold")
-        self.total_tokens = Gauge("max_total_num_tokens", "slots of the KV pool")
-        self.evictable_tokens = Gauge("num_evictable_tokens", "slots of the KV pool that only the prefix cache holds")
-        self.throughput = Gauge("gen_throughput", "tokens generated per second, as the scheduler last measured")
+        self.scheduler = {metric.field: _of_scheduler(metric) for metric in metrics_of_stats()}
         self.first_token_s = Histogram(
             "time_to_first_token_seconds", "from the arrival of a request to its first token", LATENCY_BUCKETS_S
         )
@@ -105,9 +105,15 @@ class Metrics(Collector):
             LATENCY_BUCKETS_S,
         )
 
-    def rows(self) -> Iterable[Counter | Gauge | Histogram]:
+    def take(self, stats: Stats) -> None:
+        """The scheduler's own levels and totals."""
+        for field, metric in self.scheduler.items():
+            metric.set(getattr(stats, field))
+
+    def rows(self) -> Iterator[Counter | Gauge | Histogram]:
         """Every number, in the order of the table."""
-        return vars(self).values()
+        for row in vars(self).values():
+            yield from row.values() if isinstance(row, dict) else (row,)
 
     def collect(self) -> Iterator[Metric]:
         return (row.family() for row in self.rows())

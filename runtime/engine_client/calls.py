@@ -8,7 +8,8 @@ from collections.abc import Callable
 from itertools import count
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import CallFailed, ControlReply, DetokenizeReply, Message, RenderReply, TokenizeReply
+from ramet.ipc.message import Message
+from ramet.ipc.messages import CallFailed, ControlReply, DetokenizeReply, RenderReply, TokenizeReply
 from ramet.runtime.errors import ClientError, RametError
 
 Reply = ControlReply | TokenizeReply | RenderReply | DetokenizeReply

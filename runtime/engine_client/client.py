@@ -37,13 +37,13 @@ from ramet.ipc.messages import (
     Rejected,
     Render,
     RenderReply,
-    Stats,
     TextStep,
     Tokenize,
     TokenizeReply,
     ToServer,
     Uid,
 )
+from ramet.ipc.stats import Stats
 from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.calls import Calls
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
@@ -77,6 +77,7 @@ class EngineClient:
         self.death: asyncio.Future[PeerDied] = asyncio.get_running_loop().create_future()
         self._to_tokenizers, self._to_scheduler = to_tokenizers, to_scheduler
         self._max_queued, self._timeout_s = max_queued, timeout_s
+        self._metrics = metrics
         self._tally = Tally(metrics, log_requests)
         self._calls = Calls()
         self._uids = count(1)
@@ -212,7 +213,7 @@ class EngineClient:
             case CallFailed():
                 self._calls.refuse(message)
             case Stats():
-                self._tally.stats(message)
+                self._metrics.take(message)
             case Drain():
                 if not self.draining.done():
                     self.draining.set_result(message)

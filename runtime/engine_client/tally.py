@@ -5,7 +5,7 @@ Decides what is observed when. A token costs one dictionary update: gaps between
 
 from collections.abc import Mapping
 
-from ramet.ipc.messages import FinishKind, Opened, Stats
+from ramet.ipc.messages import FinishKind, Opened
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
 from ramet.runtime.engine_client.submission import Sequence
@@ -41,20 +41,6 @@ class Tally:
             self._metrics.latency_s.observe(latency_s)
         if self._log_requests:
             log.LOGGER.info(_line(sequence, kind, latency_s))
-
-    def stats(self, stats: Stats) -> None:
-        """The scheduler's own levels and totals."""
-        metrics = self._metrics
-        metrics.running.set(stats.running)
-        metrics.waiting.set(stats.waiting)
-        metrics.used_tokens.set(stats.used_tokens)
-        metrics.total_tokens.set(stats.total_tokens)
-        metrics.evictable_tokens.set(stats.evictable_tokens)
-        metrics.throughput.set(stats.gen_tokens_per_s)
-        metrics.steps.set_total(stats.steps)
-        metrics.prefill_tokens.set_total(stats.prefill_tokens)
-        metrics.retractions.set_total(stats.retractions)
-        metrics.evicted_tokens.set_total(stats.evicted_tokens)
 
 
 def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:

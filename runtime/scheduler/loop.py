@@ -265,7 +265,7 @@ class Scheduler:
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         self._desk.settle(self.idle)
-        self.reporter.tell(self.idle)
+        self.reporter.send(self.idle)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

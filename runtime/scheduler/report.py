@@ -1,4 +1,4 @@
-"""What the scheduler tells of itself: log lines, Stats for the metrics, the live state. Decides nothing.
+"""What the scheduler reports of itself: log lines, Stats for the metrics, the live state. Decides nothing.
 
 Knows every part read-only. Says a line for each step with prefill, one for every DECODE_INTERVAL steps without, and
 sends Stats at most once a second and when it becomes idle.
@@ -6,8 +6,10 @@ sends Stats at most once a second and when it becomes idle.
 
 from collections.abc import Callable
 
+from msgspec.structs import asdict
+
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Stats
+from ramet.ipc.stats import Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
@@ -35,9 +37,9 @@ class Reporter:
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
-        self._told_s = 0.0
-        self._told_generated = self._told_cached = 0
-        self._told_idle = False
+        self._sent_s = 0.0
+        self._sent_generated = self._logged_cached = 0
+        self._sent_idle = False
         self._rate = 0.0  # generated tokens per second over the last interval
 
     def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
@@ -53,66 +55,57 @@ class Reporter:
         elif self.steps % DECODE_INTERVAL == 0:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
 
-    def tell(self, idle: bool) -> None:
+    def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle."""
         now = self._clock()
-        if now - self._told_s < STATS_INTERVAL_S and idle == self._told_idle:
+        if now - self._sent_s < STATS_INTERVAL_S and idle == self._sent_idle:
             return
-        passed, new = now - self._told_s, self._results.generated_tokens - self._told_generated
+        passed, new = now - self._sent_s, self._results.generated_tokens - self._sent_generated
         # a window that begins or ends idle says nothing of how fast tokens come
-        self._rate = 0.0 if idle or self._told_idle or passed <= 0 else new / passed
-        self._told_s, self._told_generated, self._told_idle = now, self._results.generated_tokens, idle
-        self._server.send(
-            Stats(
-                running=len(self._running),
-                waiting=len(self._waiting),
-                used_tokens=self._used(),
-                total_tokens=self._cache.total_tokens,
-                evictable_tokens=self._cache.tree.evictable_tokens,
-                steps=self.steps,
-                prefill_tokens=self.prefill_tokens,
-                cached_tokens=self._results.cached_tokens,
-                generated_tokens=self._results.generated_tokens,
-                retractions=self._running.num_retractions,
-                evicted_tokens=self._cache.evicted_tokens,
-                gen_tokens_per_s=self._rate,
-            )
+        self._rate = 0.0 if idle or self._sent_idle or passed <= 0 else new / passed
+        self._sent_s, self._sent_generated, self._sent_idle = now, self._results.generated_tokens, idle
+        self._server.send(self.stats())
+
+    def stats(self) -> Stats:
+        """Every counter as it is now."""
+        cache, results = self._cache, self._results
+        return Stats(
+            prefill_tokens=self.prefill_tokens,
+            retractions=self._running.num_retractions,
+            evicted_tokens=cache.evicted_tokens,
+            steps=self.steps,
+            discarded_tokens=results.discarded_tokens,
+            running_requests=len(self._running),
+            waiting_requests=len(self._waiting),
+            used_tokens=cache.total_tokens - cache.available_tokens,
+            total_tokens=cache.total_tokens,
+            evictable_tokens=cache.tree.evictable_tokens,
+            last_gen_throughput=self._rate,
+            generated_tokens=results.generated_tokens,
+            finished_requests=results.finished_requests,
+            cached_tokens=results.cached_tokens,
+            leased_tokens=cache.tree.locked_tokens,
+            owned_tokens=self._running.owned_tokens,
+            penalty_slots=self._running.num_penalty_slots,
+            cached_tokens_in_tree=cache.tree_tokens,
+            free_tokens=cache.free_tokens,
         )
 
     def state(self) -> dict[str, object]:
-        return {
-            "running_requests": len(self._running),
-            "waiting_requests": len(self._waiting),
-            "finished_requests": self._results.finished_requests,
-            "leased_tokens": self._cache.tree.locked_tokens,
-            "owned_tokens": self._running.owned_tokens,
-            "penalty_slots": self._running.num_penalty_slots,
-            "cached_tokens_in_tree": self._cache.tree_tokens,
-            "free_tokens": self._cache.free_tokens,
-            "total_tokens": self._cache.total_tokens,
-            "steps": self.steps,
-            "prefill_tokens": self.prefill_tokens,
-            "generated_tokens": self._results.generated_tokens,
-            "retractions": self._running.num_retractions,
-            "evicted_tokens": self._cache.evicted_tokens,
-            "last_gen_throughput": self._rate,
-            "phase_seconds": dict(self.phase_seconds),
-        }
+        """What /get_server_info shows of the live scheduler."""
+        return {**asdict(self.stats()), "phase_seconds": dict(self.phase_seconds)}
 
     def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
-        cached, self._told_cached = self._results.cached_tokens - self._told_cached, self._results.cached_tokens
+        stats = self.stats()
+        cached, self._logged_cached = stats.cached_tokens - self._logged_cached, stats.cached_tokens
         return log.step_line(
             kind,
             num_sequences=num_sequences,
             new_tokens=new_tokens,
             cached_tokens=cached,
-            used_tokens=self._used(),
-            total_tokens=self._cache.total_tokens,
-            running=len(self._running),
-            waiting=len(self._waiting),
+            used_tokens=stats.used_tokens,
+            total_tokens=stats.total_tokens,
+            running=stats.running_requests,
+            waiting=stats.waiting_requests,
             tokens_per_s=tokens_per_s,
         )
-
-    def _used(self) -> int:
-        """Slots that cannot be taken: leased or owned by running requests."""
-        return self._cache.total_tokens - self._cache.available_tokens

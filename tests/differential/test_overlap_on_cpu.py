@@ -81,7 +81,8 @@ def check_same(a: Any, b: Any, at: str = "") -> None:
 def test_the_replies_are_the_same(pair: tuple[LLM, LLM], extras: dict[str, Any]):
     draw = random.Random(len(extras))
     tokenizer = Tokenizer.from_folder(BUNDLED_MODEL)
-    words = "The capital of France is Paris, and the sea is a long way from the old house on the hill. ".split()
+    text = "The capital of France is Paris, and the sea is a long way from the old house on the hill."
+    words = text.split()
     prompts = [tokenizer.encode(" ".join(draw.choices(words, k=draw.randint(1, 30)))) for _ in range(14)]
     params = [make_params(draw) for _ in prompts]
     if "custom_logit_processor" in extras:

@@ -14,6 +14,7 @@ import orjson
 
 from ramet.ipc.codec import Codec, encode
 from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
     CallFailed,
@@ -30,7 +31,6 @@ from ramet.ipc.messages import (
     Limits,
     LocateSequence,
     Logprobs,
-    Message,
     Opened,
     Rejected,
     Render,

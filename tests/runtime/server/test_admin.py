@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Control, Generate, Stats
+from ramet.ipc.messages import Control, Generate
+from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.app import ROUTES
@@ -228,7 +229,16 @@ def test_metrics_count_what_happened() -> None:
         await server.post("/generate", {"text": "REJECT"})
         await server.post("/generate", {"text": 5})
         await server.get("/nowhere/at/all")
-        server.engine.tell(Stats(3, 4, 50, 100, 20, 11, 60, 70, 80, 2, 9, 123.5))
+        stats = Stats(
+            running_requests=3,
+            waiting_requests=4,
+            used_tokens=50,
+            total_tokens=100,
+            steps=11,
+            retractions=2,
+            last_gen_throughput=123.5,
+        )
+        server.engine.tell(stats)
         page = await numbers(server)
         assert page['ramet:http_requests_total{endpoint="/generate",status="200"}'] == 1
         assert page['ramet:http_requests_total{endpoint="/generate",status="400"}'] == 2

@@ -1,0 +1,77 @@
+"""The scheduler's counters: one table of which Stats, its log lines, /metrics, /get_server_info and the docs are made.
+
+A counter is a field here and a line of `Reporter.stats` (runtime/scheduler/report.py). With a metric it is published at
+/metrics under that name; without one it is shown by /get_server_info alone.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from ramet.ipc.message import Message
+
+
+class MetricKind(Enum):
+    COUNTER = "counter"  # only grows
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a field of Stats is published."""
+
+    field: str
+    name: str
+    kind: MetricKind
+    about: str
+
+
+def _counter(name: str, about: str) -> msgspec.Meta:
+    return msgspec.Meta(description=about, extra={"metric": name, "kind": MetricKind.COUNTER})
+
+
+def _gauge(name: str, about: str) -> msgspec.Meta:
+    return msgspec.Meta(description=about, extra={"metric": name, "kind": MetricKind.GAUGE})
+
+
+class Stats(Message, frozen=True):
+    """scheduler -> server, at most once a second and whenever it becomes idle. Tokens are slots of the KV pool."""
+
+    prefill_tokens: Annotated[int, _counter("prefill_tokens", "prompt tokens computed by the model")] = 0
+    retractions: Annotated[int, _counter("num_retracted_requests", "times a running sequence gave its memory back")] = 0
+    evicted_tokens: Annotated[int, _counter("evicted_tokens", "tokens evicted from the prefix cache")] = 0
+    steps: Annotated[int, _counter("scheduler_steps", "steps of the scheduler")] = 0
+    discarded_tokens: Annotated[
+        int, _counter("discarded_tokens", "tokens drawn ahead for sequences that had ended meanwhile")
+    ] = 0
+    running_requests: Annotated[int, _gauge("num_running_reqs", "sequences in the running batch")] = 0
+    waiting_requests: Annotated[int, _gauge("num_queue_reqs", "sequences that wait for admission")] = 0
+    used_tokens: Annotated[int, _gauge("num_used_tokens", "slots of the KV pool that running sequences hold")] = 0
+    total_tokens: Annotated[int, _gauge("max_total_num_tokens", "slots of the KV pool")] = 0
+    evictable_tokens: Annotated[
+        int, _gauge("num_evictable_tokens", "slots of the KV pool that only the prefix cache holds")
+    ] = 0
+    last_gen_throughput: Annotated[
+        float, _gauge("gen_throughput", "tokens generated per second, as the scheduler last measured")
+    ] = 0.0
+    generated_tokens: int = 0
+    finished_requests: int = 0
+    cached_tokens: int = 0  # prompt tokens that were found in the tree
+    leased_tokens: int = 0  # locked in the tree
+    owned_tokens: int = 0  # of running requests and steps in flight
+    penalty_slots: int = 0  # taken
+    cached_tokens_in_tree: int = 0
+    free_tokens: int = 0
+
+
+def metrics_of_stats() -> list[Metric]:
+    """The fields that are published, in their order."""
+    hints: dict[str, Any] = get_type_hints(Stats, include_extras=True)
+    metas = {name: getattr(hints[name], "__metadata__", (None,))[0] for name in Stats.__struct_fields__}
+    return [
+        Metric(field, meta.extra["metric"], meta.extra["kind"], meta.description)
+        for field, meta in metas.items()
+        if meta is not None
+    ]
