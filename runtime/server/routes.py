@@ -8,35 +8,29 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
+from ramet.runtime.server.anthropic.replies import AnthropicEvent, AnthropicReply, TokenCount
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.http.service import Handler, Service
 from ramet.runtime.server.native.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
 from ramet.runtime.server.native.generate import GenerateBody, generate
 from ramet.runtime.server.native.health import health, health_generate, metrics, ready
+from ramet.runtime.server.native.replies import (
+    AbortReply,
+    Flushed,
+    ModelInfo,
+    RequestState,
+    ServerInfo,
+    Status,
+)
 from ramet.runtime.server.openai.chat import chat_completions
 from ramet.runtime.server.openai.chat_types import ChatBody, TokenizeBody
 from ramet.runtime.server.openai.completions import completions
 from ramet.runtime.server.openai.embeddings import embeddings
 from ramet.runtime.server.openai.other import detokenize, model, models, tokenize
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
-from ramet.runtime.server.openai.rerank import rerank
-from ramet.runtime.server.openai.responses import responses, stored
-from ramet.runtime.server.openai.responses_types import ResponsesBody
-from ramet.runtime.server.openai.scores import score
-from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
-from ramet.runtime.server.spec import openapi
-from ramet.runtime.server.spec.anthropic import AnthropicEvent, AnthropicReply, TokenCount
-from ramet.runtime.server.spec.native import (
-    AbortReply,
-    Flushed,
-    GenerateReply,
-    ModelInfo,
-    RequestState,
-    ServerInfo,
-    Status,
-)
-from ramet.runtime.server.spec.openai import (
+from ramet.runtime.server.openai.replies import (
     ChatChunk,
     ChatReply,
     CompletionReply,
@@ -48,7 +42,13 @@ from ramet.runtime.server.spec.openai import (
     ScoreReply,
     TokenizeReply,
 )
-from ramet.runtime.server.spec.responses import DeletedResponse, ResponseEvent, ResponseItems, ResponseReply
+from ramet.runtime.server.openai.rerank import rerank
+from ramet.runtime.server.openai.responses import responses, stored
+from ramet.runtime.server.openai.responses_replies import DeletedResponse, ResponseEvent, ResponseItems, ResponseReply
+from ramet.runtime.server.openai.responses_types import ResponsesBody
+from ramet.runtime.server.openai.scores import score
+from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
+from ramet.runtime.server.spec import openapi
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 NamedHandler = Callable[[Service, web.Request, str], Awaitable[web.Response]]

@@ -19,13 +19,11 @@ import yarl
 from fuzzed_requests import DEAD, LIVE, Fuzzer, Request
 from live import Live
 
-from ramet.runtime.server.http.problems import shape_of
+from ramet.runtime.server.http.problems import ERRORS, shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError
 
 AT_ONCE = 16
 LIMIT_S = 120.0  # of one request
-ERRORS = {"native": NativeError, "openai": OpenAIError, "anthropic": AnthropicError}
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed", "message_stop", "error")
 ABOUT_NO_FIELD = (
     "The request was ended before",  # by /abort_request

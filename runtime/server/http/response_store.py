@@ -4,9 +4,7 @@ Decides what is kept, by bytes. Knows no endpoint. In the memory of this process
 """
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 
 class Stored(NamedTuple):
@@ -28,9 +26,8 @@ class ResponseStore:
     def is_on(self) -> bool:
         return self._most > 0
 
-    def put(self, key: str, response: dict[str, Any], items: list[Any], messages: list[Any]) -> bool:
+    def put(self, key: str, stored: Stored) -> bool:
         """Whether it is kept: what is larger than the whole store is not."""
-        stored = Stored(orjson.dumps(response), orjson.dumps(items), orjson.dumps(messages))
         self.drop(key)
         if stored.size > self._most:
             return False

@@ -6,27 +6,57 @@ the meantime stays with the sequences and leaves with one write.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
 from aiohttp import web
+from msgspec import Struct
 
 from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.replies import encode
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
+HOLE: Any = "\0"
 
 Events = Callable[[list[Sequence]], bytes]
-Failure = Callable[[RametError], bytes]
 
 
-def event(kind: str, body: dict[str, Any]) -> bytes:
-    """An event with a name, as the endpoints send it whose clients look for one."""
-    return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps({"type": kind, **body}) + b"\n\n"
+def event(body: Struct) -> bytes:
+    return b"data: " + encode(body) + b"\n\n"
+
+
+def named(body: Struct) -> bytes:
+    """An event with a name, its `type`, as the endpoints send it whose clients look for one."""
+    return b"event: " + str(body.__struct_config__.tag).encode() + b"\n" + event(body)
+
+
+class Frame(NamedTuple):
+    """What stands before and behind the one value in which a stream's events differ."""
+
+    head: bytes
+    tail: bytes
+
+    def around(self, value: Any) -> bytes:
+        return self.head + encode(value) + self.tail
+
+
+def frame(body: Struct) -> Frame:
+    """The frame of an event that has HOLE in the place of a value, and nothing of the client's behind it."""
+    head, _, tail = event(body).rpartition(encode(HOLE))
+    return Frame(head, tail)
+
+
+def broken(error: RametError) -> bytes:
+    """The last event of a stream that cannot go on."""
+    return event(problems.in_stream(error))
+
+
+def broken_for_openai(error: RametError) -> bytes:
+    return event(problems.openai_in_stream(error))
 
 
 async def stream(
@@ -35,10 +65,10 @@ async def stream(
     events: Events,
     last: Callable[[], bytes] = bytes,
     *,
-    failure: Failure = problems.event,
+    failure: Callable[[RametError], bytes] = broken,
     done: bytes = DONE,
 ) -> web.StreamResponse:
-    """`events` renders what is new; `last` follows the end of every sequence, `failure` tells of one that broke off.
+    """`events` renders what is new; `last` follows the end of every sequence, `failure` that of a stream that broke.
 
     `done` goes last, in either case.
     """

@@ -4,12 +4,13 @@ Decides how the native request is read and how its replies look. Section 1 of th
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-import orjson
 from aiohttp import web
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import Limits
@@ -21,9 +22,9 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.extras import Asking, read_specs
 from ramet.runtime.intake.fields import unbuilt
 from ramet.runtime.intake.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
-from ramet.runtime.logprobs import NAMES
-from ramet.runtime.reply import meta_info
-from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.reply import GenerateReply, MetaInfo, meta_info
+from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.server.http.replies import encode, respond, written
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
 
@@ -92,14 +93,18 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     as_list = batch or items[0].params.n > 1
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         if body.stream:
-            replies = [Reply(sequence) for sequence in submission.sequences]
+            growing = [Progress(sequence) for sequence in submission.sequences]
             deltas = service.args.serve.incremental_streaming_output
-            return await sse.stream(request, submission, lambda fresh: _events(replies, fresh, as_list, deltas))
-        done = [Reply(sequence) for sequence in await submission.finished()]
-    for reply in done:
-        reply.advance()
-    bodies = [reply.whole() for reply in done]
-    return problems.reply(bodies if as_list else bodies[0])
+
+            def events(fresh: list[Sequence]) -> bytes:
+                return b"".join([_event(growing[s.index], s.index if as_list else UNSET, deltas) for s in fresh])
+
+            return await sse.stream(request, submission, events)
+        done = [Progress(sequence) for sequence in await submission.finished()]
+    for progress in done:
+        progress.advance()
+    replies = [progress.whole() for progress in done]
+    return respond(replies if as_list else replies[0])
 
 
 def read_prompts(
@@ -164,26 +169,27 @@ def _rids(body: GenerateBody, request_id: str, count: int, batch: bool) -> list[
     return [prompts.check_rid(f"rid[{i}]", rid) for i, rid in enumerate(body.rid)]
 
 
-class GrownList:
+class GrowingList:
     """A list that only grows, as JSON: what was there before is not encoded again."""
 
     def __init__(self) -> None:
         self._json, self._num = bytearray(b"["), 0
 
-    def json(self, items: list[Any]) -> orjson.Fragment:
+    def json(self, items: list[Any]) -> Any:
+        """The whole list, to stand in a struct."""
         if new := items[self._num :]:
-            self._json += b"," * bool(self._num) + orjson.dumps(new)[1:-1]
+            self._json += b"," * bool(self._num) + encode(new)[1:-1]
             self._num = len(items)
-        return orjson.Fragment(bytes(self._json) + b"]")
+        return written(bytes(self._json) + b"]")
 
 
-class Reply:
+class Progress:
     """What was read of one sequence so far."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence, self.text, self.ids = sequence, "", list[int]()
-        self._told = 0  # of the prompt's log-probabilities, in the events that hold only what is new
-        self._lists: dict[str, GrownList] = {}  # log-probabilities that earlier events have told as well
+        self._num_prompt_sent = 0  # of the prompt's log-probabilities, in events that hold only what is new
+        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # log-probabilities that earlier events had too
 
     def advance(self) -> tuple[str, list[int]]:
         """Read what came; returns it."""
@@ -193,44 +199,40 @@ class Reply:
         self.ids += ids
         return text, ids
 
-    def whole(self) -> dict[str, Any]:
-        meta = self._meta_info(0, 0)
-        for name in meta.keys() & NAMES:
-            meta[name] = self._lists.setdefault(name, GrownList()).json(meta[name])
-        return {"text": self.text, "output_ids": self.ids, "meta_info": meta}
+    def whole(self, index: int | UnsetType = UNSET) -> GenerateReply:
+        lists = self._logprobs(0, 0)
+        meta = self._meta_info({name: self._lists[name].json(items) for name, items in lists.items()})
+        return GenerateReply(self.text, self.ids, meta, index)
 
-    def new(self, text: str, ids: list[int]) -> dict[str, Any]:
-        """What `advance` gave, and of the log-probabilities what is new with it."""
-        meta = self._meta_info(len(self.ids) - len(ids), self._told)
-        self._told = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
-        return {"text": text, "output_ids": ids, "meta_info": meta}
+    def new(self, index: int | UnsetType = UNSET) -> GenerateReply:
+        """What comes by an `advance`, with the log-probabilities that are new with it."""
+        text, ids = self.advance()
+        meta = self._meta_info(self._logprobs(len(self.ids) - len(ids), self._num_prompt_sent))
+        self._num_prompt_sent = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
+        return GenerateReply(text, ids, meta, index)
 
-    def _meta_info(self, first_output: int, first_prompt: int) -> dict[str, Any]:
-        """Log-probabilities are those from these places on."""
+    def _logprobs(self, first_output: int, first_prompt: int) -> dict[str, Any]:
+        """The lists of meta_info from these places on."""
+        scores = self.sequence.scores
+        return scores.meta(first_output, first_prompt) if scores is not None else {}
+
+    def _meta_info(self, logprobs: dict[str, Any]) -> MetaInfo:
         sequence = self.sequence
-        info = meta_info(
+        return meta_info(
             sequence.prompt.rid,
             sequence.finish,
             prompt_tokens=sequence.num_prompt,
             completion_tokens=len(self.ids),
             cached_tokens=sequence.num_cached,
             latency_s=time.monotonic() - sequence.submission.arrival_s,
+            logprobs=logprobs,
+            hidden=sequence.hidden,
         )
-        if sequence.scores is not None:
-            info |= sequence.scores.meta(first_output, first_prompt)
-        if sequence.hidden is not None and sequence.finish is not None:
-            info["hidden_states"] = sequence.hidden.meta()
-        return info
 
 
-def _events(replies: list[Reply], fresh: list[Sequence], indexed: bool, deltas: bool) -> bytes:
-    """One event per sequence that has something new, however many tokens that is."""
-    events = []
-    for sequence in fresh:
-        reply = replies[sequence.index]
-        text, ids = reply.advance()
-        body = reply.new(text, ids) if deltas else reply.whole()
-        if indexed:
-            body["index"] = sequence.index
-        events.append(b"data: " + orjson.dumps(body) + b"\n\n")
-    return b"".join(events)
+def _event(progress: Progress, index: int | UnsetType, deltas: bool) -> bytes:
+    """Whatever is new of a sequence is one event, however many tokens that is."""
+    if deltas:
+        return sse.event(progress.new(index))
+    progress.advance()
+    return sse.event(progress.whole(index))

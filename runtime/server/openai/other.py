@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
 
 from aiohttp import web
 
@@ -12,12 +11,13 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import render
-from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.replies import respond
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.chat import as_written, chat_of
 from ramet.runtime.server.openai.chat_types import TokenizeBody
+from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody
 
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
@@ -26,8 +26,7 @@ MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other 
 async def models(service: Service, request: web.Request) -> web.Response:
     """The served model, as a list of one."""
     card = _card(service)
-    ends = {"has_more": False, "first_id": card["id"], "last_id": card["id"]}
-    return problems.reply({"object": "list", "data": [card], **ends})
+    return respond(ModelList(data=[card], first_id=card.id, last_id=card.id))
 
 
 async def model(service: Service, request: web.Request, name: str) -> web.Response:
@@ -38,7 +37,7 @@ async def model(service: Service, request: web.Request, name: str) -> web.Respon
         raise ClientError(
             "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
         )
-    return problems.reply(_card(service))
+    return respond(_card(service))
 
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
@@ -52,7 +51,7 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
         tools = as_written(written.get("tools") or [], names)
         rendered = await render(service.client, chat_of(body, body.messages, tools))
         ids = unpack_ids(rendered.ids)
-        return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
+        return respond(TokenizeReply(list(ids), len(ids), limit))
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
@@ -64,8 +63,8 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
     lists = [unpack_ids(reply.ids) for reply in replies]
     if isinstance(body.prompt, str):
-        return problems.reply({"tokens": lists[0], "count": len(lists[0]), "max_model_len": limit})
-    return problems.reply({"tokens": lists, "count": [len(each) for each in lists], "max_model_len": limit})
+        return respond(TokenizeReply(list(lists[0]), len(lists[0]), limit))
+    return respond(TokenizeReply(list(lists), [len(each) for each in lists], limit))
 
 
 async def detokenize(service: Service, request: web.Request) -> web.Response:
@@ -75,28 +74,23 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     vocab_size = service.client.limits.vocab_size
     if not isinstance(body.tokens, list) or not prompts.is_batch_of_ids(body.tokens):
         packed = prompts.pack_checked("tokens", body.tokens, vocab_size)
-        return problems.reply({"text": await service.client.detokenize(packed, body.skip_special_tokens)})
+        return respond(DetokenizeReply(await service.client.detokenize(packed, body.skip_special_tokens)))
     prompts.check_count("tokens", len(body.tokens), len(body.tokens))
     lists = [prompts.pack_checked(f"tokens[{i}]", ids, vocab_size) for i, ids in enumerate(body.tokens)]
     texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in lists))
-    return problems.reply({"text": texts})
+    return respond(DetokenizeReply(texts))
 
 
-def _card(service: Service) -> dict[str, Any]:
-    """OpenAI's keys, then those of Anthropic's clients, who ask the same path."""
+def _card(service: Service) -> ModelCard:
     name = service.args.model_name
-    return {
-        "id": name,
-        "object": "model",
-        "created": service.started,
-        "owned_by": "ramet",
-        "root": name,
-        "parent": None,
-        "max_model_len": service.client.limits.context_length,
-        "type": "model",
-        "display_name": name,
-        "created_at": datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z"),
-    }
+    return ModelCard(
+        id=name,
+        created=service.started,
+        root=name,
+        max_model_len=service.client.limits.context_length,
+        display_name=name,
+        created_at=datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z"),
+    )
 
 
 def _plain(name: str) -> str:

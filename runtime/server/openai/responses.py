@@ -20,13 +20,15 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Reader, prepare
 from ramet.runtime.intake.params import read_params, read_spec
-from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.replies import encode, respond
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
 from ramet.runtime.server.openai.responses_items import Output
+from ramet.runtime.server.openai.responses_replies import DeletedResponse, ResponseItems, ResponseReply
 from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
 
 MOST_ITEMS = 100
@@ -47,7 +49,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     response_id = f"resp_{prompts.new_id()}"
     rid = request_ids.of_request(request, response_id, body.rid)
     spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, _logprobs(body))
-    response = _frame(body, response_id, model, params, stored=body.store is not False and service.responses.is_on)
+    response = _begun(body, response_id, model, params, stored=body.store is not False and service.responses.is_on)
     with service.client.open(streaming=bool(body.stream)) as submission:
         ready = await prepare(
             service.client,
@@ -64,25 +66,27 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
         (sequence,) = submission.sequences
         output = Output(sequence, Reader(ready.reading), response)
 
-        def keep() -> None:
-            if response["store"]:
-                said = read_items(output.items)
-                messages = [*before, *read_items(items), *said]
-                response["store"] = service.responses.put(response_id, response, items, messages)
+        def keep() -> ResponseReply:
+            response = output.response
+            if not response.store:
+                return response
+            said = read_items(to_builtins(response.output))
+            messages = [*before, *read_items(items), *said]
+            kept = Stored(encode(response), encode(items), encode(messages))
+            return replace(response, store=service.responses.put(response_id, kept))
 
         if body.stream:
 
             def events(_: list[Sequence]) -> bytes:
-                told = output.events()
+                written = output.events()
                 if sequence.finish is not None:
                     keep()
-                return told
+                return written
 
             return await sse.stream(request, submission, events, failure=output.failure, done=b"")
         await submission.finished()
     await output.read_whole()
-    keep()
-    return problems.reply(response)
+    return respond(keep())
 
 
 async def stored(service: Service, request: web.Request, name: str) -> web.Response:
@@ -95,17 +99,17 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
                 raise ClientError("stream", "is set, but a stored response is told whole", "omit it")
             return web.Response(body=found.response, content_type="application/json")
         case (("GET" | "HEAD"), "input_items"):
-            return problems.reply(_page(listed(key, orjson.loads(found.items)), request.query))
+            return respond(_page(listed(key, orjson.loads(found.items)), request.query))
         case "DELETE", "":
             service.responses.drop(key)
-            return problems.reply({"id": key, "object": "response", "deleted": True})
+            return respond(DeletedResponse(key))
         case "POST", "cancel":
             raise ClientError("", "Only a response with background = true can be cancelled, which is not built.")
         case _:
             raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
 
 
-def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> ResponseItems:
     """Newest first unless the query says order=asc; `limit` of them, those that come `after` an id."""
     if query.get("order") != "asc":
         items.reverse()
@@ -115,8 +119,8 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, An
     after = query.get("after")
     start = next((i + 1 for i, item in enumerate(items) if item["id"] == after), 0)
     page = items[start : start + int(limit)]
-    ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
-    return {"object": "list", "data": page, **ends, "has_more": start + len(page) < len(items)}
+    first_id, last_id = (page[0]["id"], page[-1]["id"]) if page else (None, None)
+    return ResponseItems(data=page, first_id=first_id, last_id=last_id, has_more=start + len(page) < len(items))
 
 
 def _messages_before(service: Service, key: str) -> list[Any]:
@@ -139,32 +143,24 @@ def _logprobs(body: ResponsesBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
-def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams, stored: bool) -> dict[str, Any]:
-    """The response before it has said anything."""
-    return {
-        "id": response_id,
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": "in_progress",
-        "background": False,
-        "error": None,
-        "incomplete_details": None,
-        "instructions": body.instructions,
-        "max_output_tokens": None if body.max_output_tokens is None else params.max_new_tokens,
-        "model": model,
-        "output": [],
-        "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": body.previous_response_id,
-        "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": stored,
-        "temperature": params.temperature,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": body.tool_choice or "auto",
-        "tools": [to_builtins(tool) for tool in body.tools or ()],
-        "top_logprobs": body.top_logprobs or 0,
-        "top_p": params.top_p,
-        "truncation": "disabled",
-        "usage": None,
-        "user": body.user,
-        "metadata": body.metadata or {},
-    }
+def _begun(body: ResponsesBody, response_id: str, model: str, params: SamplingParams, stored: bool) -> ResponseReply:
+    """The response before its first token."""
+    return ResponseReply(
+        id=response_id,
+        created_at=int(time.time()),
+        instructions=body.instructions,
+        max_output_tokens=None if body.max_output_tokens is None else params.max_new_tokens,
+        model=model,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        previous_response_id=body.previous_response_id,
+        reasoning={"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+        store=stored,
+        temperature=params.temperature,
+        text={"format": {"type": "text"}},
+        tool_choice=body.tool_choice or "auto",
+        tools=to_builtins(body.tools or []),
+        top_logprobs=body.top_logprobs or 0,
+        top_p=params.top_p,
+        user=body.user,
+        metadata=body.metadata or {},
+    )

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from ramet.runtime.server.http import problems
-from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError, OpenAIStreamError, StreamError
+from ramet.runtime.server.http.problems import ERRORS, OpenAIStreamError, StreamError
 from ramet.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -31,17 +31,17 @@ QUERIES = {
         }
     ]
 }
-ERRORS = {"anthropic": AnthropicError, "openai": OpenAIError, "native": NativeError}
 Operation = dict[str, Any]
 
 
 @cache
 def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], ...]) -> bytes:
-    types = [kind for _, route in routes for kind in (route.body, route.reply, route.event) if kind is not None]
-    types += [part.reply for _, each in named for part in each.parts]
-    types += [StreamError, OpenAIStreamError, *ERRORS.values()]
-    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
-    schema_of = dict(zip(map(str, types), schemas))
+    replies = [kind for _, route in routes for kind in (route.reply, route.event) if kind is not None]
+    replies += [part.reply for _, each in named for part in each.parts]
+    schema_of, components = _schemas([*replies, StreamError, OpenAIStreamError, *ERRORS.values()])
+    _require_all(components)
+    of_bodies, bodies = _schemas([route.body for _, route in routes if route.body is not None])
+    schema_of, components = schema_of | of_bodies, components | bodies
     paths: dict[str, Any] = defaultdict(dict)
     for path, route in routes:
         for method in route.methods:
@@ -58,6 +58,21 @@ def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], 
         "components": {"schemas": components, "securitySchemes": KEYS},
     }
     return orjson.dumps(document)
+
+
+def _schemas(types: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of each type by its name, and the components that these refer to."""
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    return dict(zip(map(str, types), schemas)), components
+
+
+def _require_all(components: dict[str, Any]) -> None:
+    """A reply has every field that is not UNSET: a default is what is mostly sent, not what an absent field means."""
+    for schema in components.values():
+        sent = [name for name, field in schema["properties"].items() if "default" in field]
+        for name in sent:
+            del schema["properties"][name]["default"]
+        schema["required"] = [name for name in schema["properties"] if name in {*schema.get("required", ()), *sent}]
 
 
 def document(routes: Mapping[str, Any], named: Mapping[str, Any]) -> bytes:
