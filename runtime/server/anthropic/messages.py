@@ -18,28 +18,8 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Part, Reader, Thought, prepare, read_parts, refuse_aborted, render
 from ramet.runtime.intake.params import read_params, read_spec
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import read_chat
-from ramet.runtime.server.anthropic.replies import (
-    AnthropicReply,
-    BlockDelta,
-    BlockPart,
-    BlockStart,
-    BlockStop,
-    ContentBlock,
-    Ending,
-    InputDelta,
-    MessageDelta,
-    MessageStart,
-    MessageStop,
-    StartedMessage,
-    TextBlock,
-    TextDelta,
-    ThinkingBlock,
-    ThinkingDelta,
-    TokenCount,
-    ToolUseBlock,
-    usage_of,
-)
 from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBody
 from ramet.runtime.server.http import problems, request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
@@ -81,13 +61,13 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     content = _content(_shown(read_parts(sequence, reader), silent), reader)
     end = _ending(reader, sequence.finish)
     return respond(
-        AnthropicReply(
+        replies.AnthropicReply(
             id=message_id,
             model=model,
             content=content,
             stop_reason=end.stop_reason,
             stop_sequence=end.stop_sequence,
-            usage=usage_of(sequence),
+            usage=replies.usage_of(sequence),
         )
     )
 
@@ -107,7 +87,7 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
     check_model(service, body.model)
     chat, _ = read_chat(body, service.style)
     prompt = await render(service.client, chat)
-    return respond(TokenCount(len(prompt.ids) // ID_BYTES))
+    return respond(replies.TokenCount(len(prompt.ids) // ID_BYTES))
 
 
 def _shown(parts: list[Part], silent: bool) -> list[Part]:
@@ -115,48 +95,48 @@ def _shown(parts: list[Part], silent: bool) -> list[Part]:
     return [part for part in parts if not isinstance(part, Thought)] if silent else parts
 
 
-def _content(parts: list[Part], reader: Reader) -> list[ContentBlock]:
+def _content(parts: list[Part], reader: Reader) -> list[replies.ContentBlock]:
     """The blocks of a whole message, which are those of its stream."""
-    blocks: list[ContentBlock] = []
+    blocks: list[replies.ContentBlock] = []
     arguments = ""
     for part in parts:
         match part, blocks[-1] if blocks else None:
-            case str(text), TextBlock() as block:
-                blocks[-1] = TextBlock(block.text + text)
+            case str(text), replies.TextBlock() as block:
+                blocks[-1] = replies.TextBlock(block.text + text)
             case str(text), _:
-                blocks.append(TextBlock(text))
-            case Thought(text), ThinkingBlock() as block:
-                blocks[-1] = ThinkingBlock(block.thinking + text)
+                blocks.append(replies.TextBlock(text))
+            case Thought(text), replies.ThinkingBlock() as block:
+                blocks[-1] = replies.ThinkingBlock(block.thinking + text)
             case Thought(text), _:
-                blocks.append(ThinkingBlock(text))
+                blocks.append(replies.ThinkingBlock(text))
             case CallStart(name), _:
                 arguments = ""
-                blocks.append(ToolUseBlock(reader.new_call_id(), name, {}))
-            case CallArguments(text), ToolUseBlock() as block:
+                blocks.append(replies.ToolUseBlock(reader.new_call_id(), name, {}))
+            case CallArguments(text), replies.ToolUseBlock() as block:
                 arguments += text
                 blocks[-1] = replace(block, input=_input(arguments))
-    return blocks or [TextBlock("")]
+    return blocks or [replies.TextBlock("")]
 
 
 def _input(arguments: str) -> dict[str, Any]:
     """The arguments as an object, as Anthropic's clients declare them; what is no object stays text."""
     try:
-        value = orjson.loads(arguments)
+        value = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         return {"_raw": arguments}
     return value if isinstance(value, dict) else {"_raw": arguments}
 
 
-def _ending(reader: Reader, finish: Finish) -> Ending:
+def _ending(reader: Reader, finish: Finish) -> replies.Ending:
     match reader.reason(finish):
         case "tool_calls":
-            return Ending("tool_use", None)
+            return replies.Ending("tool_use", None)
         case "length":
-            return Ending("max_tokens", None)
+            return replies.Ending("max_tokens", None)
         case "stop" if isinstance(finish.matched, str):
-            return Ending("stop_sequence", finish.matched)
+            return replies.Ending("stop_sequence", finish.matched)
         case _:
-            return Ending("end_turn", None)
+            return replies.Ending("end_turn", None)
 
 
 def _broken(error: RametError) -> bytes:
@@ -171,7 +151,7 @@ class Events:
         self._silent = silent
         self._begun = False
         self._index = -1  # of the newest block
-        self._open: type[ContentBlock] | None = None  # the kind of the block that is open
+        self._open: type[replies.ContentBlock] | None = None  # the kind of the block that is open
 
     def new(self) -> bytes:
         sequence, reader = self._sequence, self._reader
@@ -183,40 +163,40 @@ class Events:
         refuse_aborted(sequence.finish)
         events += b"".join([self._part(part) for part in _shown(reader.close(sequence.tail), self._silent)])
         if self._index < 0:
-            events += self._begin(TextBlock(""))
-        end = MessageDelta(_ending(reader, sequence.finish), usage_of(sequence))
-        return events + self._close() + sse.named(end) + sse.named(MessageStop())
+            events += self._begin(replies.TextBlock(""))
+        end = replies.MessageDelta(_ending(reader, sequence.finish), replies.usage_of(sequence))
+        return events + self._close() + sse.named(end) + sse.named(replies.MessageStop())
 
     def _start(self) -> bytes:
         self._begun = True
-        usage = replace(usage_of(self._sequence), output_tokens=0)
-        return sse.named(MessageStart(StartedMessage(id=self._id, model=self._model, usage=usage)))
+        usage = replace(replies.usage_of(self._sequence), output_tokens=0)
+        return sse.named(replies.MessageStart(replies.StartedMessage(id=self._id, model=self._model, usage=usage)))
 
     def _part(self, part: Part) -> bytes:
         match part:
             case str():
-                return self._within(TextBlock("")) + self._delta(TextDelta(part))
+                return self._within(replies.TextBlock("")) + self._delta(replies.TextDelta(part))
             case Thought(text):
-                return self._within(ThinkingBlock("")) + self._delta(ThinkingDelta(text))
+                return self._within(replies.ThinkingBlock("")) + self._delta(replies.ThinkingDelta(text))
             case CallStart(name):
-                return self._begin(ToolUseBlock(self._reader.new_call_id(), name, {}))
+                return self._begin(replies.ToolUseBlock(self._reader.new_call_id(), name, {}))
             case CallArguments(text):
-                return self._delta(InputDelta(text))
+                return self._delta(replies.InputDelta(text))
 
-    def _within(self, block: ContentBlock) -> bytes:
+    def _within(self, block: replies.ContentBlock) -> bytes:
         """Begins this block unless one of its kind is open."""
         return b"" if self._open is type(block) else self._begin(block)
 
-    def _begin(self, block: ContentBlock) -> bytes:
+    def _begin(self, block: replies.ContentBlock) -> bytes:
         closed = self._close()
         self._index, self._open = self._index + 1, type(block)
-        return closed + sse.named(BlockStart(self._index, block))
+        return closed + sse.named(replies.BlockStart(self._index, block))
 
-    def _delta(self, delta: BlockPart) -> bytes:
-        return sse.named(BlockDelta(self._index, delta))
+    def _delta(self, delta: replies.BlockPart) -> bytes:
+        return sse.named(replies.BlockDelta(self._index, delta))
 
     def _close(self) -> bytes:
         if self._open is None:
             return b""
         self._open = None
-        return sse.named(BlockStop(self._index))
+        return sse.named(replies.BlockStop(self._index))

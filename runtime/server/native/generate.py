@@ -189,7 +189,7 @@ class Progress:
     def __init__(self, sequence: Sequence) -> None:
         self.sequence, self.text, self.ids = sequence, "", list[int]()
         self._num_prompt_sent = 0  # of the prompt's log-probabilities, in events that hold only what is new
-        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # log-probabilities that earlier events had too
+        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # what earlier events had too
 
     def advance(self) -> tuple[str, list[int]]:
         """Read what came; returns it."""
@@ -200,9 +200,9 @@ class Progress:
         return text, ids
 
     def whole(self, index: int | UnsetType = UNSET) -> GenerateReply:
-        lists = self._logprobs(0, 0)
-        meta = self._meta_info({name: self._lists[name].json(items) for name, items in lists.items()})
-        return GenerateReply(self.text, self.ids, meta, index)
+        logprobs = {name: self._lists[name].json(items) for name, items in self._logprobs(0, 0).items()}
+        output_ids = self._lists["output_ids"].json(self.ids)
+        return GenerateReply(self.text, output_ids, self._meta_info(logprobs), index)
 
     def new(self, index: int | UnsetType = UNSET) -> GenerateReply:
         """What comes by an `advance`, with the log-probabilities that are new with it."""

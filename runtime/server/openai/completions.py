@@ -146,12 +146,11 @@ class Choice:
             self._echo = ""
         if sequence.scores is not None:
             return self._with_logprobs(texts, first, sequence.scores)
-        last = b""
-        if sequence.finish is not None:
-            text = (texts.pop() if texts else "") + sequence.tail
-            last = sse.event(self._made(text, ended=True))
         head, tail = self._frame
-        return b"".join([head + encode(text) + tail for text in texts]) + last
+        if sequence.finish is None:
+            return b"".join([head + encode(text) + tail for text in texts])
+        last = self._made((texts.pop() if texts else "") + sequence.tail, ended=True)
+        return b"".join([head + encode(text) + tail for text in texts]) + sse.event(last)
 
     def _with_logprobs(self, texts: list[str], first: int, lists: LogprobLists) -> bytes:
         """As `events`, each with the places of its token; the prompt's come with the first one."""
