@@ -1,6 +1,6 @@
-"""What /generate replies, as structs: of a finished or growing sequence. The in-process LLM answers with the same.
+"""The reply of /generate and of the in-process LLM: the output of a finished or growing sequence.
 
-Decides names and which fields are there. Knows no transport. `Sequence` is the LLM's own.
+`Sequence` is the LLM's own.
 """
 
 import time
@@ -16,7 +16,7 @@ Triples = list[list[Triple] | None]
 
 
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of everything that is sent: it has these fields and no others. A field that may be absent is UNSET then."""
+    """Base of all replies. A reply has these fields and no others; a field that may be absent is UNSET then."""
 
 
 class Stopped(Reply, frozen=True, tag_field="type", tag="stop"):

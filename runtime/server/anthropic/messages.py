@@ -1,6 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens.
 
-Decides how a reply and its events look: thinking, text and tool_use blocks, one open at a time.
+A message is a row of thinking, text and tool_use blocks; in a stream one of them is open at a time.
 """
 
 from typing import Any

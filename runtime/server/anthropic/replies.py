@@ -1,4 +1,4 @@
-"""What Anthropic's endpoints reply, and the events of their streams. Decides the fields, and what counts as usage."""
+"""The replies of Anthropic's endpoints, the events of their streams, and what counts as usage."""
 
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ class Tagged(Reply, frozen=True, tag_field="type"):
 
 
 class AnthropicUsage(Reply, frozen=True, kw_only=True):
-    """Input tokens are those that were computed, beside those that were read from the cache."""
+    """Input tokens are those that were computed; those that were read from the cache are counted beside them."""
 
     input_tokens: int
     cache_creation_input_tokens: int = 0
@@ -29,7 +29,7 @@ class TextBlock(Tagged, frozen=True, tag="text"):
 
 
 class ThinkingBlock(Tagged, frozen=True, tag="thinking"):
-    """The signature is empty: nothing has to be proved later."""
+    """The signature is empty: thoughts of clients are not verified."""
 
     thinking: str
     signature: str = ""

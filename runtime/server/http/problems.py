@@ -1,6 +1,6 @@
-"""What went wrong, in the shapes clients read: native, OpenAI's, Anthropic's, and inside a stream that has begun.
+"""Errors as replies and as events of a stream, in the shapes of the native, OpenAI's and Anthropic's clients.
 
-Decides status, type and wording. Knows no request. Section 1 (errors) of the native API and section 3 (error bodies).
+Decides status, type and code. Section 1 (errors) of the native API and section 3 (error bodies).
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.replies import respond
 
 CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
-# what clients of OpenAI and Anthropic ask before they try again: a deadline would be missed again
+# clients of OpenAI and Anthropic read these before they try again: a deadline would be missed again
 RETRIES = {503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
 TYPES = {
     401: "authentication_error",
@@ -106,7 +106,7 @@ def code_of(error: RametError) -> str:
 
 
 def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
-    """Whose clients ask for this path."""
+    """The shape of errors under this path."""
     if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
         return "anthropic"
     return "openai" if path.startswith("/v1/") else "native"

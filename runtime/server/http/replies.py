@@ -1,4 +1,4 @@
-"""Replies go out as JSON, encoded from the structs that each surface has in its replies.py. Decides how."""
+"""Replies as JSON: encoded from the structs in the replies.py of each surface."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,5 +14,5 @@ def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def written(encoded: bytes) -> Any:
-    """JSON that is already encoded, to stand in a struct for the value it says."""
+    """A value of a struct that is encoded already."""
     return msgspec.Raw(encoded)

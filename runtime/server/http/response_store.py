@@ -1,6 +1,6 @@
-"""Responses that clients may ask for again, or continue: the least recently used are forgotten first.
+"""Responses that clients may get again, or continue. They are in the memory of this process alone.
 
-Decides what is kept, by bytes. Knows no endpoint. In the memory of this process alone: they end with it.
+At most so many bytes are kept: the least recently used are dropped first.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,8 @@
-"""Server-sent events of one request: waits, writes, and ends as it should whatever happened.
+"""Server-sent events: how one is written, and the stream of one request.
 
-Decides when the headers go out (with the first news, so that a refused request still gets its status), and that a
-failure after that is an event. Knows no event's content. A slow reader blocks only its own handler: what comes in
-the meantime stays with the sequences and leaves with one write.
+The headers are sent with the first event, so that a refused request still gets its status; a failure after that is an
+event. A slow client blocks only its own handler: tokens that arrive meanwhile stay in their sequences and are sent by
+one write.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ def event(body: Struct) -> bytes:
 
 
 def named(body: Struct) -> bytes:
-    """An event with a name, its `type`, as the endpoints send it whose clients look for one."""
+    """An event whose name is its `type`."""
     return b"event: " + str(body.__struct_config__.tag).encode() + b"\n" + event(body)
 
 
 class Frame(NamedTuple):
-    """What stands before and behind the one value in which a stream's events differ."""
+    """The bytes before and behind the one value in which a stream's events differ."""
 
     head: bytes
     tail: bytes
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 def frame(body: Struct) -> Frame:
-    """The frame of an event that has HOLE in the place of a value, and nothing of the client's behind it."""
+    """`body` has HOLE in the place of the value, and no text of a client behind it."""
     head, _, tail = event(body).rpartition(encode(HOLE))
     return Frame(head, tail)
 
@@ -68,9 +68,9 @@ async def stream(
     failure: Callable[[RametError], bytes] = broken,
     done: bytes = DONE,
 ) -> web.StreamResponse:
-    """`events` renders what is new; `last` follows the end of every sequence, `failure` that of a stream that broke.
+    """`events` writes what is new, `last` follows when all sequences have ended, `failure` when the request failed.
 
-    `done` goes last, in either case.
+    `done` is written last in both cases.
     """
     fresh = await submission.next()
     response = web.StreamResponse(headers=HEADERS)

@@ -1,6 +1,6 @@
-"""Endpoints of whoever runs the server: what it is, what it does, flush, abort.
+"""Endpoints for operators: the model, the options, the scheduler's state, flush, abort.
 
-Decides their fields. The scheduler answers for its own state; nothing here is a copy of it.
+The state comes from the scheduler with each request; no copy of it is kept here.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream.
-
-Decides how the native request is read and how its replies look. Section 1 of the native API.
-"""
+"""POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream. Section 1 of the native API."""
 
 import time
 from collections import defaultdict
@@ -170,13 +167,13 @@ def _rids(body: GenerateBody, request_id: str, count: int, batch: bool) -> list[
 
 
 class GrowingList:
-    """A list that only grows, as JSON: what was there before is not encoded again."""
+    """The JSON of a list that only grows: its old entries are not encoded again."""
 
     def __init__(self) -> None:
         self._json, self._num = bytearray(b"["), 0
 
     def json(self, items: list[Any]) -> Any:
-        """The whole list, to stand in a struct."""
+        """The whole list, encoded."""
         if new := items[self._num :]:
             self._json += b"," * bool(self._num) + encode(new)[1:-1]
             self._num = len(items)
@@ -184,15 +181,15 @@ class GrowingList:
 
 
 class Progress:
-    """What was read of one sequence so far."""
+    """The output of one sequence as far as it was read."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence, self.text, self.ids = sequence, "", list[int]()
-        self._num_prompt_sent = 0  # of the prompt's log-probabilities, in events that hold only what is new
-        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # what earlier events had too
+        self._num_prompt_sent = 0  # log-probabilities of the prompt, in replies with only what is new
+        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # by the fields of a whole reply
 
     def advance(self) -> tuple[str, list[int]]:
-        """Read what came; returns it."""
+        """Reads and returns what is new."""
         texts, ids = self.sequence.take()
         text = "".join(texts) + self.sequence.tail
         self.text += text
@@ -205,7 +202,7 @@ class Progress:
         return GenerateReply(self.text, output_ids, self._meta_info(logprobs), index)
 
     def new(self, index: int | UnsetType = UNSET) -> GenerateReply:
-        """What comes by an `advance`, with the log-probabilities that are new with it."""
+        """`advance`, and a reply with only what is new by it."""
         text, ids = self.advance()
         meta = self._meta_info(self._logprobs(len(self.ids) - len(ids), self._num_prompt_sent))
         self._num_prompt_sent = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
@@ -231,7 +228,7 @@ class Progress:
 
 
 def _event(progress: Progress, index: int | UnsetType, deltas: bool) -> bytes:
-    """Whatever is new of a sequence is one event, however many tokens that is."""
+    """All that is new of a sequence is one event, however many tokens that is."""
     if deltas:
         return sse.event(progress.new(index))
     progress.advance()

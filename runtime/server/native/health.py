@@ -1,4 +1,4 @@
-"""Whether the server lives, can generate, and takes requests; and its metrics."""
+"""Health checks, from cheap to whole, and metrics."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 async def health(service: Service, request: web.Request) -> web.Response:
-    """Cheap: this process answers, and no other has died."""
+    """Cheap: this process answers, and no other has ended."""
     if service.client.death.done():
         raise failures.peer_died(service.client.death.result())
     return respond(Status())

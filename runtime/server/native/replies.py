@@ -1,4 +1,4 @@
-"""What the endpoints of whoever runs the server reply. /generate's own reply is in runtime/reply.py."""
+"""The replies of health checks and operators' endpoints. That of /generate is in runtime/reply.py."""
 
 from typing import Any, Literal
 

@@ -1,8 +1,4 @@
-"""POST /v1/chat/completions.
-
-Decides how the body becomes a chat with its parameters, and how choices and chunks look. A token whose text passes
-unread is one event, with everything around it made once per choice.
-"""
+"""POST /v1/chat/completions. In a stream the bytes around a chunk's delta are made once per choice."""
 
 import time
 from typing import Any
@@ -150,7 +146,7 @@ def _ending(sequence: Sequence, reader: Reader) -> dict[str, Any]:
 
 
 class Choice:
-    """The chunks of one sequence. Those of texts that pass unread differ in their content alone."""
+    """The chunks of one sequence. Where no parser reads its text they differ only in their content."""
 
     def __init__(self, sequence: Sequence, reader: Reader, chunk: replies.ChatChunk) -> None:
         self._sequence, self._reader, self._chunk = sequence, reader, chunk

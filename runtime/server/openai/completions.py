@@ -1,8 +1,4 @@
-"""POST /v1/completions.
-
-Decides how OpenAI's fields become sampling parameters, and how choices and chunks look. A streamed token is one event:
-everything around its text is made once per choice.
-"""
+"""POST /v1/completions. In a stream a token is one event, and the bytes around its text are made once per choice."""
 
 import time
 from typing import Any
@@ -130,7 +126,7 @@ def _whole(sequence: Sequence, echo: str, index: int, with_logprobs: bool) -> Co
 
 
 class Choice:
-    """The chunks of one sequence. Those of tokens without log-probabilities differ in their text alone."""
+    """The chunks of one sequence. Without log-probabilities they differ only in their text."""
 
     def __init__(self, sequence: Sequence, chunk: CompletionReply, echo: str) -> None:
         self._sequence, self._chunk, self._echo = sequence, chunk, echo

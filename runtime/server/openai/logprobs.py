@@ -1,4 +1,4 @@
-"""Log-probabilities as OpenAI's clients read them. The figures come from runtime/logprobs.py."""
+"""Log-probabilities in the shapes of OpenAI's endpoints. The numbers come from runtime/logprobs.py."""
 
 import asyncio
 from collections.abc import Sequence as Many

@@ -1,4 +1,4 @@
-"""What OpenAI's text endpoints reply, but /v1/responses (responses_replies.py). Decides the fields, and what counts."""
+"""The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and what counts as usage."""
 
 from collections.abc import Sequence as Many
 from typing import Any, Literal
@@ -155,7 +155,7 @@ class ChatChunk(Reply, frozen=True, kw_only=True):
 
 
 class ModelCard(Reply, frozen=True, kw_only=True):
-    """OpenAI's fields, then those of Anthropic's clients, who ask the same path."""
+    """OpenAI's fields, then Anthropic's: the clients of both get the same path."""
 
     id: str
     object: Literal["model"] = "model"

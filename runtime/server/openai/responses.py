@@ -1,6 +1,6 @@
 """POST /v1/responses, and the stored ones: GET, DELETE, their input items.
 
-Decides the order of things: read, render, run, tell, store. Output items and events are made in responses_items.py.
+Output items and events are made in responses_items.py.
 """
 
 import time

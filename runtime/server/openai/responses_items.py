@@ -1,6 +1,6 @@
-"""The output of a response: items (reasoning, message, function_call) that grow part by part, and the events of it.
+"""The output of a response: reasoning, message and function_call items, which grow part by part, and their events.
 
-Decides the order of items and events. A whole response is the one in the last event of its stream.
+A response that is not streamed is read the same way, without events.
 """
 
 import asyncio
@@ -21,10 +21,7 @@ from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, T
 
 
 class Output:
-    """The items of one response, which grow as the sequence is read: by `events` of a stream, or by `read_whole`.
-
-    `response` is whole when the sequence has ended and was read.
-    """
+    """Reads one sequence, by `events` for a stream or by `read_whole`. Then `response` is the whole response."""
 
     def __init__(self, sequence: Sequence, reader: Reader, response: replies.ResponseReply) -> None:
         self._sequence, self._reader, self.response = sequence, reader, response
@@ -33,11 +30,11 @@ class Output:
         self._texts: list[str] = []  # of the open item
         self._logprobs: list[TokenLogprob] = []  # of the open item
         self._pending: list[TokenLogprob] = []  # of tokens whose text is not certain yet
-        self._events: list[bytes] | None = []  # not yet taken; None: nobody wants them
+        self._events: list[bytes] | None = []  # not written yet; None: the response is not streamed
         self._number = 0
 
     def events(self) -> bytes:
-        """Those of what is new."""
+        """The events of what is new."""
         sequence, first = self._sequence, self._sequence.num_taken
         if not self._number:
             self._emit(replies.ResponseCreated, response=self.response)
@@ -49,7 +46,7 @@ class Output:
         return self._taken()
 
     async def read_whole(self) -> None:
-        """All of a sequence that has ended, without events; others are served in between."""
+        """All of a sequence that has ended, without events. Other requests are served in between."""
         self._events = None
         texts, _ = self._sequence.take()
         for start in range(0, len(texts), AT_ONCE):
@@ -59,7 +56,7 @@ class Output:
         self._end(self._sequence.finish)
 
     def failure(self, error: RametError) -> bytes:
-        """The events of a stream that broke off."""
+        """The last events of a stream that failed."""
         self._close("incomplete")
         body = problems.openai(error)
         code = (body.code or "invalid_prompt") if isinstance(error, ClientError) else "server_error"
@@ -165,7 +162,7 @@ class Output:
 
     @property
     def _at(self) -> dict[str, Any]:
-        """Where an event of the open item happens."""
+        """The fields that locate the open item."""
         assert self._open is not None, "a part came before its item"
         return {"item_id": self._open.id, "output_index": len(self._items)}
 

@@ -1,4 +1,4 @@
-"""What /v1/responses replies: the response, its items, the events of its stream. Decides the fields."""
+"""The replies of /v1/responses: the response, its items, the events of its stream."""
 
 from typing import Any, Literal
 

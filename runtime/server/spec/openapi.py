@@ -1,7 +1,4 @@
-"""The interface as an OpenAPI 3.1 document, made from the table of routes and its structs.
-
-Decides how a route is described. Knows no route.
-"""
+"""The interface as an OpenAPI 3.1 document, made from the table of routes and its structs."""
 
 import re
 from collections import defaultdict
@@ -67,7 +64,7 @@ def _schemas(types: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _require_all(components: dict[str, Any]) -> None:
-    """A reply has every field that is not UNSET: a default is what is mostly sent, not what an absent field means."""
+    """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
     for schema in components.values():
         sent = [name for name, field in schema["properties"].items() if "default" in field]
         for name in sent:
@@ -118,7 +115,7 @@ def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mappin
 
 
 def _stream(path: str, event: Any, schema_of: Mapping[str, Any]) -> dict[str, Any]:
-    """`x-event`: each event's data is JSON of one of these; OpenAPI 3.1 has no word for that."""
+    """`x-event`: the data of each event is JSON of one of these. OpenAPI 3.1 has no keyword for it."""
     if "anyOf" not in event:  # streams of many kinds of events have one for failures
         failure = OpenAIStreamError if problems.shape_of(path) == "openai" else StreamError
         event = {"anyOf": [event, schema_of[str(failure)]]}
