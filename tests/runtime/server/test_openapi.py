@@ -106,3 +106,10 @@ def test_operations_have_summary_responses_and_their_path_s_parameters() -> None
         assert given == set(re.findall(r"{(\w+)}", path))
         for parameter in operation.get("parameters", ()):
             assert parameter["schema"] and (parameter["required"] or parameter["in"] == "query")
+
+
+def test_a_reply_has_every_field_that_is_not_said_to_be_absent() -> None:
+    choice = DOCUMENT["components"]["schemas"]["CompletionChoice"]
+    assert choice["required"] == ["index", "text", "logprobs", "finish_reason", "matched_stop"]
+    assert choice["properties"].keys() - choice["required"] == {"hidden_states"}
+    assert not list(every(choice, "default"))
