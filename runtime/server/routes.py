@@ -3,16 +3,14 @@
 Decides nothing else. A test decodes what handlers send as the types that stand here.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
-
 from aiohttp import web
 
 from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
-from ramet.runtime.server.http.service import Handler, Service
+from ramet.runtime.server.http.route import Named, Operation, Route
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native import replies as native
 from ramet.runtime.server.native.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
 from ramet.runtime.server.native.generate import GenerateBody, generate
@@ -33,31 +31,6 @@ from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
 from ramet.runtime.server.spec import openapi
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
-NamedHandler = Callable[[Service, web.Request, str], Awaitable[web.Response]]
-
-
-class Route(NamedTuple):
-    methods: tuple[str, ...]
-    handler: Handler
-    body: Any = None  # struct of the request's body
-    reply: Any = None  # type of a whole reply; None: not JSON, or any object
-    event: Any = None  # type of an event of a stream, where there is one
-
-
-class Part(NamedTuple):
-    """One thing that a named path answers: a method, and what follows the name."""
-
-    method: str
-    tail: str
-    reply: Any
-
-
-class Named(NamedTuple):
-    """A path that ends in a name, which may hold slashes."""
-
-    methods: tuple[str, ...]
-    handler: NamedHandler
-    parts: tuple[Part, ...]
 
 
 async def openapi_json(service: Service, request: web.Request) -> web.Response:
@@ -100,15 +73,15 @@ ROUTES: dict[str, Route] = {
 }
 
 NAMED: dict[str, Named] = {
-    "/v1/models/": Named(GET, model, (Part("GET", "", openai.ModelCard),)),
-    "/v1/requests/": Named(GET, where, (Part("GET", "", native.RequestState),)),
+    "/v1/models/": Named(GET, model, (Operation("GET", "", openai.ModelCard),)),
+    "/v1/requests/": Named(GET, where, (Operation("GET", "", native.RequestState),)),
     "/v1/responses/": Named(
         ("GET", "POST", "DELETE"),
         stored,
         (
-            Part("GET", "", of_responses.ResponseReply),
-            Part("DELETE", "", of_responses.DeletedResponse),
-            Part("GET", "/input_items", of_responses.ResponseItems),
+            Operation("GET", "", of_responses.ResponseReply),
+            Operation("DELETE", "", of_responses.DeletedResponse),
+            Operation("GET", "/input_items", of_responses.ResponseItems),
         ),
     ),
 }

@@ -89,8 +89,8 @@ def judge(asked: Request, path: str, status: int, kind: str, data: bytes) -> Non
 
 def named_reply(path: str, method: str) -> Any:
     named = next(named for prefix, named in NAMED.items() if path.startswith(prefix))
-    fitting = [part for part in named.parts if part.method == method and path.endswith(part.tail)]
-    return max(fitting, key=lambda part: len(part.tail)).reply
+    fitting = [each for each in named.operations if each.method == method and path.endswith(each.tail)]
+    return max(fitting, key=lambda each: len(each.tail)).reply
 
 
 def names_a_field(message: str, path: str) -> bool:

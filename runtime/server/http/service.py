@@ -1,9 +1,6 @@
 """What every handler is given: the options, the engine and what the server holds."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-
-from aiohttp import web
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
@@ -25,6 +22,3 @@ class Service:
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
     first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups
-
-
-Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]

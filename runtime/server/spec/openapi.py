@@ -11,6 +11,7 @@ import orjson
 
 from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.problems import ERRORS, OpenAIStreamError, StreamError
+from ramet.runtime.server.http.route import Named, Operation, Route
 from ramet.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -28,13 +29,13 @@ QUERIES = {
         }
     ]
 }
-Operation = dict[str, Any]
+Described = dict[str, Any]
 
 
 @cache
-def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], ...]) -> bytes:
+def _written(routes: tuple[tuple[str, Route], ...], named: tuple[tuple[str, Named], ...]) -> bytes:
     replies = [kind for _, route in routes for kind in (route.reply, route.event) if kind is not None]
-    replies += [part.reply for _, each in named for part in each.parts]
+    replies += [operation.reply for _, each in named for operation in each.operations]
     schema_of, components = _schemas([*replies, StreamError, OpenAIStreamError, *ERRORS.values()])
     _require_all(components)
     of_bodies, bodies = _schemas([route.body for _, route in routes if route.body is not None])
@@ -44,9 +45,9 @@ def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], 
         for method in route.methods:
             paths[path][method.lower()] = _operation(path, method, route, schema_of)
     for prefix, each in named:
-        for part in each.parts:
-            path = prefix + "{id}" + part.tail
-            paths[path][part.method.lower()] = _named(path, each, part, schema_of)
+        for operation in each.operations:
+            path = prefix + "{id}" + operation.tail
+            paths[path][operation.method.lower()] = _named(path, each, operation, schema_of)
     document = {
         "openapi": "3.1.0",
         "info": {"title": "ramet", "version": __version__, "description": "A server of language models."},
@@ -72,12 +73,12 @@ def _require_all(components: dict[str, Any]) -> None:
         schema["required"] = [name for name in schema["properties"] if name in {*schema.get("required", ()), *sent}]
 
 
-def document(routes: Mapping[str, Any], named: Mapping[str, Any]) -> bytes:
+def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
     """The document as JSON; `routes` and `named` are those of routes.py."""
     return _written(tuple(routes.items()), tuple(named.items()))
 
 
-def _operation(path: str, method: str, route: Any, schema_of: Mapping[str, Any]) -> Operation:
+def _operation(path: str, method: str, route: Route, schema_of: Mapping[str, Any]) -> Described:
     content: dict[str, Any] = {"application/json": {"schema": schema_of.get(str(route.reply), {})}}
     if path == "/metrics":
         content = {"text/plain": {"schema": {"type": "string"}}}
@@ -94,13 +95,13 @@ def _operation(path: str, method: str, route: Any, schema_of: Mapping[str, Any])
     return operation
 
 
-def _named(path: str, named: Any, part: Any, schema_of: Mapping[str, Any]) -> Operation:
-    content = {"application/json": {"schema": schema_of[str(part.reply)]}}
+def _named(path: str, named: Named, operation: Operation, schema_of: Mapping[str, Any]) -> Described:
+    content = {"application/json": {"schema": schema_of[str(operation.reply)]}}
     name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {**_frame(path, part.method, named.handler, content, schema_of), "parameters": [name]}
+    return {**_frame(path, operation.method, named.handler, content, schema_of), "parameters": [name]}
 
 
-def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mapping[str, Any]) -> Operation:
+def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mapping[str, Any]) -> Described:
     shape = problems.shape_of(path)
     problem = {
         "description": "refused or failed, with a 4xx or 5xx status",

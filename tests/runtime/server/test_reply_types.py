@@ -141,12 +141,12 @@ def test_what_paths_with_an_id_answer() -> None:
     async def check(server: Served) -> None:
         server.engine.says = SAYS
         _, response = await server.post("/v1/responses", RESPONSE)
-        stored = NAMED["/v1/responses/"].parts
-        for part in sorted(stored, key=lambda part: part.method == "DELETE"):
-            path = f"/v1/responses/{response['id']}{part.tail}"
-            async with server.http.request(part.method, path) as answer:
+        stored = NAMED["/v1/responses/"].operations
+        for each in sorted(stored, key=lambda each: each.method == "DELETE"):
+            path = f"/v1/responses/{response['id']}{each.tail}"
+            async with server.http.request(each.method, path) as answer:
                 reply = orjson.loads(await answer.read())
-            msgspec.convert(reply, part.reply)
+            msgspec.convert(reply, each.reply)
         _, models = await server.get("/v1/models")
         _, card = await server.get(f"/v1/models/{models['data'][0]['id']}")
         msgspec.convert(card, ModelCard)
