@@ -127,7 +127,7 @@ async def send_all(url: str, fuzzer: Fuzzer, indices: range) -> Counter[tuple[st
             asked = fuzzer.request(index)
             try:
                 status = await asyncio.wait_for(send(http, asked, ids, index), LIMIT_S)
-            except Exception as error:  # noqa: BLE001 - told below, with what was asked
+            except Exception as error:  # noqa: BLE001 - reported below, with its request
                 shown = str(asked.body)[:1500]
                 faults.append(
                     f"{index}: {asked.method} {asked.path[:200]} {asked.headers}\n  {shown}\n  {error!r:.900}"

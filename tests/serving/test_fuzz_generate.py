@@ -95,7 +95,7 @@ def server() -> Iterator[Live]:
 
 
 def bounded(body: dict[str, Any]) -> dict[str, Any]:
-    """The same body, but an output that is told to go on for ever stays short."""
+    """The same body, but an output that would go on for ever stays short."""
     params = body.get("sampling_params")
     for each in params if isinstance(params, list) else [params]:
         if isinstance(each, dict):

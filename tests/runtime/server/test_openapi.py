@@ -51,12 +51,12 @@ def test_its_frame_is_that_of_openapi_3_1() -> None:
 
 
 def test_it_describes_every_route_and_method() -> None:
-    told = {(path, method.upper()) for path, method, _ in operations()}
+    described = {(path, method.upper()) for path, method, _ in operations()}
     there = {(path, method) for path, route in ROUTES.items() for method in route.methods}
     there |= {
         (prefix + "{id}" + each.tail, each.method) for prefix, named in NAMED.items() for each in named.operations
     }
-    assert there == told
+    assert there == described
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))

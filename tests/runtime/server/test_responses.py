@@ -191,7 +191,7 @@ def test_a_response_is_continued_where_it_ended(stream: bool) -> None:
     served(check)
 
 
-def test_a_stored_response_is_told_again_until_it_is_deleted() -> None:
+def test_a_stored_response_is_returned_until_it_is_deleted() -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["Hi"]
         _, reply = await server.post(PATH, {"input": "Hello"})
