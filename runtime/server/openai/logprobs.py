@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Sequence as Many
 
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import AT_ONCE
-from ramet.runtime.intake.extras import MOST_TOP
+from ramet.runtime.intake.reading import MAX_AT_ONCE
 from ramet.runtime.logprobs import LogprobLists, Place, Triple
 from ramet.runtime.server.http.replies import encode, written
 from ramet.runtime.server.openai.replies import CompletionLogprobs, TokenLogprob, TopLogprob
@@ -16,8 +14,6 @@ def read_logprobs(logprobs: int | bool | None, echo: bool) -> LogprobSpec | None
     """`logprobs` is how many of the best tokens come with each place; with `echo` the prompt's places as well."""
     if logprobs is None or logprobs is False:
         return None
-    if not 0 <= logprobs <= MOST_TOP:
-        raise ClientError("logprobs", f"is {logprobs}, must be in [0, {MOST_TOP}]")
     return LogprobSpec(0 if echo else None, int(logprobs), texts=True)
 
 
@@ -53,8 +49,8 @@ def _by_text(place: Place) -> dict[str, float] | None:
 async def all_token_logprobs(lists: LogprobLists) -> list[TokenLogprob]:
     """Of the whole output, encoded already; others are served in between."""
     encoded = []
-    for start in range(0, len(lists.output), AT_ONCE):
-        encoded.append(encode(token_logprobs(lists, start, start + AT_ONCE))[1:-1])
+    for start in range(0, len(lists.output), MAX_AT_ONCE):
+        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE))[1:-1])
         await asyncio.sleep(0)
     whole: list[TokenLogprob] = written(b"[" + b",".join(encoded) + b"]")
     return whole
