@@ -21,12 +21,13 @@ from ramet.runtime.server.openai.chat import chat_completions
 from ramet.runtime.server.openai.chat_types import ChatBody, TokenizeBody
 from ramet.runtime.server.openai.completions import completions
 from ramet.runtime.server.openai.embeddings import embeddings
-from ramet.runtime.server.openai.other import detokenize, model, models, tokenize
+from ramet.runtime.server.openai.models import model, models
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
 from ramet.runtime.server.openai.rerank import rerank
 from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_types import ResponsesBody
 from ramet.runtime.server.openai.scores import score
+from ramet.runtime.server.openai.tokens import detokenize, tokenize
 from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
 from ramet.runtime.server.spec import openapi
 

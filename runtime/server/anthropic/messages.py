@@ -14,8 +14,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import prepare, rendered_by
+from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought, read_parts, refuse_aborted
 from ramet.runtime.intake.sampling import read_params
@@ -24,15 +23,16 @@ from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import read_chat
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
     """Anthropic's messages with tools and thinking, whole or as a stream."""
-    body = convert(await read_object(request), MessagesBody)
+    body = await read_body(request, MessagesBody)
     model = check_model(service, body.model)
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
@@ -43,14 +43,10 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     rid = request_ids.of_request(request, message_id, body.rid)
     silent = body.thinking is not None and body.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream)) as submission:
-        shown_as = body.skip_special_tokens is not None
-        ready = await submission.during(
-            prepare(service.client.render, service.style, chat, spec, parallel=parallel, as_shown=shown_as)
-        )
-        item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
-        service.client.send([item], submission)
+        prompt = Prompt(rid, spec, place="messages")
+        as_shown = body.skip_special_tokens is not None
+        (reader,) = await send_chat(service, submission, prompt, chat, parallel=parallel, as_shown=as_shown)
         (sequence,) = submission.sequences
-        reader = Reader(ready.reading)
         if body.stream:
             events = Events(sequence, reader, message_id, model, silent)
             return await sse.stream(request, submission, lambda _: events.new(), failure=_broken, done=b"")
@@ -73,7 +69,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
     """How many tokens a chat has as a prompt."""
-    body = convert(await read_object(request), CountBody)
+    body = await read_body(request, CountBody)
     check_model(service, body.model)
     chat, _ = read_chat(body, service.style)
     prompt = await rendered_by(service.client.render, chat)

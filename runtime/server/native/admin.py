@@ -15,9 +15,8 @@ from ramet.ipc.messages import ControlReply
 from ramet.ipc.params import about, shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert
 from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.replies import AbortReply, Flushed, ModelInfo, RequestState, ServerInfo
 from ramet.version import __version__
@@ -77,7 +76,7 @@ async def flush_cache(service: Service, request: web.Request) -> web.Response:
 
 async def abort_request(service: Service, request: web.Request) -> web.Response:
     """End the sequences of a request: {"rid": ID} (exact match) or {"abort_all": true}."""
-    body = convert(await read_object(request), AbortBody)
+    body = await read_body(request, AbortBody)
     if body.abort_all:
         return respond(AbortReply(service.client.abort(None, "aborted with every other request")))
     if not body.rid:

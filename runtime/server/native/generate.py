@@ -20,7 +20,7 @@ from ramet.runtime.intake.unbuilt import unbuilt
 from ramet.runtime.reply import GenerateReply, MetaInfo, meta_info
 from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.replies import encode, respond, written
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
@@ -63,7 +63,7 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
-    body = convert(await read_object(request), GenerateBody)
+    body = await read_body(request, GenerateBody)
     items, batch = read_prompts(
         body,
         request_ids.of_request(request, prompts.new_id(), body.rid if isinstance(body.rid, str) else None),

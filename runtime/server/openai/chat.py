@@ -13,12 +13,13 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import callable_tools, chat_of, prepare, refuse_without_parser
+from ramet.runtime.intake.chat import callable_tools, chat_of, refuse_without_parser
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Call, Part, Reader, Thought, joined, read_parts
 from ramet.runtime.intake.sampling import read_params
 from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import encode, respond
 from ramet.runtime.server.http.request_body import read_object
@@ -45,19 +46,15 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
     created = int(time.time())
     with service.client.open(streaming=bool(body.stream)) as submission:
-        ready = await submission.during(
-            prepare(
-                service.client.render,
-                style,
-                chat,
-                spec,
-                parallel=body.parallel_tool_calls is not False,
-                as_shown=body.skip_special_tokens is not None,
-            )
+        readers = await send_chat(
+            service,
+            submission,
+            Prompt(rid, spec, place="messages"),
+            chat,
+            style=style,
+            parallel=body.parallel_tool_calls is not False,
+            as_shown=body.skip_special_tokens is not None,
         )
-        item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
-        service.client.send([item], submission)
-        readers = [Reader(ready.reading) for _ in submission.sequences]
         sequences = submission.sequences
         if body.stream:
             with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)

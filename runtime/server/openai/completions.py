@@ -10,14 +10,13 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.sampling import read_params
 from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import encode, respond
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.logprobs import CompletionPlaces, read_logprobs
 from ramet.runtime.server.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply, ending, usage_of
@@ -28,7 +27,7 @@ DEFAULT_MAX_TOKENS = 16
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's text completions, whole or as a stream with one event per token."""
-    body = convert(await read_object(request), CompletionBody)
+    body = await read_body(request, CompletionBody)
     model = check_model(service, body.model)
     params = read_params(asdict(body), replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
     best_of = _best_of(body, params.n)

@@ -14,12 +14,11 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import encode, respond, written
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody
 from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, usage_of
@@ -34,7 +33,7 @@ OTHER_VOCABULARY = (
 
 async def embeddings(service: Service, request: web.Request) -> web.Response:
     """OpenAI's embeddings: a vector for each text or list of token ids."""
-    body = convert(await read_object(request), EmbeddingsBody)
+    body = await read_body(request, EmbeddingsBody)
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits

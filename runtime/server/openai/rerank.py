@@ -17,13 +17,12 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import RerankBody
 from ramet.runtime.server.openai.replies import Ranked, RankedText, RerankReply, usage_of
@@ -45,7 +44,7 @@ Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and w
 
 async def rerank(service: Service, request: web.Request) -> web.Response:
     """Documents sorted by how well they fit a query."""
-    body = convert(await read_object(request), RerankBody)
+    body = await read_body(request, RerankBody)
     model = check_model(service, body.model)
     prompts.check_count("documents", len(body.documents))
     query, documents = body.query, [each if isinstance(each, str) else each.text for each in body.documents]

@@ -18,11 +18,10 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import prepare
-from ramet.runtime.intake.reading import Reader
 from ramet.runtime.intake.sampling import read_params
 from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import encode, respond
 from ramet.runtime.server.http.request_body import read_object
@@ -51,21 +50,16 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     stored = body.store is not False and service.responses.is_on
     response = _begun(body, response_id, model, params, written.get("tool_choice") or "auto", stored)
     with service.client.open(streaming=bool(body.stream)) as submission:
-        ready = await submission.during(
-            prepare(
-                service.client.render,
-                service.style,
-                chat,
-                spec,
-                place="input",
-                parallel=body.parallel_tool_calls is not False,
-                as_shown=body.skip_special_tokens is not None,
-            )
+        (reader,) = await send_chat(
+            service,
+            submission,
+            Prompt(rid, spec, place="input"),
+            chat,
+            parallel=body.parallel_tool_calls is not False,
+            as_shown=body.skip_special_tokens is not None,
         )
-        item = Prompt(rid, ready.spec, ids=ready.ids, place="input")
-        service.client.send([item], submission)
         (sequence,) = submission.sequences
-        output = Output(sequence, Reader(ready.reading), response)
+        output = Output(sequence, reader, response)
 
         def keep() -> ResponseReply:
             response = output.response

@@ -14,11 +14,10 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import ScoreBody
 from ramet.runtime.server.openai.replies import ScoreReply, usage_of
@@ -29,7 +28,7 @@ NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
 
 async def score(service: Service, request: web.Request) -> web.Response:
     """The probability of each label token after query and item, for each item."""
-    body = convert(await read_object(request), ScoreBody)
+    body = await read_body(request, ScoreBody)
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"score-{prompts.new_id()}", None)
     vocab_size = service.client.limits.vocab_size

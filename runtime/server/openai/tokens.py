@@ -1,42 +1,23 @@
-"""/v1/models, /v1/tokenize and /v1/detokenize."""
+"""POST /v1/tokenize and /v1/detokenize: texts and chats to token ids, and back."""
 
 import asyncio
-from datetime import UTC, datetime
 
 from aiohttp import web
 
 from ramet.ipc.messages import unpack_ids
-from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of, rendered_by
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.request_body import read_body, read_object
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.chat_types import TokenizeBody
-from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
+from ramet.runtime.server.openai.replies import DetokenizeReply, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody
 
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
-
-
-async def models(service: Service, request: web.Request) -> web.Response:
-    """The served model, as a list of one."""
-    card = _card(service)
-    return respond(ModelList(data=[card], first_id=card.id, last_id=card.id))
-
-
-async def model(service: Service, request: web.Request, name: str) -> web.Response:
-    """The served model; 404 for another name."""
-    # paths lose their doubled and leading slashes on the way, so names are compared without them
-    served = service.args.model_name
-    if _plain(name) != _plain(served):
-        raise ClientError(
-            "model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found"
-        )
-    return respond(_card(service))
 
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
@@ -67,26 +48,10 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
 
 async def detokenize(service: Service, request: web.Request) -> web.Response:
     """Token ids, or lists of them, to text."""
-    body = convert(await read_object(request), DetokenizeBody)
+    body = await read_body(request, DetokenizeBody)
     check_model(service, body.model)
     contents, batch = prompts.read_contents("tokens", body.tokens, service.client.limits.vocab_size)
     prompts.check_count("tokens", len(contents))
     packed = [ids for _, ids in contents if isinstance(ids, bytes)]
     texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in packed))
     return respond(DetokenizeReply(texts if batch else texts[0]))
-
-
-def _card(service: Service) -> ModelCard:
-    name = service.args.model_name
-    return ModelCard(
-        id=name,
-        created=service.started,
-        root=name,
-        max_model_len=service.client.limits.context_length,
-        display_name=name,
-        created_at=datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z"),
-    )
-
-
-def _plain(name: str) -> str:
-    return "/".join(part for part in name.split("/") if part)
