@@ -24,14 +24,14 @@ from ramet.ipc.messages import (
     Uid,
     pack_ids,
 )
-from ramet.ipc.params import SamplingParams, parse, shown
+from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.extras import Asking, read_specs
 from ramet.runtime.intake.prompts import pack_embeds
+from ramet.runtime.intake.specs import SpecLists, read_specs
 from ramet.runtime.interrupts import interrupts_wait
 from ramet.runtime.reply import Sequence as Output
 from ramet.runtime.scheduler.loop import Scheduler
@@ -145,14 +145,12 @@ class LLM:
             self._turn()
 
     def _submit(self, prompts: Sequence[Prompt], sampling_params: Any, extras: dict[str, Any]) -> dict[Uid, Output]:
-        given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(prompts)
-        if len(given) != len(prompts):
-            raise ClientError("sampling_params", f"has {len(given)} entries for {len(prompts)} prompts")
-        unknown = set(extras) - set(Asking.__struct_fields__)
+        known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
+        unknown = set(extras) - set(known)
         if unknown:
-            raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(Asking.__struct_fields__)}")
-        params = [self._params(raw) for raw in given]
-        specs = read_specs(convert(extras, Asking), params, True, self._processors_on)
+            raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
+        body = convert({**extras, "sampling_params": sampling_params}, SpecLists)
+        specs = read_specs(body, len(prompts), True, self._defaults, self._processors_on)
         admits, outputs = [], {}
         for prompt, spec in zip(prompts, specs, strict=True):
             admits.append(self._admit(prompt, spec))
@@ -161,11 +159,6 @@ class LLM:
         for admit in admits:  # only when every prompt was found good
             self._inbox.send(admit)
         return outputs
-
-    def _params(self, raw: Any) -> SamplingParams:
-        if not isinstance(raw, dict | None):
-            raise ClientError("sampling_params", f"is {shown(raw)}, must be a dict, or a list of one for each prompt")
-        return parse(raw or {}, self._defaults)
 
     def _admit(self, prompt: Prompt, spec: RequestSpec) -> Admit:
         uids = [Uid(next(self._uids)) for _ in range(spec.params.n)]

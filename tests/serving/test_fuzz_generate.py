@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from live import Live
 from msgspec.structs import fields
 
-from ramet.ipc.params import NEUTRAL, SamplingParams
-from ramet.runtime.server.native import GenerateBody
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.intake.sampling import Constraints
+from ramet.runtime.server.native.generate import GenerateBody
 
 HIDDEN = 256
 
@@ -54,7 +55,11 @@ def some_of(fields: dict[str, st.SearchStrategy[Any]], most: int) -> st.SearchSt
 
 
 SAMPLING = some_of(
-    {name: mostly(PLAUSIBLE.get(name, st.booleans())) for name in (*SamplingParams.__struct_fields__, *NEUTRAL)}, 5
+    {
+        name: mostly(PLAUSIBLE.get(name, st.booleans()))
+        for name in (*SamplingParams.__struct_fields__, *Constraints.__struct_fields__)
+    },
+    5,
 )
 ROW = st.lists(st.sampled_from([0.0, 0.5, -1.0]), min_size=HIDDEN, max_size=HIDDEN)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
@@ -95,7 +100,7 @@ def server() -> Iterator[Live]:
 
 
 def bounded(body: dict[str, Any]) -> dict[str, Any]:
-    """The same body, but an output that is told to go on for ever stays short."""
+    """The same body, but an output that would go on for ever stays short."""
     params = body.get("sampling_params")
     for each in params if isinstance(params, list) else [params]:
         if isinstance(each, dict):

@@ -96,7 +96,7 @@ def test_the_model_s_template_asks_where_there_is_one() -> None:
     served(check, style=Style(has_template=True))
 
 
-def test_a_vocabulary_that_cannot_tell_yes_from_no_is_a_clear_400() -> None:
+def test_a_vocabulary_that_cannot_distinguish_yes_and_no_is_a_clear_400() -> None:
     async def check(server: Served) -> None:
         server.engine.tokenize = lambda text: [7, len(text)]
         status, reply = await server.post(PATH, GOOD)
@@ -125,8 +125,8 @@ BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, p
     ({"documents": ["a", "b", "REJECT"]}, "documents[2]", ("9999",)),
     ({"documents": ["a", "b", "REJECT"], "method": "embed"}, "documents[2]", ("9999",)),
     ({"query": "REJECT", "method": "embed"}, "query", ("9999",)),
-    ({"top_n": 0}, "top_n", ("0", "[1, 3]")), ({"top_n": 4}, "top_n", ("4", "[1, 3]")),
-    ({"method": "magic"}, "method", ("'magic'", "'generate' or 'embed'")),
+    ({"top_n": 0}, "top_n", ("0", ">= 1")), ({"top_n": 4}, "top_n", ("4", "[1, 3]")),
+    ({"method": "magic"}, "method", ("'magic'", "'embed' or 'generate'")),
     ({"method": "embed", "instruct": "x"}, "instruct", ("'x'", "embed")),
     ({"return_documents": "x"}, "return_documents", ("true or false",)),
 ]  # fmt: skip

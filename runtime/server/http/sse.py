@@ -1,0 +1,92 @@
+"""Server-sent events: how one is written, and the stream of one request.
+
+The headers are sent with the first event, so that a refused request still gets its status; a failure after that is an
+event. A slow client blocks only its own handler: tokens that arrive meanwhile stay in their sequences and are sent by
+one write.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from aiohttp import web
+from msgspec import Struct
+
+from ramet.runtime.engine_client import failures
+from ramet.runtime.engine_client.submission import Sequence, Submission
+from ramet.runtime.errors import RametError
+from ramet.runtime.log import LOGGER
+from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.replies import encode
+
+HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+DONE = b"data: [DONE]\n\n"
+HOLE: Any = "\0"
+
+Events = Callable[[list[Sequence]], bytes]
+
+
+def event(body: Struct) -> bytes:
+    return b"data: " + encode(body) + b"\n\n"
+
+
+def named(body: Struct) -> bytes:
+    """An event whose name is its `type`."""
+    return b"event: " + str(body.__struct_config__.tag).encode() + b"\n" + event(body)
+
+
+class Frame(NamedTuple):
+    """The bytes before and behind the one value in which a stream's events differ."""
+
+    head: bytes
+    tail: bytes
+
+    def around(self, value: Any) -> bytes:
+        return self.head + encode(value) + self.tail
+
+
+def frame(body: Struct) -> Frame:
+    """`body` has HOLE in the place of the value, and no text of a client behind it."""
+    head, _, tail = event(body).rpartition(encode(HOLE))
+    return Frame(head, tail)
+
+
+def broken(error: RametError) -> bytes:
+    """The last event of a stream that cannot go on."""
+    return event(problems.in_stream(error))
+
+
+def broken_for_openai(error: RametError) -> bytes:
+    return event(problems.openai_in_stream(error))
+
+
+async def stream(
+    request: web.Request,
+    submission: Submission,
+    events: Events,
+    last: Callable[[], bytes] = bytes,
+    *,
+    failure: Callable[[RametError], bytes] = broken,
+    done: bytes = DONE,
+) -> web.StreamResponse:
+    """`events` writes what is new, `last` follows when all sequences have ended, `failure` when the request failed.
+
+    `done` is written last in both cases.
+    """
+    fresh = await submission.next()
+    response = web.StreamResponse(headers=HEADERS)
+    await response.prepare(request)
+    try:
+        while fresh:
+            await response.write(events(fresh))
+            fresh = await submission.next()
+        ending = last()
+    except RametError as error:
+        ending = failure(error)
+    except ConnectionError:
+        raise
+    except Exception:  # noqa: BLE001  the status has gone out: the failure must be an event
+        LOGGER.exception("%s failed within its stream", request.path)
+        ending = failure(failures.internal())
+    await response.write(ending + done)
+    await response.write_eof()
+    return response
