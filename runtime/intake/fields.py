@@ -44,12 +44,8 @@ def including(fields: Iterable[Field]) -> Callable[[type[S]], type[S]]:
 
     def extended(cls: type[S]) -> type[S]:
         new = [field for field in fields if field[0] not in cls.__struct_fields__]
-        about = {"__doc__": cls.__doc__}
-        return cast(
-            type[S],
-            defstruct(
-                cls.__name__, new, bases=(cls,), module=cls.__module__, namespace=about, frozen=True, kw_only=True
-            ),
-        )
+        made = defstruct(cls.__name__, new, bases=(cls,), module=cls.__module__, frozen=True, kw_only=True)
+        made.__doc__ = cls.__doc__
+        return cast(type[S], made)
 
     return extended
