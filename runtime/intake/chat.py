@@ -98,8 +98,8 @@ def callable_tools(choice: str | NamedChoice | None, names: Many[str]) -> frozen
             return frozenset()
         case NamedChoice(type="allowed_tools"):
             return _allowed(choice.allowed_tools or choice, names)
-    given = choice if isinstance(choice, str) else choice.type
-    raise ClientError("tool_choice", f"is {shown(given)}, which {NOT_FORCED}", "use auto")
+    given = f"is {choice!r}" if isinstance(choice, str) else f"is of type {choice.type!r}"
+    raise ClientError("tool_choice", f"{given}, which {NOT_FORCED}", "use auto")
 
 
 def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> frozenset[str]:

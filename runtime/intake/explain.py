@@ -35,24 +35,28 @@ def explained(value: Any, type_: Any, text: str) -> ClientError:
     if not what.startswith(("Expected", "Invalid", "Integer", "Number")) or not spot.kinds:
         return ClientError(place or "body", what)
     of_length = " of length " in what
+    if of_length and not spot.value:
+        entry = ": at least one entry" if isinstance(spot.value, list) else ""
+        return ClientError(place or "body", f"is {shown(spot.value)}, must not be empty{entry}")
     kinds = [kind for kind in spot.kinds if not of_length or _is_sized(kind, spot.value)]
-    if of_length and spot.value:
-        unit = "characters" if isinstance(spot.value, str) else "entries"
-        return ClientError(place or "body", f"has {len(spot.value)} {unit}, must be {_wanted(kinds)}")
-    told = f"{shown(spot.value)}, must not be empty, but" if of_length else f"{shown(spot.value)}, must be"
-    return ClientError(place or "body", f"is {told} {_wanted(kinds)}")
+    unit = "characters" if isinstance(spot.value, str) else "entries"
+    told = f"has {len(spot.value)} {unit}" if of_length else f"is {shown(spot.value)}"
+    return ClientError(place or "body", f"{told}, must be {_wanted(kinds)}")
 
 
 def _is_sized(kind: inspect.Type, value: Any) -> bool:
-    bare = kind.type if isinstance(kind, inspect.Metadata) else kind
-    return isinstance(bare, inspect.StrType if isinstance(value, str) else inspect.ListType)
+    return isinstance(_bare(kind), inspect.StrType if isinstance(value, str) else inspect.ListType)
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
 
 
 def _spot(value: Any, type_: Any, steps: list[str]) -> _Spot:
     kinds = list(_kinds(inspect.type_info(type_)))
     for step in steps:
         if step[0] == "[":
-            lists = [kind for kind in kinds if isinstance(kind, inspect.ListType)]
+            lists = [kind for kind in map(_bare, kinds) if isinstance(kind, inspect.ListType)]
             kinds = [inner for kind in lists for inner in _kinds(kind.item_type)]
             value = value[int(step[1:-1])]
         else:
@@ -103,7 +107,10 @@ def _word(kind: inspect.Type) -> str:
             return "a string" + _size(low, high, "characters") + (f" matching regex {pattern!r}" if pattern else "")
         case inspect.ListType(min_length=low, max_length=high):
             return "a list" + _size(low, high, "entries")
-        case inspect.DictType() | inspect.StructType():
+        case inspect.StructType(fields=fields, tag_field=tag):
+            names = [tag] if tag else [field.encode_name for field in fields if field.required]
+            return "an object" + (f" with {', '.join(names)}" if names else "")
+        case inspect.DictType():
             return "an object"
     return ""  # null goes without saying
 
@@ -116,5 +123,5 @@ def _range(low: float | None, high: float | None) -> str:
 
 def _size(low: int | None, high: int | None, unit: str) -> str:
     if high is None:
-        return " of at least one entry" if low and unit == "entries" else ""
+        return ""
     return f" of {low} to {high} {unit}" if low else f" of at most {high} {unit}"

@@ -26,7 +26,7 @@ TokenId = Annotated[int, named("a token id of the vocabulary", ge=0, le=INT32 - 
 # of a prompt: what is outside the vocabulary is told where the vocabulary is known
 PromptId = Annotated[int, named("a token id", extra_json_schema={"minimum": 0, "maximum": INT32 - 1})]
 Ids = Annotated[list[PromptId], Meta(min_length=1)]
-Prompts = Text | Annotated[list[Text | PromptId | Ids], Meta(min_length=1)]  # a text, token ids, or a list of either
+Prompts = Text | Annotated[list[Text | PromptId | Ids], named("a list of strings, or token ids", min_length=1)]
 Int32 = Annotated[int, Meta(ge=-INT32, le=INT32 - 1)]
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARS)]
 # Patterns: msgspec 0.22 writes past its own memory where one stands in a union with a list or an object; a test looks.
@@ -44,12 +44,8 @@ def including(fields: Iterable[Field]) -> Callable[[type[S]], type[S]]:
 
     def extended(cls: type[S]) -> type[S]:
         new = [field for field in fields if field[0] not in cls.__struct_fields__]
-        about = {"__doc__": cls.__doc__}
-        return cast(
-            type[S],
-            defstruct(
-                cls.__name__, new, bases=(cls,), module=cls.__module__, namespace=about, frozen=True, kw_only=True
-            ),
-        )
+        made = defstruct(cls.__name__, new, bases=(cls,), module=cls.__module__, frozen=True, kw_only=True)
+        made.__doc__ = cls.__doc__
+        return cast(type[S], made)
 
     return extended

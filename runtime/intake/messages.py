@@ -28,68 +28,68 @@ class TextPart(Part, frozen=True, tag="text"):
     text: str
 
 
-class InputText(TextPart, frozen=True, tag="input_text"):
+class InputTextPart(TextPart, frozen=True, tag="input_text"):
     pass
 
 
-class OutputText(TextPart, frozen=True, tag="output_text"):
+class OutputTextPart(TextPart, frozen=True, tag="output_text"):
     pass
 
 
-class ReasoningText(TextPart, frozen=True, tag="reasoning_text"):
+class ReasoningPart(TextPart, frozen=True, tag="reasoning_text"):
     pass
 
 
-class Refusal(Part, frozen=True, tag="refusal"):
+class RefusalPart(Part, frozen=True, tag="refusal"):
     refusal: str
 
 
-class ImageUrl(Refused, frozen=True, tag="image_url"):
+class ImageUrlPart(Refused, frozen=True, tag="image_url"):
     pass
 
 
-class Image(Refused, frozen=True, tag="image"):
+class ImagePart(Refused, frozen=True, tag="image"):
     pass
 
 
-class InputImage(Refused, frozen=True, tag="input_image"):
+class InputImagePart(Refused, frozen=True, tag="input_image"):
     pass
 
 
-class InputAudio(Refused, frozen=True, tag="input_audio"):
+class InputAudioPart(Refused, frozen=True, tag="input_audio"):
     pass
 
 
-class VideoUrl(Refused, frozen=True, tag="video_url"):
+class VideoUrlPart(Refused, frozen=True, tag="video_url"):
     pass
 
 
-class File(Refused, frozen=True, tag="file"):
+class FilePart(Refused, frozen=True, tag="file"):
     pass
 
 
-class InputFile(Refused, frozen=True, tag="input_file"):
+class InputFilePart(Refused, frozen=True, tag="input_file"):
     pass
 
 
-class Document(Refused, frozen=True, tag="document"):
+class DocumentPart(Refused, frozen=True, tag="document"):
     pass
 
 
 Media = Annotated[
-    ImageUrl | Image | InputImage | InputAudio | VideoUrl | File | InputFile | Document,
+    ImageUrlPart | ImagePart | InputImagePart | InputAudioPart | VideoUrlPart | FilePart | InputFilePart | DocumentPart,
     unbuilt("pictures, sound, films and files"),
 ]
-ChatPart = TextPart | InputText | OutputText | Refusal | Media
+ChatPart = TextPart | InputTextPart | OutputTextPart | RefusalPart | Media
 
 
-class CalledFunction(Struct, frozen=True):
+class NamedCall(Struct, frozen=True):
     name: Text
     arguments: Annotated[str | dict[str, Any] | None, about("JSON of an object, or the object")] = None
 
 
 class Call(Struct, frozen=True):
-    function: CalledFunction
+    function: NamedCall
     id: str | None = None
     type: Literal["function"] | None = None
 
@@ -106,7 +106,7 @@ class Message(Struct, frozen=True):
     reasoning: str | None = None
     thinking: str | None = None
     refusal: str | None = None
-    function_call: CalledFunction | None = None
+    function_call: NamedCall | None = None
 
 
 Messages = Annotated[list[Message], Meta(description="the chat", min_length=1)]

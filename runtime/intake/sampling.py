@@ -50,6 +50,11 @@ class Constraints(Struct, frozen=True, kw_only=True):
     ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to")] = None
     structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output")] = None
 
+    def __post_init__(self) -> None:
+        given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
+        if sum(each is not None for each in given) > 1:
+            raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+
 
 @including([(ours, Annotated[Any, sampled(ours)], None) for ours in CHECKS])
 class GivenParams(Constraints, frozen=True, kw_only=True):

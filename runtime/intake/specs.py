@@ -6,7 +6,7 @@ Decides how a RequestSpec is made of a client's fields, and what is valid withou
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict
 
 from ramet.ipc.params import SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
@@ -25,7 +25,7 @@ _KEY = about("the same, for a key that is no secret")
 _PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")
 
 
-class SpecFields(Struct, frozen=True, kw_only=True):
+class SpecFields(Constraints, frozen=True, kw_only=True):
     """Of bodies whose prompts all get the same."""
 
     priority: Annotated[Int32 | None, _PRIORITY] = None
@@ -34,7 +34,7 @@ class SpecFields(Struct, frozen=True, kw_only=True):
     custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
 
 
-@including([*((field.name, field.type, field.default) for field in fields(Constraints)), *SHARED])
+@including(SHARED)
 class SamplingFields(SpecFields, frozen=True, kw_only=True):
     """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
 
@@ -103,7 +103,7 @@ def read_specs(
         return value
 
     params = _params_of_each(body.sampling_params, of_each("sampling_params"), defaults)
-    names = SpecFields.__struct_fields__
+    names = tuple(SpecFields.__annotations__)
     shared = [SpecFields(**dict(zip(names, each))) for each in zip(*map(of_each, names), strict=True)]
     wanted, hidden = of_each("return_logprob"), of_each("return_hidden_states")
     starts, tops = of_each("logprob_start_len"), of_each("top_logprobs_num")

@@ -17,8 +17,8 @@ from ramet.runtime.server.anthropic.types import (
     CountBody,
     MessagesBody,
     SystemTurn,
-    TextBlock,
-    ThinkingBlock,
+    TextContent,
+    ThinkingContent,
     ToolResult,
     ToolUse,
     UserTurn,
@@ -68,7 +68,7 @@ def _messages(turn: UserTurn | AssistantTurn | SystemTurn) -> Iterator[Message]:
     """One turn as OpenAI's messages: results of tools are messages of their own, before the rest."""
     match turn:
         case AssistantTurn(content):
-            yield _assistant([TextBlock(content)] if isinstance(content, str) else content)
+            yield _assistant([TextContent(content)] if isinstance(content, str) else content)
         case SystemTurn(content):
             yield {"role": "system", "content": _joined(content)}
         case UserTurn(content):
@@ -80,7 +80,7 @@ def _messages(turn: UserTurn | AssistantTurn | SystemTurn) -> Iterator[Message]:
 
 def _assistant(blocks: list[Any]) -> Message:
     calls = [_call(block) for block in blocks if isinstance(block, ToolUse)]
-    thoughts = [block.thinking for block in blocks if isinstance(block, ThinkingBlock)]
+    thoughts = [block.thinking for block in blocks if isinstance(block, ThinkingContent)]
     message: Message = {"role": "assistant", "content": _joined(blocks)}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
@@ -103,4 +103,4 @@ def _result(block: ToolResult) -> Message:
 
 def _joined(content: str | list[Any], between: str = "") -> str:
     """The text of blocks."""
-    return content if isinstance(content, str) else between.join(b.text for b in content if isinstance(b, TextBlock))
+    return content if isinstance(content, str) else between.join(b.text for b in content if isinstance(b, TextContent))

@@ -16,11 +16,11 @@ class Block(Struct, frozen=True, tag_field="type"):
     """A piece of a turn's content."""
 
 
-class TextBlock(Block, frozen=True, tag="text"):
+class TextContent(Block, frozen=True, tag="text"):
     text: str
 
 
-class ThinkingBlock(Block, frozen=True, tag="thinking"):
+class ThinkingContent(Block, frozen=True, tag="thinking"):
     thinking: str
 
 
@@ -34,12 +34,12 @@ class ToolUse(Block, frozen=True, tag="tool_use"):
     input: dict[str, Any]
 
 
-TextBlocks = str | list[TextBlock | Media]
+TextContents = str | list[TextContent | Media]
 
 
 class ToolResult(Block, frozen=True, tag="tool_result"):
     tool_use_id: str
-    content: TextBlocks | None = None
+    content: TextContents | None = None
     is_error: bool | None = None
 
 
@@ -48,15 +48,15 @@ class Turn(Struct, frozen=True, tag_field="role"):
 
 
 class UserTurn(Turn, frozen=True, tag="user"):
-    content: str | list[TextBlock | ToolResult | Media]
+    content: str | list[TextContent | ToolResult | Media]
 
 
 class AssistantTurn(Turn, frozen=True, tag="assistant"):
-    content: str | list[TextBlock | ToolUse | ThinkingBlock | RedactedThinking]
+    content: str | list[TextContent | ToolUse | ThinkingContent | RedactedThinking]
 
 
 class SystemTurn(Turn, frozen=True, tag="system"):
-    content: TextBlocks
+    content: TextContents
 
 
 class AnthropicTool(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ Turns = Annotated[
     about("turns of user and assistant; a last one of the assistant is continued"),
 ]
 ModelName = Annotated[str | None, about("the served model, `default`, or nothing")]
-System = Annotated[TextBlocks | None, about("the system text, or text blocks")]
+System = Annotated[TextContents | None, about("the system text, or text blocks")]
 Tools = Annotated[list[AnthropicTool] | None, about("functions that the model may call")]
 ToolChoice = Annotated[AnthropicChoice | None, about("`auto` or `none`; `any` and a named tool are not built yet")]
 Thinking = Annotated[

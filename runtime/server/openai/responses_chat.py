@@ -9,7 +9,7 @@ import msgspec
 
 from ramet.ipc.messages import Chat
 from ramet.runtime.intake.chat import Style, callable_tools, refuse_without_parser, template_kwargs
-from ramet.runtime.intake.messages import Refusal, TextPart
+from ramet.runtime.intake.messages import RefusalPart, TextPart
 from ramet.runtime.server.openai.responses_types import (
     FunctionCall,
     FunctionOutput,
@@ -123,8 +123,8 @@ def _turn(messages: list[Message]) -> Message:
 def _text(content: str | Parts) -> str:
     if isinstance(content, str):
         return content
-    known = [part for part in content if isinstance(part, TextPart | Refusal)]
-    return "".join(part.refusal if isinstance(part, Refusal) else part.text for part in known)
+    known = [part for part in content if isinstance(part, TextPart | RefusalPart)]
+    return "".join(part.refusal if isinstance(part, RefusalPart) else part.text for part in known)
 
 
 def _tools(body: ResponsesBody, style: Style) -> list[dict[str, Any]]:

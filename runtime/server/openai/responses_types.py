@@ -8,12 +8,12 @@ from ramet.ipc.params import about
 from ramet.runtime.intake.fields import Text, ToolName
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
 from ramet.runtime.intake.messages import (
-    InputText,
+    InputTextPart,
     Media,
-    OutputText,
+    OutputTextPart,
     ParallelCalls,
-    ReasoningText,
-    Refusal,
+    ReasoningPart,
+    RefusalPart,
     TextPart,
     ToolChoice,
 )
@@ -22,7 +22,7 @@ from ramet.runtime.intake.specs import Hidden, SamplingFields
 from ramet.runtime.intake.unbuilt import unbuilt
 from ramet.runtime.server.openai.types import ResponseFormat
 
-Parts = list[InputText | OutputText | TextPart | ReasoningText | Refusal | Media]
+Parts = list[InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media]
 
 
 class Item(Struct, frozen=True, tag_field="type"):

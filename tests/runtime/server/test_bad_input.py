@@ -158,6 +158,7 @@ BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
     ({"input_embeds": [["x"] * HIDDEN]}, ("input_embeds[0][0]", "'x'", "a number")),
     ({"input_embeds": [[1e9] * HIDDEN]}, ("input_embeds[0]", "10000")),
     ({"input_embeds": [[[0.1] * HIDDEN], [[True] * HIDDEN]]}, ("input_embeds[1][0][0]", "a number")),
+    ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema, regex, ebnf",)),
     ({"text": "a", "sampling_params": {"ebnf": "b"}}, ("sampling_params.ebnf", "'b'", "not built yet")),
     ({"text": "a", "sampling_params": {"regex": 5}}, ("sampling_params.regex", "5", "string")),
 ]  # fmt: skip
