@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 WHOLE = "whole"  # the profile of hypothesis under which `make test-slow` runs
 
-settings.register_profile("sample", deadline=None, derandomize=True, database=None)
-settings.register_profile(WHOLE, deadline=None, derandomize=False)
+CALM: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # nothing fails by the clock
+settings.register_profile("sample", derandomize=True, database=None, **CALM)
+settings.register_profile(WHOLE, derandomize=False, **CALM)
 settings.load_profile("sample")
 
 

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.ipc.errors import ClientError
@@ -54,7 +54,6 @@ def test_one_stop_string_may_stand_alone_and_empty_ones_are_nothing():
     assert parse({"stop": "a"}).stop == ("a",) and parse({"stop": ["", "b", "b"]}).stop == ("b",)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine, making JSON is slow
 @given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4))
 def test_any_json_value_is_taken_or_refused_by_name(raw: dict):
     try:
