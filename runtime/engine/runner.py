@@ -6,8 +6,6 @@ Q drawing rows, V vocabulary.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +16,7 @@ from torch import Tensor
 from ramet.ipc.params import shown
 from ramet.runtime.arrays import Floats
 from ramet.runtime.attention.base import AttentionBackend
-from ramet.runtime.cache.pool import KVPool, bytes_per_token
+from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
 from ramet.runtime.engine.batch import (
@@ -28,30 +26,20 @@ from ramet.runtime.engine.batch import (
     HiddenRows,
     Pending,
     PlaceLogprobs,
-    SamplingColumns,
     StepResult,
 )
-from ramet.runtime.engine.device import available_bytes, choose_device, worthwhile_threads
-from ramet.runtime.engine.inputs import SlotTable, place
-from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
-from ramet.runtime.engine.readback import Readback
-from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.layers.linear import pack_linears, packing_pays
-from ramet.runtime.layers.ops import Ops
+from ramet.runtime.engine.device import choose_device, worthwhile_threads
+from ramet.runtime.engine.startup import Report, dtype_name, load_model, padding_batch, phase, plan_of
+from ramet.runtime.engine.transfer import Readback, SlotTable, place
+from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.registry import family_of, read_shape
+from ramet.runtime.models.registry import read_shape
 from ramet.runtime.models.shape import ModelShape
-from ramet.runtime.sampling.epilogue import Drawn
+from ramet.runtime.sampling.epilogue import Drawn, RowBuffer
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
-from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.sampling.processors import load, make_all
-from ramet.runtime.sampling.row_buffer import RowBuffer
-from ramet.runtime.weights.files import load_weights
-from ramet.runtime.weights.random import fill_random
 
 log = logging.getLogger("ramet")
-Report = Callable[[str, float], None]  # (start-up phase, seconds)
-UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +101,13 @@ class ModelRunner:
     def __init__(self, args: Args, report: Report) -> None:
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
-        self.dtype: torch.dtype = getattr(torch, _dtype_name(args, self.shape))
+        self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape))
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
         self._processors = make_all()
-        with _phase(report, "kernels"):
+        with phase(report, "kernels"):
             self._kernels = choose_ops(self.device)
-        self.plan = _plan(args, self.shape, self.dtype, self.device)
+        self.plan = plan_of(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
         if self.context_length < self.plan.needs.context_length:
             log.warning(
@@ -128,9 +116,9 @@ class ModelRunner:
             )  # fmt: skip
         if self.device.type == "cpu":
             torch.set_num_threads(args.execute.num_threads or worthwhile_threads(self.plan.needs.weights))
-        with _phase(report, "weights"):
-            self._model = _load(args, self.shape, self.dtype, self.device, self._kernels)
-        with _phase(report, "kv pool"):
+        with phase(report, "weights"):
+            self._model = load_model(args, self.shape, self.dtype, self.device, self._kernels)
+        with phase(report, "kv pool"):
             self._place_memory(args)
             self._epilogue = choose_epilogue(self.device)(
                 args.max_penalised + 1,
@@ -141,7 +129,7 @@ class ModelRunner:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
-        with _phase(report, "warm-up"):
+        with phase(report, "warm-up"):
             self._warm_up()
 
     @property
@@ -243,74 +231,4 @@ class ModelRunner:
     def _warm_up(self) -> None:
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""
         for start, num_new in ((0, 2), (2, 1)):
-            self.launch(_padding_batch(start, num_new))
-
-
-def _dtype_name(args: Args, shape: ModelShape) -> str:
-    return shape.dtype if args.model.dtype == "auto" else args.model.dtype
-
-
-def _plan(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
-    with torch.device("meta"):
-        skeleton = family_of(shape.architecture).decoder(shape, dtype, choose_ops(device))
-    weights = sum(parameter.numel() for parameter in skeleton.parameters()) * dtype.itemsize
-    chunk = args.schedule.chunked_prefill_size
-    asked = args.model.context_length or shape.context_length
-    if asked > shape.context_length:
-        raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
-    needs = Needs(
-        weights=weights,
-        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, dtype.itemsize),
-        max_running=args.max_running,
-        context_length=asked,
-        page_size=args.cache.page_size,
-        activations=activation_bytes(
-            tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + args.max_running,
-            draws=args.max_running,
-            hidden=shape.hidden,
-            qkv=shape.query_size + 2 * shape.kv_size,
-            intermediate=shape.intermediate,
-            vocab_size=shape.vocab_size,
-            dtype_bytes=dtype.itemsize,
-        ),
-        penalties=state_bytes(args.max_penalised + 1, shape.vocab_size),
-        max_total_tokens=args.cache.max_total_tokens,
-    )
-    share = args.cache.mem_fraction_static or (CPU_SHARE if device.type == "cpu" else CUDA_SHARE)
-    return plan_memory(needs, available_bytes(device), share)
-
-
-def _load(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
-    """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
-    with torch.device(device):
-        model = family_of(shape.architecture).decoder(shape, dtype, ops)
-    if args.model.load_format == "dummy":
-        fill_random(model, args.schedule.random_seed or 0)
-    else:
-        load_weights(model, args.model_folder)
-    if packing_pays(dtype, device):
-        pack_linears(model)
-    return model
-
-
-def _padding_batch(start: int, num_new: int) -> Batch:
-    """Tokens [start, start + num_new) of the padding row, all of them into slot 0."""
-    zeros = np.zeros(num_new, np.int32)
-    return Batch(
-        rows=np.zeros(1, np.int32),
-        num_new=np.array([num_new], np.int32),
-        seq_lens=np.array([start + num_new], np.int32),
-        token_ids=zeros,
-        positions=np.arange(start, start + num_new, dtype=np.int32),
-        slots=zeros,
-        num_decode=int(num_new == 1),
-        draws=np.zeros(1, np.int32),
-        sampling=SamplingColumns.greedy(1),
-    )
-
-
-@contextmanager
-def _phase(report: Report, name: str) -> Iterator[None]:
-    started = time.perf_counter()
-    yield
-    report(name, time.perf_counter() - started)
+            self.launch(padding_batch(start, num_new))

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.attention import SelfAttention
-from ramet.runtime.layers.embedding import Embedding
-from ramet.runtime.layers.linear import Linear
-from ramet.runtime.layers.logits import final_states, softcapped
+from ramet.runtime.layers.linear import Embedding, Linear
 from ramet.runtime.layers.norm import RMSNorm
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
@@ -104,10 +102,11 @@ class Decoder(nn.Module):
         return x, residual
 
     def final_states(self, x: Tensor, residual: Tensor, at: Tensor) -> Tensor:
-        """[Q, N] after the final norm, for the tokens at [Q] of the T."""
-        return final_states(x, residual, at, self.norm)
+        """x, residual [T, N]; at [Q] int64 indices into T -> [Q, N] after the final norm, what the head reads."""
+        return self.norm.add(x.index_select(0, at), residual.index_select(0, at))
 
     def logits(self, states: Tensor) -> Tensor:
         """From final states [Q, N] to [Q, V] float32, the caller's to write."""
         logits = (self.head or self.embed.scores)(states).float()
-        return logits if self.shape.logit_softcap is None else softcapped(logits, self.shape.logit_softcap)
+        cap = self.shape.logit_softcap
+        return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)

@@ -20,7 +20,6 @@ from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
 from ramet.runtime.sampling.processing import Failures, Memories, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
-from ramet.runtime.sampling.row_buffer import RowBuffer
 
 
 class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
@@ -36,6 +35,23 @@ class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
         seeds: Tensor,
         positions: Tensor,
     ) -> tuple[Tensor, Tensor]: ...
+
+
+class RowBuffer:
+    """What each running row reads next, on the device: a step's draw writes it, the next step gathers from it.
+
+    So a step can be launched before the host knows what the step before it drew. `lengths` is how many tokens a row's
+    sequence has once its last draw is counted, `next_ids` what was drawn. M rows of the slot table; row 0 is padding.
+    """
+
+    def __init__(self, num_rows: int, device: torch.device) -> None:
+        self.lengths = torch.zeros(num_rows, dtype=torch.int32, device=device)  # [M]
+        self.next_ids = torch.zeros(num_rows, dtype=torch.int32, device=device)  # [M]
+
+    def advance(self, rows: Tensor, tokens: Tensor) -> None:
+        """rows [Q] int64 drew tokens [Q]."""
+        self.lengths[rows] += 1
+        self.next_ids[rows] = tokens.to(torch.int32)
 
 
 class Drawn(NamedTuple):
@@ -91,15 +107,23 @@ class Epilogue:
         if columns.biased is not None:
             assert columns.biases is not None
             logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
-        failures = process(logits, columns.processors, self._processors, self._memories)
+        failures = self._process(logits, columns)
         if columns.banned is not None:
             logits[entries_at(columns.banned, logits)] = -torch.inf
         tokens, finite = self._draw(logits, columns)
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
         self._row_buffer.advance(rows, tokens)
-        logprobs = logprobs_of_drawn(self._kernel, shown, tokens, columns, self._raw)
+        logprobs = self._logprobs(shown, tokens, columns)
         return Drawn(tokens, finite, logprobs, failures, logits)
+
+    def _process(self, logits: Tensor, columns: SamplingColumns) -> Failures:
+        return process(logits, columns.processors, self._processors, self._memories) if columns.processors else {}
+
+    def _logprobs(self, logits: Tensor, tokens: Tensor, columns: SamplingColumns) -> tuple[PlaceLogprobs, ...]:
+        if not columns.logprobs:
+            return ()
+        return logprobs_of_drawn(self._kernel, logits, tokens, columns, self._raw)
 
     def _draw(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, Tensor]:
         """Tokens [Q], and whether the row's logits are finite [Q]."""

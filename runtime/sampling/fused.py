@@ -15,8 +15,6 @@ from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, entries_at
-from ramet.runtime.sampling.logprobs import logprobs_of_drawn
-from ramet.runtime.sampling.processing import process
 
 
 class FusedEpilogue(Epilogue):
@@ -34,11 +32,11 @@ class FusedEpilogue(Epilogue):
         adjusted = bool(columns.processors) or (bool(columns.logprobs) and not self._raw)
         if adjusted and rows.penalises:
             kernels.adjust_logits(logits, rows, self._state)
-        failures = process(logits, columns.processors, self._processors, self._memories)
+        failures = self._process(logits, columns)
         drawn = kernels.logits_epilogue(logits, rows, self._state, adjusted)
         if adjusted and columns.banned is not None:  # log-probabilities are those after the mask
             logits[entries_at(columns.banned, logits)] = -torch.inf
-        logprobs = logprobs_of_drawn(self._kernel, shown, drawn.tokens, columns, self._raw)
+        logprobs = self._logprobs(shown, drawn.tokens, columns)
         unmasked = None if adjusted else columns.banned
         return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, unmasked)
 

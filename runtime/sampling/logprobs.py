@@ -71,8 +71,6 @@ def logprobs_of_drawn(
     Greedy rows are seen at temperature 1.
     """
     asked = columns.logprobs
-    if not asked:
-        return ()
     rows = np.array([row.row for row in asked])
     own = columns.temperature[rows]
     temperature = np.where(raw | (own <= 0), np.float32(1), own)

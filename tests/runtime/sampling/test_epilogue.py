@@ -9,8 +9,7 @@ import torch
 from ramet.kernels import reference
 from ramet.runtime.engine.backends import compiled_ops
 from ramet.runtime.sampling.columns import LogitEntries, Penalties, PenaltyReset, SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, SamplingKernel
-from ramet.runtime.sampling.row_buffer import RowBuffer
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, SamplingKernel
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

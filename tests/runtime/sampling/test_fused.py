@@ -17,10 +17,9 @@ from ramet.runtime.sampling.columns import (
     ProcessorRows,
     SamplingColumns,
 )
-from ramet.runtime.sampling.epilogue import Epilogue
+from ramet.runtime.sampling.epilogue import Epilogue, RowBuffer
 from ramet.runtime.sampling.fused import FusedEpilogue, rows_of
 from ramet.runtime.sampling.processors import make_all
-from ramet.runtime.sampling.row_buffer import RowBuffer
 
 CPU = torch.device("cpu")
 ROWS, VOCABULARY = 12, 500

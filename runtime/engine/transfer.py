@@ -1,14 +1,15 @@
-"""From a host Batch to the tensors of a step, and the table that maps every row's positions to slots.
+"""What a step copies to the device and back: its tensors, the slot table that maps rows' positions, what it drew.
 
 Decides what is copied to the device. Knows no model. R rows, T new tokens, Q drawing rows, L longest context.
 """
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
-from ramet.runtime.sampling.row_buffer import RowBuffer
+from ramet.runtime.sampling.epilogue import RowBuffer
 
 
 class SlotTable:
@@ -62,3 +63,24 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
         num_decode=batch.num_decode,
         embeds=tuple((each.first, torch.from_numpy(each.values.copy()).to(device)) for each in batch.embeds),
     )
+
+
+class Readback:
+    """Copies of tensors, queued right behind the step that made them: waiting for them waits for no later step."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        if tensors[0].device.type == "cpu":
+            self._host = tensors
+            return
+        self._host = tuple(torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors)
+        for host, tensor in zip(self._host, tensors, strict=True):
+            host.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event()
+        self._event.record()
+
+    def wait(self) -> tuple[Tensor, ...]:
+        """The copies, in order, once the device has made them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host
