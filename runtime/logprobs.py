@@ -17,7 +17,6 @@ from ramet.ipc.spec import HiddenMode
 
 Triple = tuple[float | None, int, str | None]
 PARTS = ("input", "output")
-NAMES = {f"{part}_{kind}" for part in PARTS for kind in ("token_logprobs", "top_logprobs", "token_ids_logprobs")}
 
 
 class Place(NamedTuple):

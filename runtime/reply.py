@@ -1,47 +1,106 @@
-"""What a finished or growing sequence looks like to a client: the reply of /generate. Decides names, not transport.
+"""The reply of /generate and of the in-process LLM: the output of a finished or growing sequence.
 
-`meta_info` is the HTTP server's and the in-process LLM's, so that both answer alike; `Sequence` is the LLM's own.
+`Sequence` is the LLM's own.
 """
 
 import time
 from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType, to_builtins
+
 from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs, Opened
-from ramet.runtime.logprobs import HiddenLists, LogprobLists
+from ramet.runtime.logprobs import HiddenLists, LogprobLists, Triple
 
 WEIGHT_VERSION = "default"
+Triples = list[list[Triple] | None]
 
 
-def finish_reason(finish: Finish | None) -> dict[str, Any] | None:
-    """null while it grows."""
+class Reply(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all replies. A reply has these fields and no others; a field that may be absent is UNSET then."""
+
+
+class Stopped(Reply, frozen=True, tag_field="type", tag="stop"):
+    """`matched`: the token, text or pattern that stopped it."""
+
+    matched: int | str | None
+
+
+class RanOut(Reply, frozen=True, tag_field="type", tag="length"):
+    length: int
+
+
+class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
+    message: str
+    status_code: int | None
+    err_type: str
+
+
+class MetaInfo(Reply, frozen=True, kw_only=True):
+    """Log-probabilities and hidden states are there if they were asked for; `e2e_latency` (s) at the end."""
+
+    id: str
+    finish_reason: Stopped | RanOut | Aborted | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    num_retractions: int
+    weight_version: str = WEIGHT_VERSION
+    e2e_latency: float | UnsetType = UNSET
+    input_token_logprobs: list[Triple] | UnsetType = UNSET
+    input_top_logprobs: Triples | UnsetType = UNSET
+    input_token_ids_logprobs: Triples | UnsetType = UNSET
+    output_token_logprobs: list[Triple] | UnsetType = UNSET
+    output_top_logprobs: Triples | UnsetType = UNSET
+    output_token_ids_logprobs: Triples | UnsetType = UNSET
+    hidden_states: list[Any] | UnsetType = UNSET
+
+
+class GenerateReply(Reply, frozen=True):
+    """A batch, or n > 1, gets a list of these."""
+
+    text: str
+    output_ids: list[int]
+    meta_info: MetaInfo
+    index: int | UnsetType = UNSET
+
+
+def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
+    """None while it grows."""
     if finish is None:
         return None
     match finish.kind:
         case FinishKind.STOP:
-            return {"type": "stop", "matched": finish.matched}
+            return Stopped(finish.matched)
         case FinishKind.LENGTH:
-            return {"type": "length", "length": finish.length}
-        case _:
-            kind = "BadRequestError" if 400 <= finish.status < 500 else "AbortError"
-            return {"type": "abort", "message": finish.message, "status_code": finish.status or None, "err_type": kind}
+            return RanOut(finish.length)
+        case FinishKind.ABORT:
+            name = "BadRequestError" if 400 <= finish.status < 500 else "AbortError"
+            return Aborted(finish.message, finish.status or None, name)
 
 
 def meta_info(
-    rid: str, finish: Finish | None, *, prompt_tokens: int, completion_tokens: int, cached_tokens: int, latency_s: float
-) -> dict[str, Any]:
-    """`e2e_latency` (seconds) and the number of retractions are told at the end only."""
-    info: dict[str, Any] = {
-        "id": rid,
-        "finish_reason": finish_reason(finish),
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "cached_tokens": cached_tokens,
-        "num_retractions": finish.num_retractions if finish is not None else 0,
-        "weight_version": WEIGHT_VERSION,
-    }
-    if finish is not None:
-        info["e2e_latency"] = latency_s
-    return info
+    rid: str,
+    finish: Finish | None,
+    *,
+    prompt_tokens: int,
+    completion_tokens: int,
+    cached_tokens: int,
+    latency_s: float,
+    logprobs: dict[str, Any] | None = None,
+    hidden: HiddenLists | None = None,
+) -> MetaInfo:
+    """`logprobs`: as LogprobLists.meta gives them. Latency, retractions and hidden states are known at the end."""
+    return MetaInfo(
+        id=rid,
+        finish_reason=finish_reason(finish),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=cached_tokens,
+        num_retractions=finish.num_retractions if finish is not None else 0,
+        e2e_latency=latency_s if finish is not None else UNSET,
+        hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
+        **(logprobs or {}),
+    )
 
 
 class Sequence:
@@ -87,7 +146,7 @@ class Sequence:
         self._texts.append(tail)
 
     def reply(self) -> dict[str, Any]:
-        """Everything so far: {"text", "output_ids", "meta_info"}."""
+        """Everything so far, as GenerateReply."""
         meta = meta_info(
             self.rid,
             self.finish,
@@ -95,9 +154,8 @@ class Sequence:
             completion_tokens=len(self._tokens),
             cached_tokens=self._opened.cached_tokens if self._opened else 0,
             latency_s=time.monotonic() - self._arrival_s,
+            logprobs=self._scores.meta() if self._scores is not None else None,
+            hidden=self._hidden,
         )
-        if self._scores is not None:
-            meta |= self._scores.meta()
-        if self._hidden is not None and self.done:
-            meta["hidden_states"] = self._hidden.meta()
-        return {"text": "".join(self._texts), "output_ids": list(self._tokens), "meta_info": meta}
+        reply: dict[str, Any] = to_builtins(GenerateReply("".join(self._texts), self._tokens, meta))
+        return reply

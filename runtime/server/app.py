@@ -1,7 +1,6 @@
-"""What happens around every handler: path, key, errors, counting. The table of routes is routes.py.
+"""Around every handler: path, key, errors, counting. The table of routes is routes.py.
 
-Decides in which shape errors go out (Anthropic's, OpenAI's under /v1, else native). Knows no endpoint's content.
-Every path goes through one catch-all route, so doubled slashes and unknown paths are ours to judge.
+Every path goes through one catch-all route, so that doubled slashes are joined and unknown paths get our errors.
 """
 
 import hmac
@@ -16,7 +15,7 @@ from ramet.runtime.server.http import problems, request_ids
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.routes import NAMED, ROUTES
 
-OPEN_PATHS = frozenset({"/health", "/metrics"})  # no key is asked
+OPEN_PATHS = frozenset({"/health", "/metrics"})  # these need no key
 CLIENT_GONE = 499
 
 
@@ -45,8 +44,8 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
         status = response.status
         return response
     except ConnectionError:
-        raise  # the client went away, which is nobody's failure
-    except Exception:  # noqa: BLE001  a failure of ours ends this request alone
+        raise  # the client went away
+    except Exception:  # noqa: BLE001  a bug in a handler ends this request alone
         log.LOGGER.exception("%s %s failed", request.method, path)
         response = problems.reply_to(path, failures.internal())
         status = response.status
@@ -56,9 +55,9 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """An error that a future or a submission holds holds the frames it went through, and they hold it.
+    """Breaks the cycle between an error that a future or a submission holds and the frames it was raised through.
 
-    Such a circle keeps the body of a refused request until the next collection, which is rare here (process.py).
+    The cycle would keep the body of a refused request until the next collection, which is rare here (process.py).
     """
     while error is not None:
         error.__traceback__ = None
@@ -68,9 +67,9 @@ def forget_frames(error: BaseException | None) -> None:
 def _refusal(request: web.Request, path: str, error: RametError) -> web.Response:
     response = problems.reply_to(path, error)
     forget_frames(error)
-    if request.content.exception() is not None:  # of its body: where it ends, and a next request begins, is not known
+    if request.content.exception() is not None:  # the end of its body, where a next request begins, is unknown
         response.force_close()
-        request.content.feed_eof()  # else aiohttp reads on, and logs that it cannot
+        request.content.feed_eof()  # else aiohttp reads on, and logs that it failed
     return response
 
 
@@ -88,7 +87,7 @@ async def _dispatch(service: Service, path: str, request: web.Request) -> web.St
 
 
 def _meant(path: str) -> str:
-    """The commonest mistakes in a base URL."""
+    """A hint for the commonest mistakes in a base URL."""
     for meant in ("/v1" + path, path.removeprefix("/v1")):
         if meant in ROUTES:
             return f"did you mean {meant}? OpenAI's clients take a base URL with /v1, Anthropic's one without"
@@ -113,7 +112,7 @@ def _check_key(service: Service, path: str, request: web.Request) -> None:
 
 
 def _endpoint(path: str) -> str:
-    """The label of a path: bounded, whatever clients ask for."""
+    """The path as a metric's label: one of a bounded number."""
     if path in ROUTES:
         return path
     return next((prefix + "{id}" for prefix in NAMED if path.startswith(prefix)), "unknown")

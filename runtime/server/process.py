@@ -1,6 +1,6 @@
-"""The server process: reserves its port, waits for the engine's limits, serves until it is told to end.
+"""The server process: reserves its port, waits for the engine's limits, serves until it is drained.
 
-Decides the order of start and end, and the exit code: 0 after a drain, 1 when another process died. Knows no endpoint.
+Decides the order of start and end, and the exit code: 0 after a drain, 1 when another process ended.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ from ramet.runtime.text.pooling import read_pooling
 
 Phases = list[tuple[str, float]]
 BACKLOG = 2048  # connections that wait to be accepted
-BURST = 8  # messages delivered before handlers may run: a server that is behind writes several tokens at once
+BURST = 8  # messages that are delivered before handlers run: when they queue up, several tokens are one write
 GC_THRESHOLDS = (100_000, 20, 50)
-LAST_WORDS_S = 2.0  # for handlers to write their last bytes
+LAST_WRITES_S = 2.0  # for handlers to write what is left
 
 
 def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     """Serve. `ready(phases, port=...)` gets the start-up phases in seconds and the port that was bound.
 
-    Returns after a drain; raises SystemExit(1) when another process died, and ConfigError for a port in use.
+    Returns after a drain; raises SystemExit(1) when another process ended, and ConfigError for a port in use.
     """
     started = time.perf_counter()
     listener = bind(args.serve)
     port = listener.getsockname()[1]
     args = replace(args, serve=replace(args.serve, port=port))
     phases = [("bind", time.perf_counter() - started)]
-    gc.freeze()  # replies are large and short-lived: looking through them for cycles takes longer than making them
+    gc.freeze()  # replies are large and short-lived: a collection of cycles takes longer than making them
     gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_serve(args, sockets, listener, lambda: ready(phases, port=port)))
@@ -57,7 +57,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
 
 
 def bind(serve: ServeArgs) -> socket.socket:
-    """A socket that listens: who connects before the server serves waits in the backlog. Port 0 picks a free port."""
+    """A socket that listens: connections wait in its backlog until the server serves. Port 0 picks a free port."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             serve.host, serve.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -80,7 +80,7 @@ def bind(serve: ServeArgs) -> socket.socket:
 
 def make_runner(service: Service) -> web.AppRunner:
     """A disconnect cancels its handler at once, which aborts its sequences."""
-    return web.AppRunner(make_app(service), handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WORDS_S)
+    return web.AppRunner(make_app(service), handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WRITES_S)
 
 
 async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
@@ -126,7 +126,7 @@ def _make_service(args: Args, sockets: SocketFolder, limits: Limits, style: Styl
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:
-    """The exit code, once every client that could be served was."""
+    """Serves until the drain is over or a process ended. Returns the exit code."""
     reading = asyncio.create_task(_read(inbox, client))
     await asyncio.wait((reading, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
@@ -148,7 +148,7 @@ async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> in
 async def _read(inbox: AsyncReceiver[ToServer], client: EngineClient) -> None:
     while True:
         for _ in range(BURST):
-            client.deliver(await inbox.recv())  # does not let others run while messages are waiting
+            client.deliver(await inbox.recv())  # does not yield while messages are waiting
         await asyncio.sleep(0)
 
 

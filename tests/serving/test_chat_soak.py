@@ -118,10 +118,10 @@ def test_a_thousand_streams_end_and_add_up(server: Live) -> None:
     state = settled(server)
     assert state["running_requests"] == state["waiting_requests"] == 0
     assert len(server.children()) == 4, "a process died"
-    told = sum(stream.usage["completion_tokens"] for _, stream in whole if stream.usage is not None)
+    counted = sum(stream.usage["completion_tokens"] for _, stream in whole if stream.usage is not None)
     generated = total(metrics_of(server), "ramet:generation_tokens_total")
     most_cut = sum(body(i)["n"] * body(i)["max_completion_tokens"] for i, stream in enumerate(streams) if stream.cut)
-    assert told <= generated <= told + most_cut
+    assert counted <= generated <= counted + most_cut
 
 
 def metrics_of(server: Live) -> str:

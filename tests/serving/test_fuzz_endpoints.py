@@ -19,13 +19,11 @@ import yarl
 from fuzzed_requests import DEAD, LIVE, Fuzzer, Request
 from live import Live
 
-from ramet.runtime.server.http.problems import shape_of
+from ramet.runtime.server.http.problems import ERRORS, shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError
 
 AT_ONCE = 16
 LIMIT_S = 120.0  # of one request
-ERRORS = {"native": NativeError, "openai": OpenAIError, "anthropic": AnthropicError}
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed", "message_stop", "error")
 ABOUT_NO_FIELD = (
     "The request was ended before",  # by /abort_request
@@ -91,8 +89,8 @@ def judge(asked: Request, path: str, status: int, kind: str, data: bytes) -> Non
 
 def named_reply(path: str, method: str) -> Any:
     named = next(named for prefix, named in NAMED.items() if path.startswith(prefix))
-    fitting = [part for part in named.parts if part.method == method and path.endswith(part.tail)]
-    return max(fitting, key=lambda part: len(part.tail)).reply
+    fitting = [each for each in named.operations if each.method == method and path.endswith(each.tail)]
+    return max(fitting, key=lambda each: len(each.tail)).reply
 
 
 def names_a_field(message: str, path: str) -> bool:
@@ -129,7 +127,7 @@ async def send_all(url: str, fuzzer: Fuzzer, indices: range) -> Counter[tuple[st
             asked = fuzzer.request(index)
             try:
                 status = await asyncio.wait_for(send(http, asked, ids, index), LIMIT_S)
-            except Exception as error:  # noqa: BLE001 - told below, with what was asked
+            except Exception as error:  # noqa: BLE001 - reported below, with its request
                 shown = str(asked.body)[:1500]
                 faults.append(
                     f"{index}: {asked.method} {asked.path[:200]} {asked.headers}\n  {shown}\n  {error!r:.900}"

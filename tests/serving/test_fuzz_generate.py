@@ -15,7 +15,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.intake.sampling import Constraints
-from ramet.runtime.server.native.generate import GenerateBody
+from ramet.runtime.server.native.types import GenerateBody
 
 HIDDEN = 256
 
@@ -100,7 +100,7 @@ def server() -> Iterator[Live]:
 
 
 def bounded(body: dict[str, Any]) -> dict[str, Any]:
-    """The same body, but an output that is told to go on for ever stays short."""
+    """The same body, but an output that would go on for ever stays short."""
     params = body.get("sampling_params")
     for each in params if isinstance(params, list) else [params]:
         if isinstance(each, dict):

@@ -95,12 +95,12 @@ def test_score_equals_the_logprobs_of_generate(server: Live):
         return_logprob=True,
         token_ids_logprob=labels,
     ).json()["meta_info"]
-    told = [math.exp(value) for value, _, _ in meta["output_token_ids_logprobs"][0]]
-    assert row == pytest.approx(told, abs=1e-2)
+    expected = [math.exp(value) for value, _, _ in meta["output_token_ids_logprobs"][0]]
+    assert row == pytest.approx(expected, abs=1e-2)
 
 
 @pytest.mark.parametrize("method", ["generate", "embed"])
-def test_rerank_tells_every_document_once(server: Live, method: str):
+def test_rerank_returns_every_document_once(server: Live, method: str):
     documents = ["Bananas are yellow.", "Paris is the capital of France.", "The sum of 2 and 3 is 5."]
     reply = post(server, "/v1/rerank", query="The capital of France", documents=documents, method=method).json()
     assert sorted(entry["index"] for entry in reply["results"]) == [0, 1, 2]

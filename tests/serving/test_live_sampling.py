@@ -35,7 +35,7 @@ def chunks_of(server: Live, **body: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data[:-1]]
 
 
-def test_a_stream_tells_the_same_log_probabilities(server: Live):
+def test_a_stream_has_the_same_log_probabilities(server: Live):
     body = dict(
         text=PROMPT, sampling_params=GREEDY, return_logprob=True, logprob_start_len=0, top_logprobs_num=3,
         token_ids_logprob=[5, 6], return_text_in_logprobs=True,
@@ -143,12 +143,12 @@ def test_a_salt_or_key_shares_no_cache_with_another(server: Live):
         assert first["output_ids"] == second["output_ids"]
 
 
-def test_completions_tell_log_probabilities_and_score_an_echoed_prompt(server: Live, client: openai.OpenAI):
+def test_completions_return_log_probabilities_and_score_an_echoed_prompt(server: Live, client: openai.OpenAI):
     asked: dict[str, Any] = dict(model="small", prompt=PROMPT, temperature=0, logprobs=2)
-    told = client.completions.create(**asked, max_tokens=6).choices[0]
-    assert told.logprobs is not None and told.logprobs.tokens is not None
-    assert "".join(told.logprobs.tokens).startswith(told.text)
-    assert told.logprobs.text_offset[0] == 0 and all(len(top) in (2, 3) for top in told.logprobs.top_logprobs)
+    choice = client.completions.create(**asked, max_tokens=6).choices[0]
+    assert choice.logprobs is not None and choice.logprobs.tokens is not None
+    assert "".join(choice.logprobs.tokens).startswith(choice.text)
+    assert choice.logprobs.text_offset[0] == 0 and all(len(top) in (2, 3) for top in choice.logprobs.top_logprobs)
     scored = client.completions.create(**asked, max_tokens=0, echo=True).choices[0]
     assert scored.text == PROMPT == "".join(scored.logprobs.tokens)
     assert scored.logprobs.token_logprobs[0] is None and scored.logprobs.top_logprobs[0] is None
@@ -160,7 +160,7 @@ def test_completions_tell_log_probabilities_and_score_an_echoed_prompt(server: L
 
 
 @pytest.mark.parametrize("echo", [False, True])
-def test_streamed_completions_tell_the_same(client: openai.OpenAI, echo: bool):
+def test_streamed_completions_return_the_same(client: openai.OpenAI, echo: bool):
     asked: dict[str, Any] = dict(
         model="small",
         prompt=PROMPT,
@@ -186,7 +186,7 @@ def test_hidden_states_come_with_the_last_chunk(server: Live):
 
 
 @pytest.mark.parametrize("logprobs", [None, 1])
-def test_a_completion_tells_hidden_states_with_its_end(client: openai.OpenAI, logprobs: int | None):
+def test_a_completion_returns_hidden_states_with_its_end(client: openai.OpenAI, logprobs: int | None):
     asked: dict[str, Any] = dict(
         model="small", prompt=PROMPT, max_tokens=6, temperature=0, logprobs=logprobs,
         extra_body={"ignore_eos": True, "return_hidden_states": "last"},
@@ -210,7 +210,7 @@ def test_what_would_be_too_large_a_reply_is_refused(server: Live):
     assert reply.status_code == 400 and "token_ids_logprob" in reply.json()["error"]["message"]
 
 
-def test_a_request_that_forbids_every_token_is_told_so(server: Live):
+def test_a_request_that_forbids_every_token_gets_an_error(server: Live):
     params = {"temperature": 0, "max_new_tokens": 3, "min_new_tokens": 3, "custom_params": {"token_ids": [0]}}
     reply = server.generate(text=PROMPT, sampling_params=params, custom_logit_processor="allow_tokens")
     assert reply.status_code == 400 and "no token is left" in reply.json()["error"]["message"]
@@ -219,8 +219,8 @@ def test_a_request_that_forbids_every_token_is_told_so(server: Live):
 @pytest.mark.parametrize("prompt", ["a \U0001f642 b c", "na\u00efve caf\u00e9 \U0001f642", PROMPT])
 def test_text_offsets_count_characters_also_where_tokens_split_them(client: openai.OpenAI, prompt: str):
     asked: dict[str, Any] = dict(model="small", prompt=prompt, temperature=0, logprobs=0, echo=True)
-    told = client.completions.create(**asked, max_tokens=0).choices[0]
-    tokens, offsets = told.logprobs.tokens, told.logprobs.text_offset
+    choice = client.completions.create(**asked, max_tokens=0).choices[0]
+    tokens, offsets = choice.logprobs.tokens, choice.logprobs.text_offset
     assert offsets == sorted(offsets) and max(offsets) < len(prompt)
     for token, start in zip(tokens, offsets, strict=True):
         assert "\ufffd" in token or prompt[start:].startswith(token)
@@ -233,12 +233,12 @@ def test_samples_count_against_the_size_of_a_reply(server: Live):
 
 
 def test_the_model_says_how_long_an_embedding_is(server: Live):
-    told = requests.get(server.url + "/get_model_info", timeout=10).json()
+    info = requests.get(server.url + "/get_model_info", timeout=10).json()
     table = load_file(BUNDLED_MODEL / "model.safetensors")["model.embed_tokens.weight"]
-    assert told["hidden_size"] == table.shape[1]
+    assert info["hidden_size"] == table.shape[1]
 
 
-def test_events_of_what_is_new_tell_every_log_probability_once():
+def test_events_of_what_is_new_have_every_log_probability_once():
     body = dict(text=PROMPT, sampling_params=GREEDY, return_logprob=True, logprob_start_len=0, top_logprobs_num=2)
     names = [f"{part}_{kind}" for part in ("input", "output") for kind in ("token_logprobs", "top_logprobs")]
     with Live(max_total_tokens=4000, incremental_streaming_output=True) as live:
@@ -251,9 +251,9 @@ def test_events_of_what_is_new_tell_every_log_probability_once():
 
 def test_text_offsets_hold_after_a_character_that_never_ended(client: openai.OpenAI):
     bias = {str(token): 20 for token in range(100, 260)}  # single bytes, most of them no characters
-    told = client.completions.create(
+    choice = client.completions.create(
         model="small", prompt="x", temperature=1, seed=31, max_tokens=20, logprobs=0, logit_bias=bias
     ).choices[0]
-    assert "\ufffd" in told.text
-    for token, start in zip(told.logprobs.tokens, told.logprobs.text_offset, strict=True):
-        assert "\ufffd" in token or told.text[start:].startswith(token)
+    assert "\ufffd" in choice.text
+    for token, start in zip(choice.logprobs.tokens, choice.logprobs.text_offset, strict=True):
+        assert "\ufffd" in token or choice.text[start:].startswith(token)

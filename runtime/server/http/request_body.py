@@ -1,11 +1,13 @@
-"""The body of an HTTP request as a JSON object. What is in it is read in runtime/intake."""
+"""The body of an HTTP request, as a JSON object or as an endpoint's struct."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import parse_object
+from ramet.runtime.intake.body import convert, parse_object
+
+T = TypeVar("T")
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:
@@ -17,3 +19,8 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     except web.RequestPayloadError as error:
         raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
     return parse_object(data)
+
+
+async def read_body(request: web.Request, type_: type[T]) -> T:
+    """As `read_object`; a field of the wrong type is a ClientError as well."""
+    return convert(await read_object(request), type_)

@@ -1,7 +1,7 @@
-"""The id of a request: what its reply, its log line, /abort_request and /v1/requests/{id} call it.
+"""The id of a request, as in its reply, its log line, /abort_request and /v1/requests/{id}.
 
-Decides where it comes from: the body's `rid`, else made here, with the word of the header X-Request-Id behind it. The
-reply's header is the word that was sent, or else the id.
+It is the body's `rid`, or else one that is made here, followed by the value of the header X-Request-Id. The reply's
+header repeats the value that was sent, or else has the id.
 """
 
 import re
@@ -14,14 +14,14 @@ from ramet.runtime.intake import prompts
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
 _KEY = web.RequestKey("request_id", str)
-PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # the rest of a body's rid is quoted as in a URL
+PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 
 def of_request(request: web.Request, made: str, rid: str | None) -> str:
-    """The request's id, from here on. `made`: what it is if the client names none.
+    """Sets and returns the request's id. `made`: the id if the client names none.
 
-    The header's word does not have to be anybody's own, so it only stands behind what was made.
+    Several requests may send the same header, so its value alone is no id.
     """
     sent = request.headers.get(HEADER, "")
     known = _WORD.fullmatch(sent) is not None

@@ -1,12 +1,10 @@
-"""Responses that clients may ask for again, or continue: the least recently used are forgotten first.
+"""Responses that clients may get again, or continue. They are in the memory of this process alone.
 
-Decides what is kept, by bytes. Knows no endpoint. In the memory of this process alone: they end with it.
+At most so many bytes are kept: the least recently used are dropped first.
 """
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 
 class Stored(NamedTuple):
@@ -28,9 +26,8 @@ class ResponseStore:
     def is_on(self) -> bool:
         return self._most > 0
 
-    def put(self, key: str, response: dict[str, Any], items: list[Any], messages: list[Any]) -> bool:
+    def put(self, key: str, stored: Stored) -> bool:
         """Whether it is kept: what is larger than the whole store is not."""
-        stored = Stored(orjson.dumps(response), orjson.dumps(items), orjson.dumps(messages))
         self.drop(key)
         if stored.size > self._most:
             return False

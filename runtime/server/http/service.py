@@ -1,9 +1,6 @@
-"""What every handler needs to know of its server. Holds, decides nothing."""
+"""What every handler is given: the options, the engine and what the server holds."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-
-from aiohttp import web
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
@@ -19,12 +16,9 @@ class Service:
     args: Args
     client: EngineClient
     metrics: Metrics
-    defaults: SamplingParams  # what a client that names no parameter gets
+    defaults: SamplingParams  # sampling parameters that a request leaves out
     started: int  # Unix time in seconds
-    pooling: Pooling  # how an embedding is made where its client does not say
+    pooling: Pooling  # of embeddings whose request names none
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
-    first_tokens: dict[str, int] = field(default_factory=dict)  # of words that were looked up, which never change
-
-
-Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
+    first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups

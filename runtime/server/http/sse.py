@@ -1,32 +1,62 @@
-"""Server-sent events of one request: waits, writes, and ends as it should whatever happened.
+"""Server-sent events: how one is written, and the stream of one request.
 
-Decides when the headers go out (with the first news, so that a refused request still gets its status), and that a
-failure after that is an event. Knows no event's content. A slow reader blocks only its own handler: what comes in
-the meantime stays with the sequences and leaves with one write.
+The headers are sent with the first event, so that a refused request still gets its status; a failure after that is an
+event. A slow client blocks only its own handler: tokens that arrive meanwhile stay in their sequences and are sent by
+one write.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
 from aiohttp import web
+from msgspec import Struct
 
 from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.replies import encode
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
+HOLE: Any = "\0"
 
 Events = Callable[[list[Sequence]], bytes]
-Failure = Callable[[RametError], bytes]
 
 
-def event(kind: str, body: dict[str, Any]) -> bytes:
-    """An event with a name, as the endpoints send it whose clients look for one."""
-    return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps({"type": kind, **body}) + b"\n\n"
+def event(body: Struct) -> bytes:
+    return b"data: " + encode(body) + b"\n\n"
+
+
+def named(body: Struct) -> bytes:
+    """An event whose name is its `type`."""
+    return b"event: " + str(body.__struct_config__.tag).encode() + b"\n" + event(body)
+
+
+class Frame(NamedTuple):
+    """The bytes before and behind the one value in which a stream's events differ."""
+
+    head: bytes
+    tail: bytes
+
+    def around(self, value: Any) -> bytes:
+        return self.head + encode(value) + self.tail
+
+
+def frame(body: Struct) -> Frame:
+    """`body` has HOLE in the place of the value, and no text of a client behind it."""
+    head, _, tail = event(body).rpartition(encode(HOLE))
+    return Frame(head, tail)
+
+
+def broken(error: RametError) -> bytes:
+    """The last event of a stream that cannot go on."""
+    return event(problems.in_stream(error))
+
+
+def broken_for_openai(error: RametError) -> bytes:
+    return event(problems.openai_in_stream(error))
 
 
 async def stream(
@@ -35,12 +65,12 @@ async def stream(
     events: Events,
     last: Callable[[], bytes] = bytes,
     *,
-    failure: Failure = problems.event,
+    failure: Callable[[RametError], bytes] = broken,
     done: bytes = DONE,
 ) -> web.StreamResponse:
-    """`events` renders what is new; `last` follows the end of every sequence, `failure` tells of one that broke off.
+    """`events` writes what is new, `last` follows when all sequences have ended, `failure` when the request failed.
 
-    `done` goes last, in either case.
+    `done` is written last in both cases.
     """
     fresh = await submission.next()
     response = web.StreamResponse(headers=HEADERS)

@@ -1,6 +1,6 @@
-"""Endpoints of whoever runs the server: what it is, what it does, flush, abort.
+"""Endpoints for operators: the model, the options, the scheduler's state, flush, abort.
 
-Decides their fields. The scheduler answers for its own state; nothing here is a copy of it.
+The state comes from the scheduler with each request; no copy of it is kept here.
 """
 
 import math
@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import orjson
 from aiohttp import web
 from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from ramet.ipc.messages import ControlReply
 from ramet.ipc.params import about, shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert
-from ramet.runtime.reply import WEIGHT_VERSION
-from ramet.runtime.server.http import problems
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.replies import respond
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.native.replies import AbortReply, Flushed, ModelInfo, RequestState, ServerInfo
 from ramet.version import __version__
 
 MAX_FLUSH_WAIT_S = 3600.0
@@ -33,43 +33,37 @@ class AbortBody(Struct, frozen=True, kw_only=True):
 async def model_info(service: Service, request: web.Request) -> web.Response:
     """The model: where it lies, its served name, context length, vocabulary and hidden size."""
     args, limits = service.args, service.client.limits
-    return problems.reply(
-        {
-            "model_path": str(args.model_folder),
-            "tokenizer_path": str(args.tokenizer_folder),
-            "served_model_name": args.model_name,
-            "is_generation": True,
-            "preferred_sampling_params": None,
-            "weight_version": WEIGHT_VERSION,
-            "context_length": limits.context_length,
-            "vocab_size": limits.vocab_size,
-            "hidden_size": limits.hidden_size,
-        }
+    return respond(
+        ModelInfo(
+            model_path=str(args.model_folder),
+            tokenizer_path=str(args.tokenizer_folder),
+            served_model_name=args.model_name,
+            context_length=limits.context_length,
+            vocab_size=limits.vocab_size,
+            hidden_size=limits.hidden_size,
+        )
     )
 
 
 async def server_info(service: Service, request: web.Request) -> web.Response:
     """Every resolved option, the limits that model and memory gave, and the scheduler's live state."""
     state = await service.client.state()
-    limits = service.client.limits
-    return problems.reply(
-        {
-            **options(service.args),
-            **orjson.loads(limits.resolved),
-            **service.style.resolved,
-            "model_path": str(service.args.model_folder),
-            "tokenizer_path": str(service.args.tokenizer_folder),
-            "served_model_name": service.args.model_name,
-            "context_length": limits.context_length,
-            "max_total_num_tokens": limits.max_total_tokens,
-            "max_running_requests": limits.max_running_requests,
-            "vocab_size": limits.vocab_size,
-            "sampling_defaults_resolved": dict(zip(service.defaults.__struct_fields__, to_builtins(service.defaults))),
-            "version": __version__,
-            "started": service.started,
-            "internal_states": [_object(state)],
-        }
+    args, limits = service.args, service.client.limits
+    info = ServerInfo(
+        model_path=str(args.model_folder),
+        tokenizer_path=str(args.tokenizer_folder),
+        served_model_name=args.model_name,
+        context_length=limits.context_length,
+        max_total_num_tokens=limits.max_total_tokens,
+        max_running_requests=limits.max_running_requests,
+        vocab_size=limits.vocab_size,
+        sampling_defaults_resolved=asdict(service.defaults),
+        version=__version__,
+        started=service.started,
+        internal_states=[_object(state)],
     )
+    resolved = {**orjson.loads(limits.resolved), **service.style.resolved}
+    return respond({**options(args), **resolved, **asdict(info)})
 
 
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
@@ -77,17 +71,17 @@ async def flush_cache(service: Service, request: web.Request) -> web.Response:
     reply = await service.client.flush_cache(_seconds(request.query.get("timeout", "0")))
     if not reply.ok:
         raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")
-    return problems.reply({"success": True, "message": "Cache flushed."})
+    return respond(Flushed())
 
 
 async def abort_request(service: Service, request: web.Request) -> web.Response:
     """End the sequences of a request: {"rid": ID} (exact match) or {"abort_all": true}."""
-    body = convert(await read_object(request), AbortBody)
+    body = await read_body(request, AbortBody)
     if body.abort_all:
-        return problems.reply({"aborted": service.client.abort(None, "aborted with every other request")})
+        return respond(AbortReply(service.client.abort(None, "aborted with every other request")))
     if not body.rid:
         raise ClientError("rid", f"is {shown(body.rid)}, must be the id of a request", "or set abort_all to true")
-    return problems.reply({"aborted": service.client.abort(body.rid, "aborted by /abort_request")})
+    return respond(AbortReply(service.client.abort(body.rid, "aborted by /abort_request")))
 
 
 async def where(service: Service, request: web.Request, rid: str) -> web.Response:
@@ -97,7 +91,8 @@ async def where(service: Service, request: web.Request, rid: str) -> web.Respons
         raise ClientError("id", f"is {shown(rid)}: no such request is open", status=404)
     replies = [await service.client.locate(uid) for uid in uids]
     sequences = [_object(reply) if reply.ok else ELSEWHERE for reply in replies]
-    return problems.reply({**sequences[0], "id": rid, "sequences": sequences})
+    first = sequences[0]
+    return respond({**first, **asdict(RequestState(rid, first["state"], sequences))})
 
 
 def options(args: Args) -> dict[str, Any]:

@@ -1,72 +1,31 @@
-"""POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream.
-
-Decides how the native request is read and how its replies look. Section 1 of the native API.
-"""
+"""POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream. Section 1 of the native API."""
 
 import time
-from typing import Annotated, Any
+from collections import defaultdict
+from typing import Any
 
-import orjson
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from ramet.ipc.messages import Limits
-from ramet.ipc.params import SamplingParams, about
+from ramet.ipc.params import SamplingParams
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Rid, Text
-from ramet.runtime.intake.limits import MAX_EMBED
-from ramet.runtime.intake.specs import SpecLists, read_specs
-from ramet.runtime.intake.unbuilt import unbuilt
-from ramet.runtime.logprobs import NAMES
-from ramet.runtime.reply import meta_info
-from ramet.runtime.server.http import problems, request_ids, sse
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.intake.fields import Rid
+from ramet.runtime.intake.specs import read_specs
+from ramet.runtime.reply import GenerateReply, MetaInfo, meta_info
+from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.server.http.replies import encode, respond, written
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
-
-Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
-Media = str | dict[str, Any] | list[Any] | None
-
-
-class GenerateBody(SpecLists, frozen=True, kw_only=True):
-    """Every field this endpoint knows. A list gives one value per prompt."""
-
-    text: Annotated[Text | Annotated[list[Text], Meta(min_length=1)] | None, about("a prompt, or a list of them")] = (
-        None
-    )
-    input_ids: Annotated[
-        Annotated[list[PromptId | Ids], Meta(min_length=1)] | None, about("a prompt as token ids, or a list of such")
-    ] = None
-    input_embeds: Annotated[
-        Annotated[list[list[Embed | list[Embed]]], Meta(min_length=1)] | None,
-        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
-    ] = None
-    rid: Annotated[
-        str | list[str] | None,
-        about(
-            "name of the request, for /abort_request; a new one if it is absent", pattern=RID, items={"pattern": RID}
-        ),
-    ] = None
-    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
-    image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
-    audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
-    video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
-    lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
-    return_routed_experts: Annotated[
-        bool | None, unbuilt("which experts each token went through", neutral=(False,))
-    ] = None
-    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on", neutral=(0,))] = None
-    session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
-    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
-    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
-    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept", neutral=(0.0,))] = None
+from ramet.runtime.server.native.types import GenerateBody
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
-    body = convert(await read_object(request), GenerateBody)
+    body = await read_body(request, GenerateBody)
     items, batch = read_prompts(
         body,
         request_ids.of_request(request, prompts.new_id(), body.rid if isinstance(body.rid, str) else None),
@@ -77,14 +36,18 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     as_list = batch or items[0].params.n > 1
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         if body.stream:
-            replies = [Reply(sequence) for sequence in submission.sequences]
+            growing = [Progress(sequence) for sequence in submission.sequences]
             deltas = service.args.serve.incremental_streaming_output
-            return await sse.stream(request, submission, lambda fresh: _events(replies, fresh, as_list, deltas))
-        done = [Reply(sequence) for sequence in await submission.finished()]
-    for reply in done:
-        reply.advance()
-    bodies = [reply.whole() for reply in done]
-    return problems.reply(bodies if as_list else bodies[0])
+
+            def events(fresh: list[Sequence]) -> bytes:
+                return b"".join([_event(growing[s.index], s.index if as_list else UNSET, deltas) for s in fresh])
+
+            return await sse.stream(request, submission, events)
+        done = [Progress(sequence) for sequence in await submission.finished()]
+    for progress in done:
+        progress.advance()
+    replies = [progress.whole() for progress in done]
+    return respond(replies if as_list else replies[0])
 
 
 def read_prompts(
@@ -141,73 +104,70 @@ def _rids(body: GenerateBody, request_id: str, count: int, batch: bool) -> list[
     return convert({"rid": body.rid}, Rids).rid
 
 
-class GrownList:
-    """A list that only grows, as JSON: what was there before is not encoded again."""
+class GrowingList:
+    """The JSON of a list that only grows: its old entries are not encoded again."""
 
     def __init__(self) -> None:
         self._json, self._num = bytearray(b"["), 0
 
-    def json(self, items: list[Any]) -> orjson.Fragment:
+    def json(self, items: list[Any]) -> Any:
+        """The whole list, encoded."""
         if new := items[self._num :]:
-            self._json += b"," * bool(self._num) + orjson.dumps(new)[1:-1]
+            self._json += b"," * bool(self._num) + encode(new)[1:-1]
             self._num = len(items)
-        return orjson.Fragment(bytes(self._json) + b"]")
+        return written(bytes(self._json) + b"]")
 
 
-class Reply:
-    """What was read of one sequence so far."""
+class Progress:
+    """The output of one sequence as far as it was read."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence, self.text, self.ids = sequence, "", list[int]()
-        self._told = 0  # of the prompt's log-probabilities, in the events that hold only what is new
-        self._lists: dict[str, GrownList] = {}  # log-probabilities that earlier events have told as well
+        self._num_prompt_sent = 0  # log-probabilities of the prompt, in replies with only what is new
+        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # by the fields of a whole reply
 
     def advance(self) -> tuple[str, list[int]]:
-        """Read what came; returns it."""
+        """Reads and returns what is new."""
         texts, ids = self.sequence.take()
         text = "".join(texts) + self.sequence.tail
         self.text += text
         self.ids += ids
         return text, ids
 
-    def whole(self) -> dict[str, Any]:
-        meta = self._meta_info(0, 0)
-        for name in meta.keys() & NAMES:
-            meta[name] = self._lists.setdefault(name, GrownList()).json(meta[name])
-        return {"text": self.text, "output_ids": self.ids, "meta_info": meta}
+    def whole(self, index: int | UnsetType = UNSET) -> GenerateReply:
+        logprobs = {name: self._lists[name].json(items) for name, items in self._logprobs(0, 0).items()}
+        output_ids = self._lists["output_ids"].json(self.ids)
+        return GenerateReply(self.text, output_ids, self._meta_info(logprobs), index)
 
-    def new(self, text: str, ids: list[int]) -> dict[str, Any]:
-        """What `advance` gave, and of the log-probabilities what is new with it."""
-        meta = self._meta_info(len(self.ids) - len(ids), self._told)
-        self._told = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
-        return {"text": text, "output_ids": ids, "meta_info": meta}
+    def new(self, index: int | UnsetType = UNSET) -> GenerateReply:
+        """`advance`, and a reply with only what is new by it."""
+        text, ids = self.advance()
+        meta = self._meta_info(self._logprobs(len(self.ids) - len(ids), self._num_prompt_sent))
+        self._num_prompt_sent = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
+        return GenerateReply(text, ids, meta, index)
 
-    def _meta_info(self, first_output: int, first_prompt: int) -> dict[str, Any]:
-        """Log-probabilities are those from these places on."""
+    def _logprobs(self, first_output: int, first_prompt: int) -> dict[str, Any]:
+        """The lists of meta_info from these places on."""
+        scores = self.sequence.scores
+        return scores.meta(first_output, first_prompt) if scores is not None else {}
+
+    def _meta_info(self, logprobs: dict[str, Any]) -> MetaInfo:
         sequence = self.sequence
-        info = meta_info(
+        return meta_info(
             sequence.prompt.rid,
             sequence.finish,
             prompt_tokens=sequence.num_prompt,
             completion_tokens=len(self.ids),
             cached_tokens=sequence.num_cached,
             latency_s=time.monotonic() - sequence.submission.arrival_s,
+            logprobs=logprobs,
+            hidden=sequence.hidden,
         )
-        if sequence.scores is not None:
-            info |= sequence.scores.meta(first_output, first_prompt)
-        if sequence.hidden is not None and sequence.finish is not None:
-            info["hidden_states"] = sequence.hidden.meta()
-        return info
 
 
-def _events(replies: list[Reply], fresh: list[Sequence], indexed: bool, deltas: bool) -> bytes:
-    """One event per sequence that has something new, however many tokens that is."""
-    events = []
-    for sequence in fresh:
-        reply = replies[sequence.index]
-        text, ids = reply.advance()
-        body = reply.new(text, ids) if deltas else reply.whole()
-        if indexed:
-            body["index"] = sequence.index
-        events.append(b"data: " + orjson.dumps(body) + b"\n\n")
-    return b"".join(events)
+def _event(progress: Progress, index: int | UnsetType, deltas: bool) -> bytes:
+    """All that is new of a sequence is one event, however many tokens that is."""
+    if deltas:
+        return sse.event(progress.new(index))
+    progress.advance()
+    return sse.event(progress.whole(index))

@@ -1,4 +1,4 @@
-"""Whether the server lives, can generate, and takes requests; and its metrics."""
+"""Health checks, from cheap to whole, and metrics."""
 
 import asyncio
 
@@ -11,18 +11,19 @@ from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.replies import respond
 from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.native.replies import Status
 
 GENERATE_WITHIN_S = 20.0
 ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 async def health(service: Service, request: web.Request) -> web.Response:
-    """Cheap: this process answers, and no other has died."""
+    """Cheap: this process answers, and no other has ended."""
     if service.client.death.done():
         raise failures.peer_died(service.client.death.result())
-    return problems.reply({"status": "ok"})
+    return respond(Status())
 
 
 async def ready(service: Service, request: web.Request) -> web.Response:
@@ -42,7 +43,7 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
             raise failures.ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
         except ClientError as error:
             raise failures.ServerError(f"The probe was refused: {error}", 503) from None
-    return problems.reply({"status": "ok"})
+    return respond(Status())
 
 
 async def metrics(service: Service, request: web.Request) -> web.Response:

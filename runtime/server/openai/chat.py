@@ -1,35 +1,32 @@
-"""POST /v1/chat/completions.
-
-Decides how the body becomes a chat with its parameters, and how choices and chunks look. A token whose text passes
-unread is one event, with everything around it made once per choice.
-"""
+"""POST /v1/chat/completions. In a stream the bytes around a chunk's delta are made once per choice."""
 
 import time
 from typing import Any
 
-import orjson
 from aiohttp import web
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Finish
 from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import callable_tools, chat_of, prepare, refuse_without_parser
+from ramet.runtime.intake.chat import callable_tools, chat_of, refuse_without_parser
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Call, Part, Reader, Thought, joined, read_parts
 from ramet.runtime.intake.sampling import read_params
 from ramet.runtime.intake.specs import read_spec
-from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.replies import encode, respond
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.chat_types import ChatBody
-from ramet.runtime.server.openai.logprobs import chat_logprobs, whole_chat_logprobs
-from ramet.runtime.server.openai.types import ending, usage
+from ramet.runtime.server.openai.logprobs import all_token_logprobs, token_logprobs
 
 TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
 
@@ -47,40 +44,33 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
     chat = chat_of(written, names)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
-    kind = "chat.completion.chunk" if body.stream else "chat.completion"
-    frame = {"id": rid, "object": kind, "created": int(time.time()), "model": model}
+    created = int(time.time())
     with service.client.open(streaming=bool(body.stream)) as submission:
-        ready = await submission.during(
-            prepare(
-                service.client.render,
-                style,
-                chat,
-                spec,
-                parallel=body.parallel_tool_calls is not False,
-                as_shown=body.skip_special_tokens is not None,
-            )
+        readers = await send_chat(
+            service,
+            submission,
+            Prompt(rid, spec, place="messages"),
+            chat,
+            style=style,
+            parallel=body.parallel_tool_calls is not False,
+            as_shown=body.skip_special_tokens is not None,
         )
-        item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
-        service.client.send([item], submission)
-        readers = [Reader(ready.reading) for _ in submission.sequences]
+        sequences = submission.sequences
         if body.stream:
             with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-            choices = [Choice(s, reader, frame, with_usage) for s, reader in zip(submission.sequences, readers)]
-
-            def last() -> bytes:
-                told = {**frame, "choices": [], "usage": _usage(submission.sequences, readers)}
-                return b"data: " + orjson.dumps(told) + b"\n\n" if with_usage else b""
-
+            usage = None if with_usage else UNSET
+            chunk = replies.ChatChunk(id=rid, created=created, model=model, choices=[], usage=usage)
+            choices = [Choice(s, reader, chunk) for s, reader in zip(sequences, readers)]
             return await sse.stream(
                 request,
                 submission,
                 lambda fresh: b"".join([choices[s.index].events() for s in fresh]),
-                last,
-                failure=problems.openai_event,
+                lambda: sse.event(replace(chunk, usage=_usage(sequences, readers))) if with_usage else b"",
+                failure=sse.broken_for_openai,
             )
         done = await submission.finished()
     whole = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
-    return problems.reply({**frame, "choices": whole, "usage": _usage(done, readers)})
+    return respond(replies.ChatReply(id=rid, created=created, model=model, choices=whole, usage=_usage(done, readers)))
 
 
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
@@ -89,98 +79,87 @@ def _logprobs(body: ChatBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
 
 
-def _usage(sequences: list[Sequence], readers: list[Reader]) -> dict[str, Any]:
-    return usage(sequences, sum(reader.reasoning_tokens for reader in readers))
+def _usage(sequences: list[Sequence], readers: list[Reader]) -> replies.Usage:
+    return replies.usage_of(sequences, sum(reader.reasoning_tokens for reader in readers))
 
 
-async def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
-    finish = sequence.finish
-    assert finish is not None
+async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
     said = joined(read_parts(sequence.take()[0], sequence.tail, reader), reader)
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": said.text if said.text or not said.calls else None,
-        "refusal": None,
-        "reasoning_content": said.thought or None,
-        "reasoning": said.thought or None,
-    }
-    if said.calls:
-        message["tool_calls"] = [_call(call) for call in said.calls]
-    logprobs = await whole_chat_logprobs(sequence.scores) if sequence.scores is not None else None
-    return {"index": sequence.index, "message": message, "logprobs": logprobs, **_closed(sequence, reader, finish)}
+    message = replies.ChatMessage(
+        content=said.text if said.text or not said.calls else None,
+        reasoning_content=said.thought or None,
+        reasoning=said.thought or None,
+        tool_calls=[_call(call) for call in said.calls] or UNSET,
+    )
+    logprobs = replies.ChatLogprobs(await all_token_logprobs(sequence.scores)) if sequence.scores is not None else None
+    return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **_ending(sequence, reader))
 
 
-def _call(call: Call) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+def _call(call: Call) -> replies.ToolCall:
+    return replies.ToolCall(id=call.id, function=replies.CalledFunction(call.name, call.arguments))
 
 
-def _closed(sequence: Sequence, reader: Reader, finish: Finish) -> dict[str, Any]:
-    """How it ended, and what is told with the end."""
-    hidden = {} if sequence.hidden is None else {"hidden_states": sequence.hidden.meta()}
-    return {**ending(finish), "finish_reason": reader.reason(finish)} | hidden
+def _ending(sequence: Sequence, reader: Reader) -> dict[str, Any]:
+    assert sequence.finish is not None
+    return {**replies.ending(sequence), "finish_reason": reader.reason(sequence.finish)}
 
 
 class Choice:
-    """The chunks of one sequence. A chunk is `head`, its delta, its log-probabilities, its end and `after`."""
+    """The chunks of one sequence. Where no parser reads its text they differ only in their content."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, frame: dict[str, Any], with_usage: bool) -> None:
-        start = orjson.dumps({**frame, "choices": [{"index": sequence.index, "delta": 0}]})
-        self._sequence, self._reader = sequence, reader
-        self._head = b"data: " + start[: -len(b"0}]}")]
-        self._after = b"}]" + (b',"usage":null' if with_usage else b"") + b"}\n\n"
-        self._open = b',"logprobs":null,"finish_reason":null,"matched_stop":null' + self._after
+    def __init__(self, sequence: Sequence, reader: Reader, chunk: replies.ChatChunk) -> None:
+        self._sequence, self._reader, self._chunk = sequence, reader, chunk
+        self._delta_frame = sse.frame(self._made(sse.HOLE))
+        self._text_frame = sse.frame(self._made(replies.Delta(content=sse.HOLE)))
         self._calls = -1  # index of the newest one
         self._begun = False
 
     def events(self) -> bytes:
         """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
-        sequence, first = self._sequence, self._sequence.num_taken
+        sequence, reader, first = self._sequence, self._reader, self._sequence.num_taken
         texts, _ = sequence.take()
         chunks: list[bytes] = []
         if not self._begun:
             self._begun = True
-            chunks.append(self._head + b'{"role":"assistant","content":""}' + self._open)
+            chunks.append(self._delta_frame.around(replies.Delta(role="assistant", content="")))
         if sequence.scores is not None:
-            chunks += [self._scored(text, first + i) for i, text in enumerate(texts)]
-        elif self._reader.plain:
-            head, after = self._head + b'{"content":', b"}" + self._open
-            chunks += [head + orjson.dumps(text) + after for text in texts if text]
+            chunks += [self._with_logprobs(text, first + i) for i, text in enumerate(texts)]
+        elif reader.plain:
+            head, tail = self._text_frame
+            chunks += [head + encode(text) + tail for text in texts if text]
         else:
-            chunks += [self._chunk(self._delta(part)) for text in texts for part in self._reader.push(text)]
+            chunks += [self._part(part) for text in texts for part in reader.push(text)]
         if sequence.finish is not None:
-            chunks += [self._chunk(self._delta(part)) for part in self._reader.close(sequence.tail)]
-            end = b',"logprobs":null,' + orjson.dumps(_closed(sequence, self._reader, sequence.finish))[1:-1]
-            chunks.append(self._head + b"{}" + end + self._after)
+            chunks += [self._part(part) for part in reader.close(sequence.tail)]
+            chunks.append(sse.event(self._made(replies.Delta(), **_ending(sequence, reader))))
         return b"".join(chunks)
 
-    def _chunk(self, delta: dict[str, Any]) -> bytes:
-        return self._head + orjson.dumps(delta) + self._open
+    def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:
+        return replace(self._chunk, choices=[replies.ChunkChoice(index=self._sequence.index, delta=delta, **fields)])
 
-    def _scored(self, text: str, place: int) -> bytes:
+    def _part(self, part: Part) -> bytes:
+        return self._delta_frame.around(self._delta(part))
+
+    def _with_logprobs(self, text: str, place: int) -> bytes:
         """A token's chunks, the first of them with its log-probabilities."""
-        sequence = self._sequence
-        assert sequence.scores is not None
-        deltas = [self._delta(part) for part in self._reader.push(text)] or [{"content": ""}]
-        told = orjson.dumps(chat_logprobs(sequence.scores, place, place + 1))
-        end = b',"finish_reason":null,"matched_stop":null' + self._after
-        first = self._head + orjson.dumps(deltas[0]) + b',"logprobs":' + told + end
-        return first + b"".join([self._chunk(delta) for delta in deltas[1:]])
+        lists = self._sequence.scores
+        assert lists is not None
+        first, *rest = [self._delta(part) for part in self._reader.push(text)] or [replies.Delta(content="")]
+        logprobs = replies.ChatLogprobs(token_logprobs(lists, place, place + 1))
+        return sse.event(self._made(first, logprobs=logprobs)) + b"".join(map(self._delta_frame.around, rest))
 
-    def _delta(self, part: Part) -> dict[str, Any]:
+    def _delta(self, part: Part) -> replies.Delta:
         match part:
             case str():
-                return {"content": part}
+                return replies.Delta(content=part)
             case Thought(text):
-                return {"reasoning_content": text, "reasoning": text}
+                return replies.Delta(reasoning_content=text, reasoning=text)
             case CallStart(name):
                 self._calls += 1
-                function = {"name": name, "arguments": ""}
-                call = {
-                    "index": self._calls,
-                    "id": self._reader.new_call_id(),
-                    "type": "function",
-                    "function": function,
-                }
-                return {"tool_calls": [call]}
+                function = replies.FunctionDelta(name=name, arguments="")
+                return self._call_delta(id=self._reader.new_call_id(), type="function", function=function)
             case CallArguments(text):
-                return {"tool_calls": [{"index": self._calls, "function": {"arguments": text}}]}
+                return self._call_delta(function=replies.FunctionDelta(arguments=text))
+
+    def _call_delta(self, **fields: Any) -> replies.Delta:
+        return replies.Delta(tool_calls=[replies.ToolCallDelta(index=self._calls, **fields)])

@@ -1,41 +1,33 @@
-"""POST /v1/completions.
-
-Decides how OpenAI's fields become sampling parameters, and how choices and chunks look. A streamed token is one event:
-everything around its text is made once per choice.
-"""
+"""POST /v1/completions. In a stream a token is one event, and the bytes around its text are made once per choice."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 
-import orjson
 from aiohttp import web
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Finish
 from ramet.ipc.params import MAX_SAMPLES
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.sampling import read_params
 from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.logprobs import LogprobLists
-from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.replies import encode, respond
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.logprobs import CompletionLogprobs, read_logprobs
-from ramet.runtime.server.openai.types import CompletionBody, ending, usage
+from ramet.runtime.server.openai.logprobs import CompletionPlaces, read_logprobs
+from ramet.runtime.server.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply, ending, usage_of
+from ramet.runtime.server.openai.types import CompletionBody
 
 DEFAULT_MAX_TOKENS = 16
-NOT_ENDED = {"finish_reason": None, "matched_stop": None}
 
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's text completions, whole or as a stream with one event per token."""
-    body = convert(await read_object(request), CompletionBody)
+    body = await read_body(request, CompletionBody)
     model = check_model(service, body.model)
     params = read_params(asdict(body), replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
     best_of = _best_of(body, params.n)
@@ -47,21 +39,24 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     spec = read_spec(body, replace(params, n=best_of), processors_on, asked, body.return_hidden_states)
     items = read_prompts(body, rid, spec, service.client.limits.vocab_size)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
-    frame = {"id": rid, "object": "text_completion", "created": int(time.time()), "model": model}
+    reply = CompletionReply(id=rid, created=int(time.time()), model=model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
+        sequences = submission.sequences
         if body.stream:
             with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-            choices = [Choice(s, frame, echoes[s.index // params.n], with_usage) for s in submission.sequences]
-            last = _usage_event(frame, submission.sequences) if with_usage else bytes
+            chunk = replace(reply, usage=None) if with_usage else reply
+            choices = [Choice(s, chunk, echoes[s.index // params.n]) for s in sequences]
             return await sse.stream(
-                request, submission, lambda fresh: _events(choices, fresh), last, failure=problems.openai_event
+                request,
+                submission,
+                lambda fresh: b"".join([choices[s.index].events() for s in fresh]),
+                lambda: sse.event(replace(chunk, usage=usage_of(sequences))) if with_usage else b"",
+                failure=sse.broken_for_openai,
             )
         done = await submission.finished()
     kept = _likeliest(done, best_of, params.n) if ranked else done
-    whole = [
-        _whole(sequence, echoes[sequence.index // best_of], i, logprobs is not None) for i, sequence in enumerate(kept)
-    ]
-    return problems.reply({**frame, "choices": whole, "usage": usage(done)})
+    whole = [_whole(s, echoes[s.index // best_of], i, logprobs is not None) for i, s in enumerate(kept)]
+    return respond(replace(reply, choices=whole, usage=usage_of(done)))
 
 
 def _best_of(body: CompletionBody, n: int) -> int:
@@ -98,79 +93,56 @@ async def _echo(service: Service, item: Prompt) -> str:
     return await service.client.detokenize(item.ids, item.params.skip_special_tokens)
 
 
-def _whole(sequence: Sequence, echo: str, index: int, with_logprobs: bool) -> dict[str, Any]:
+def _whole(sequence: Sequence, echo: str, index: int, with_logprobs: bool) -> CompletionChoice:
     texts, _ = sequence.take()
-    assert sequence.finish is not None
-    text = echo + "".join(texts) + sequence.tail
-    logprobs = None
-    if sequence.scores is not None and with_logprobs:
-        logprobs = CompletionLogprobs().take([*sequence.scores.prompt, *sequence.scores.output])
-    return {"index": index, "text": text, "logprobs": logprobs, **_closed(sequence, sequence.finish)}
-
-
-def _closed(sequence: Sequence, finish: Finish) -> dict[str, Any]:
-    """How it ended, and what is told with the end."""
-    hidden = {} if sequence.hidden is None else {"hidden_states": sequence.hidden.meta()}
-    return ending(finish) | hidden
+    lists = sequence.scores if with_logprobs else None
+    return CompletionChoice(
+        index=index,
+        text=echo + "".join(texts) + sequence.tail,
+        logprobs=CompletionPlaces().take([*lists.prompt, *lists.output]) if lists is not None else None,
+        **ending(sequence),
+    )
 
 
 class Choice:
-    """The chunks of one sequence: `head` and `tail` are the bytes around the text of a token."""
+    """The chunks of one sequence. Without log-probabilities they differ only in their text."""
 
-    def __init__(self, sequence: Sequence, frame: dict[str, Any], echo: str, with_usage: bool) -> None:
-        # the frame is cut open before its closing brace, and the choice after its text
-        start = orjson.dumps({**frame, "choices": [{"index": sequence.index, "text": ""}]})
-        self.head = b"data: " + start[: -len(b'""}]}')]
-        self.logprobs = CompletionLogprobs()
-        self.after = b"}]" + (b',"usage":null' if with_usage else b"") + b"}\n\n"
-        self.tail = b',"logprobs":null,"finish_reason":null,"matched_stop":null' + self.after
-        self.echo = echo
+    def __init__(self, sequence: Sequence, chunk: CompletionReply, echo: str) -> None:
+        self._sequence, self._chunk, self._echo = sequence, chunk, echo
+        self._places = CompletionPlaces()
+        self._frame = sse.frame(self._made(sse.HOLE))
 
-    def events(self, sequence: Sequence) -> bytes:
-        """One event per token; the last one tells how the sequence ended."""
-        first = sequence.num_taken
+    def events(self) -> bytes:
+        """One event per token; the last one shows how the sequence ended."""
+        sequence, first = self._sequence, self._sequence.num_taken
         texts, _ = sequence.take()
-        if self.echo:
-            texts[:1] = [self.echo + (texts[0] if texts else "")]
-            self.echo = ""
+        if self._echo:
+            texts[:1] = [self._echo + (texts[0] if texts else "")]
+            self._echo = ""
         if sequence.scores is not None:
-            return self._scored_events(sequence, texts, first, sequence.scores)
+            return self._with_logprobs(texts, first, sequence.scores)
+        head, tail = self._frame
         if sequence.finish is None:
-            return b"".join([self.head + orjson.dumps(text) + self.tail for text in texts])
-        last = (texts.pop() if texts else "") + sequence.tail
-        closing = b',"logprobs":null,' + orjson.dumps(_closed(sequence, sequence.finish))[1:-1] + self.after
-        return (
-            b"".join([self.head + orjson.dumps(text) + self.tail for text in texts])
-            + self.head
-            + orjson.dumps(last)
-            + closing
-        )
+            return b"".join([head + encode(text) + tail for text in texts])
+        last = self._made((texts.pop() if texts else "") + sequence.tail, ended=True)
+        return b"".join([head + encode(text) + tail for text in texts]) + sse.event(last)
 
-    def _scored_events(self, sequence: Sequence, texts: list[str], first: int, scores: LogprobLists) -> bytes:
+    def _with_logprobs(self, texts: list[str], first: int, lists: LogprobLists) -> bytes:
         """As `events`, each with the places of its token; the prompt's come with the first one."""
-        events = [
-            (text, [scores.output[first + i]] if first + i < len(scores.output) else []) for i, text in enumerate(texts)
-        ]
-        if sequence.finish is not None and not events:
+        events = [(text, lists.output[first + i : first + i + 1]) for i, text in enumerate(texts)]
+        if not events and (self._sequence.finish is not None or (first == 0 and lists.prompt)):
             events = [("", [])]
-        if first == 0 and scores.prompt:
-            text, places = events[0] if events else ("", [])
-            events[:1] = [(text, [*scores.prompt, *places])]
-        written = []
+        if first == 0 and lists.prompt:
+            text, places = events[0]
+            events[0] = (text, [*lists.prompt, *places])
+        chunks = []
         for i, (text, places) in enumerate(events):
-            last = sequence.finish is not None and i == len(events) - 1
-            shown = orjson.dumps(text + sequence.tail if last else text)
-            end = _closed(sequence, sequence.finish) if last and sequence.finish is not None else NOT_ENDED
-            logprobs = orjson.dumps(self.logprobs.take(places))
-            written += [self.head, shown, b',"logprobs":', logprobs, b",", orjson.dumps(end)[1:-1], self.after]
-        return b"".join(written)
+            ended = self._sequence.finish is not None and i == len(events) - 1
+            shown = text + self._sequence.tail if ended else text
+            chunks.append(sse.event(self._made(shown, self._places.take(places), ended)))
+        return b"".join(chunks)
 
-
-def _events(choices: list[Choice], fresh: list[Sequence]) -> bytes:
-    if len(fresh) == 1:
-        return choices[fresh[0].index].events(fresh[0])
-    return b"".join([choices[sequence.index].events(sequence) for sequence in fresh])
-
-
-def _usage_event(frame: dict[str, Any], sequences: list[Sequence]) -> Callable[[], bytes]:
-    return lambda: b"data: " + orjson.dumps({**frame, "choices": [], "usage": usage(sequences)}) + b"\n\n"
+    def _made(self, text: str, logprobs: CompletionLogprobs | None = None, ended: bool = False) -> CompletionReply:
+        end = ending(self._sequence) if ended else {}
+        choice = CompletionChoice(index=self._sequence.index, text=text, logprobs=logprobs, **end)
+        return replace(self._chunk, choices=[choice])

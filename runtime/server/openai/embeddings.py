@@ -5,8 +5,8 @@ told computes every token; one whose last token is told reuses a cached prefix.
 """
 
 import asyncio
+from typing import Any
 
-import orjson
 from aiohttp import web
 
 from ramet.ipc.messages import Limits
@@ -14,14 +14,14 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.limits import MAX_INPUTS
-from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.replies import encode, respond, written
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody
-from ramet.runtime.server.openai.types import usage
+from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, usage_of
 from ramet.runtime.server.openai.vectors import Recipe, in_base64, prompt_to_embed, vector_of
 from ramet.runtime.text.pooling import Kind, Pooling
 
@@ -33,7 +33,7 @@ OTHER_VOCABULARY = (
 
 async def embeddings(service: Service, request: web.Request) -> web.Response:
     """OpenAI's embeddings: a vector for each text or list of token ids."""
-    body = convert(await read_object(request), EmbeddingsBody)
+    body = await read_body(request, EmbeddingsBody)
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
@@ -42,10 +42,10 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     items = read_inputs(rid, body, recipe.kind, limits)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    data = [await _written(sequence, recipe, packed) for sequence in done]
-    counted = usage(done)
-    told = {name: counted[name] for name in ("prompt_tokens", "total_tokens")}
-    return problems.reply({"object": "list", "data": data, "model": model, "usage": told})
+    data = [await _embedding(sequence, recipe, packed) for sequence in done]
+    counted = usage_of(done)
+    usage = PromptUsage(counted.prompt_tokens, counted.total_tokens)
+    return respond(EmbeddingReply(data=data, model=model, usage=usage))
 
 
 def read_recipe(body: EmbeddingsBody, default: Pooling, hidden_size: int) -> Recipe:
@@ -67,9 +67,9 @@ def read_inputs(rid: str, body: EmbeddingsBody, kind: Kind, limits: Limits) -> l
     return [prompt_to_embed(rid, place, kind, content) for place, content in contents]
 
 
-async def _written(sequence: Sequence, recipe: Recipe, packed: bool) -> orjson.Fragment:
-    """One entry of the reply. Others are served in between: thousands of them take seconds."""
+async def _embedding(sequence: Sequence, recipe: Recipe, packed: bool) -> Any:
+    """One entry of the reply, encoded. Others are served in between: thousands of them take seconds."""
     await asyncio.sleep(0)
     vector = vector_of(sequence, recipe)
     shape = in_base64(vector) if packed else vector.tolist()
-    return orjson.Fragment(orjson.dumps({"object": "embedding", "index": sequence.index, "embedding": shape}))
+    return written(encode(Embedding(index=sequence.index, embedding=shape)))

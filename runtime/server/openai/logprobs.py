@@ -1,43 +1,38 @@
-"""Log-probabilities in the shapes of OpenAI's completions. Decides names only; the figures come from scores.py."""
+"""Log-probabilities in the shapes of OpenAI's endpoints. The numbers come from runtime/logprobs.py."""
 
 import asyncio
 from collections.abc import Sequence as Many
-from typing import Any
-
-import orjson
 
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.intake.reading import MAX_AT_ONCE
 from ramet.runtime.logprobs import LogprobLists, Place, Triple
+from ramet.runtime.server.http.replies import encode, written
+from ramet.runtime.server.openai.replies import CompletionLogprobs, TokenLogprob, TopLogprob
 
 
 def read_logprobs(logprobs: int | bool | None, echo: bool) -> LogprobSpec | None:
-    """`logprobs` is how many of the best tokens are told at each place; with `echo` the prompt's places as well."""
+    """`logprobs` is how many of the best tokens come with each place; with `echo` the prompt's places as well."""
     if logprobs is None or logprobs is False:
         return None
     return LogprobSpec(0 if echo else None, int(logprobs), texts=True)
 
 
-class CompletionLogprobs:
+class CompletionPlaces:
     """One choice's places so far: `text_offset` counts characters from the start of its text."""
 
     def __init__(self) -> None:
         self._offset = 0
 
-    def take(self, places: Many[Place]) -> dict[str, Any]:
+    def take(self, places: Many[Place]) -> CompletionLogprobs:
         """The next places, as one object of parallel lists."""
-        tokens = [text or "" for _, _, text in (place.token for place in places)]
+        tokens = [place.token[2] or "" for place in places]
         offsets = []
         for place, token in zip(places, tokens, strict=True):
             held = max(0, place.length - len(token))  # characters of tokens before it, which only now are certain
             offsets.append(self._offset + held)
             self._offset += place.length
-        return {
-            "tokens": tokens,
-            "token_logprobs": [place.token[0] for place in places],
-            "top_logprobs": [_by_text(place) for place in places],
-            "text_offset": offsets,
-        }
+        values = [place.token[0] for place in places]
+        return CompletionLogprobs(tokens, values, [_by_text(place) for place in places], offsets)
 
 
 def _by_text(place: Place) -> dict[str, float] | None:
@@ -51,25 +46,26 @@ def _by_text(place: Place) -> dict[str, float] | None:
     return found
 
 
-async def whole_chat_logprobs(scores: LogprobLists) -> dict[str, Any]:
-    """All of the output's places, as JSON already; others are served in between."""
-    written = []
-    for start in range(0, len(scores.output), MAX_AT_ONCE):
-        written.append(orjson.dumps(chat_logprobs(scores, start, start + MAX_AT_ONCE)["content"])[1:-1])
+async def all_token_logprobs(lists: LogprobLists) -> list[TokenLogprob]:
+    """Of the whole output, encoded already; others are served in between."""
+    encoded = []
+    for start in range(0, len(lists.output), MAX_AT_ONCE):
+        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE))[1:-1])
         await asyncio.sleep(0)
-    return {"content": orjson.Fragment(b"[" + b",".join(written) + b"]"), "refusal": None}
+    whole: list[TokenLogprob] = written(b"[" + b",".join(encoded) + b"]")
+    return whole
 
 
-def chat_logprobs(scores: LogprobLists, start: int, end: int | None = None) -> dict[str, Any]:
-    """The output's places from `start` on in the shape of OpenAI's chat completions."""
-    content = [
-        {**_told(place.token, scores), "top_logprobs": [_told(top, scores) for top in place.top or ()]}
-        for place in scores.output[start:end]
+def token_logprobs(lists: LogprobLists, start: int, end: int) -> list[TokenLogprob]:
+    """Of the output's places in [start, end)."""
+    return [
+        TokenLogprob(*_spelled(place.token, lists), [TopLogprob(*_spelled(top, lists)) for top in place.top or ()])
+        for place in lists.output[start:end]
     ]
-    return {"content": content, "refusal": None}
 
 
-def _told(triple: Triple, scores: LogprobLists) -> dict[str, Any]:
+def _spelled(triple: Triple, lists: LogprobLists) -> tuple[str, float, list[int]]:
+    """The text, the log-probability and the bytes."""
     value, token, text = triple
-    spelled = scores.raw.get(token, (text or "").encode())
-    return {"token": text or "", "logprob": value, "bytes": list(spelled)}
+    assert value is not None
+    return text or "", value, list(lists.raw.get(token, (text or "").encode()))

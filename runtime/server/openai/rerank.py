@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp import web
+from msgspec import UNSET
 
 from ramet.ipc.messages import Chat, unpack_ids
 from ramet.ipc.params import shown
@@ -16,16 +17,16 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.replies import respond
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import RerankBody
+from ramet.runtime.server.openai.replies import Ranked, RankedText, RerankReply, usage_of
 from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
-from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, cosine, prompt_to_embed, vector_of
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
@@ -43,7 +44,7 @@ Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and w
 
 async def rerank(service: Service, request: web.Request) -> web.Response:
     """Documents sorted by how well they fit a query."""
-    body = convert(await read_object(request), RerankBody)
+    body = await read_body(request, RerankBody)
     model = check_model(service, body.model)
     prompts.check_count("documents", len(body.documents))
     query, documents = body.query, [each if isinstance(each, str) else each.text for each in body.documents]
@@ -56,9 +57,9 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     else:
         worths, done = await _by_answers(service, rid, query, documents, body.instruct or INSTRUCT)
     best = sorted(range(len(documents)), key=lambda i: (-worths[i], i))[:top_n]
-    shown_texts = documents if body.return_documents is not False else None
-    results = [_result(i, worths[i], shown_texts) for i in best]
-    return problems.reply({"id": rid, "object": "rerank", "model": model, "results": results, "usage": usage(done)})
+    with_texts = body.return_documents is not False
+    results = [Ranked(i, worths[i], RankedText(documents[i]) if with_texts else UNSET) for i in best]
+    return respond(RerankReply(id=rid, model=model, results=results, usage=usage_of(done)))
 
 
 def judge_messages(query: str, document: str, instruct: str) -> list[dict[str, str]]:
@@ -141,8 +142,3 @@ async def _by_embeddings(service: Service, rid: str, query: str, documents: list
         await asyncio.sleep(0)  # others are served in between
         worths.append(cosine(wanted, vector_of(sequence, recipe)))
     return worths, done
-
-
-def _result(index: int, worth: float, documents: list[str] | None) -> dict[str, Any]:
-    told = {} if documents is None else {"document": {"text": documents[index]}}
-    return {"index": index, "relevance_score": worth, **told}

@@ -14,13 +14,13 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert
-from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.replies import respond
+from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import ScoreBody
-from ramet.runtime.server.openai.types import usage
+from ramet.runtime.server.openai.replies import ScoreReply, usage_of
 
 # Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
 NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
@@ -28,7 +28,7 @@ NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
 
 async def score(service: Service, request: web.Request) -> web.Response:
     """The probability of each label token after query and item, for each item."""
-    body = convert(await read_object(request), ScoreBody)
+    body = await read_body(request, ScoreBody)
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"score-{prompts.new_id()}", None)
     vocab_size = service.client.limits.vocab_size
@@ -39,7 +39,7 @@ async def score(service: Service, request: web.Request) -> web.Response:
         done = await service.client.run_in_turn(items, submission)
     of_labels = shares if body.apply_softmax else probabilities
     scores = [of_labels(next_logprobs(sequence)) for sequence in done]
-    return problems.reply({"object": "scoring", "model": model, "scores": scores, "usage": usage(done)})
+    return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))
 
 
 def next_logprobs(sequence: Sequence) -> list[float]:

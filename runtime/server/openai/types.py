@@ -1,16 +1,13 @@
-"""The bodies of OpenAI's text endpoints and the parts their replies share. Only shapes: no endpoint, no engine.
+"""The bodies of OpenAI's text endpoints. Only shapes: no endpoint, no engine.
 
 A field of type `Any` is a sampling parameter, which ipc/params.py checks.
 """
 
-from collections.abc import Sequence as Many
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ramet.ipc.messages import Finish
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.fields import Ids, PromptId, Prompts
 from ramet.runtime.intake.limits import MAX_TOP
 from ramet.runtime.intake.sampling import sampled
@@ -93,27 +90,3 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True):
     tokens: Annotated[list[PromptId | Ids], Meta(min_length=1), about("token ids, or a list of such lists")]
     model: str | None = None
     skip_special_tokens: bool = True
-
-
-def usage(sequences: Many[Sequence], reasoning_tokens: int = 0) -> dict[str, Any]:
-    """Prompts count once, whatever n: their cached tokens are those of the first sample."""
-    prompt_tokens = cached_tokens = 0
-    counted: set[int] = set()
-    for sequence in sequences:
-        if id(sequence.prompt) not in counted:
-            counted.add(id(sequence.prompt))
-            prompt_tokens += sequence.num_prompt
-            cached_tokens += sequence.num_cached
-    completion_tokens = sum(sequence.num_generated for sequence in sequences)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
-    }
-
-
-def ending(finish: Finish) -> dict[str, Any]:
-    """How a choice ended, as its keys."""
-    return {"finish_reason": finish.kind.value, "matched_stop": finish.matched}

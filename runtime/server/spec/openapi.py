@@ -1,7 +1,4 @@
-"""The interface as an OpenAPI 3.1 document, made from the table of routes and its structs.
-
-Decides how a route is described. Knows no route.
-"""
+"""The interface as an OpenAPI 3.1 document, made from the table of routes and its structs."""
 
 import re
 from collections import defaultdict
@@ -13,7 +10,8 @@ import msgspec
 import orjson
 
 from ramet.runtime.server.http import problems
-from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError, OpenAIStreamError, StreamError
+from ramet.runtime.server.http.problems import ERRORS, OpenAIStreamError, StreamError
+from ramet.runtime.server.http.route import Named, Operation, Route
 from ramet.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -31,25 +29,25 @@ QUERIES = {
         }
     ]
 }
-ERRORS = {"anthropic": AnthropicError, "openai": OpenAIError, "native": NativeError}
-Operation = dict[str, Any]
+Described = dict[str, Any]
 
 
 @cache
-def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], ...]) -> bytes:
-    types = [kind for _, route in routes for kind in (route.body, route.reply, route.event) if kind is not None]
-    types += [part.reply for _, each in named for part in each.parts]
-    types += [StreamError, OpenAIStreamError, *ERRORS.values()]
-    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
-    schema_of = dict(zip(map(str, types), schemas))
+def _written(routes: tuple[tuple[str, Route], ...], named: tuple[tuple[str, Named], ...]) -> bytes:
+    replies = [kind for _, route in routes for kind in (route.reply, route.event) if kind is not None]
+    replies += [operation.reply for _, each in named for operation in each.operations]
+    schema_of, components = _schemas([*replies, StreamError, OpenAIStreamError, *ERRORS.values()])
+    _require_all(components)
+    of_bodies, bodies = _schemas([route.body for _, route in routes if route.body is not None])
+    schema_of, components = schema_of | of_bodies, components | bodies
     paths: dict[str, Any] = defaultdict(dict)
     for path, route in routes:
         for method in route.methods:
             paths[path][method.lower()] = _operation(path, method, route, schema_of)
     for prefix, each in named:
-        for part in each.parts:
-            path = prefix + "{id}" + part.tail
-            paths[path][part.method.lower()] = _named(path, each, part, schema_of)
+        for operation in each.operations:
+            path = prefix + "{id}" + operation.tail
+            paths[path][operation.method.lower()] = _named(path, each, operation, schema_of)
     document = {
         "openapi": "3.1.0",
         "info": {"title": "ramet", "version": __version__, "description": "A server of language models."},
@@ -60,12 +58,27 @@ def _written(routes: tuple[tuple[str, Any], ...], named: tuple[tuple[str, Any], 
     return orjson.dumps(document)
 
 
-def document(routes: Mapping[str, Any], named: Mapping[str, Any]) -> bytes:
+def _schemas(types: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of each type by its name, and the components that these refer to."""
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    return dict(zip(map(str, types), schemas)), components
+
+
+def _require_all(components: dict[str, Any]) -> None:
+    """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
+    for schema in components.values():
+        sent = [name for name, field in schema["properties"].items() if "default" in field]
+        for name in sent:
+            del schema["properties"][name]["default"]
+        schema["required"] = [name for name in schema["properties"] if name in {*schema.get("required", ()), *sent}]
+
+
+def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
     """The document as JSON; `routes` and `named` are those of routes.py."""
     return _written(tuple(routes.items()), tuple(named.items()))
 
 
-def _operation(path: str, method: str, route: Any, schema_of: Mapping[str, Any]) -> Operation:
+def _operation(path: str, method: str, route: Route, schema_of: Mapping[str, Any]) -> Described:
     content: dict[str, Any] = {"application/json": {"schema": schema_of.get(str(route.reply), {})}}
     if path == "/metrics":
         content = {"text/plain": {"schema": {"type": "string"}}}
@@ -82,13 +95,13 @@ def _operation(path: str, method: str, route: Any, schema_of: Mapping[str, Any])
     return operation
 
 
-def _named(path: str, named: Any, part: Any, schema_of: Mapping[str, Any]) -> Operation:
-    content = {"application/json": {"schema": schema_of[str(part.reply)]}}
+def _named(path: str, named: Named, operation: Operation, schema_of: Mapping[str, Any]) -> Described:
+    content = {"application/json": {"schema": schema_of[str(operation.reply)]}}
     name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {**_frame(path, part.method, named.handler, content, schema_of), "parameters": [name]}
+    return {**_frame(path, operation.method, named.handler, content, schema_of), "parameters": [name]}
 
 
-def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mapping[str, Any]) -> Operation:
+def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mapping[str, Any]) -> Described:
     shape = problems.shape_of(path)
     problem = {
         "description": "refused or failed, with a 4xx or 5xx status",
@@ -103,7 +116,7 @@ def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mappin
 
 
 def _stream(path: str, event: Any, schema_of: Mapping[str, Any]) -> dict[str, Any]:
-    """`x-event`: each event's data is JSON of one of these; OpenAPI 3.1 has no word for that."""
+    """`x-event`: the data of each event is JSON of one of these. OpenAPI 3.1 has no keyword for it."""
     if "anyOf" not in event:  # streams of many kinds of events have one for failures
         failure = OpenAIStreamError if problems.shape_of(path) == "openai" else StreamError
         event = {"anyOf": [event, schema_of[str(failure)]]}

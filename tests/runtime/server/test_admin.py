@@ -1,4 +1,4 @@
-"""What a server tells of itself, its keys, its paths and its numbers."""
+"""What a server says of itself: its keys, its paths and its numbers."""
 
 import asyncio
 import re

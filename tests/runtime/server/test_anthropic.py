@@ -229,10 +229,10 @@ def test_a_stream_that_breaks_off_says_so() -> None:
 
         stepping = asyncio.create_task(step())
         async with server.http.post(PATH, data=orjson.dumps({**HELLO, "stream": True})) as response:
-            told = (await response.read()).decode()
+            data = (await response.read()).decode()
         await stepping
-        assert told.startswith("event: message_start")
-        *_, last, empty = told.split("\n\n")
+        assert data.startswith("event: message_start")
+        *_, last, empty = data.split("\n\n")
         assert empty == "" and last.startswith("event: error\ndata: ")
         error = orjson.loads(last.split("data: ")[1])
         assert error["type"] == "error" and error["error"]["type"] == "timeout_error"

@@ -138,11 +138,11 @@ def test_an_end_on_somebody_s_word_is_no_end_of_a_turn(path: str, body: dict[str
 
         ending = asyncio.create_task(end())
         async with server.http.post(path, data=orjson.dumps({**body, "stream": stream})) as response:
-            told = await response.read()
+            data = await response.read()
         await ending
-        assert b"/abort_request" in told and b"end_turn" not in told and b"response.completed" not in told
+        assert b"/abort_request" in data and b"end_turn" not in data and b"response.completed" not in data
         if stream:
-            *_, last = told.decode().strip().split("\n\n")
+            *_, last = data.decode().strip().split("\n\n")
             assert last.startswith(("event: error", "event: response.failed"))
         else:
             assert response.status == 400

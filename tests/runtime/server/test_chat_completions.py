@@ -135,9 +135,9 @@ def test_a_stream_says_what_the_whole_reply_says(text: str, seed: int) -> None:
         _, whole = await server.post(CHAT, body)
         *events, done = await server.events(CHAT, {**body, "stream": True})
         assert done == "[DONE]"
-        told = replayed(events)
+        streamed = replayed(events)
         for choice in whole["choices"]:
-            message, seen = choice["message"], told[choice["index"]]
+            message, seen = choice["message"], streamed[choice["index"]]
             assert seen["content"] == (message["content"] or "")
             assert seen["reasoning"] == (message["reasoning"] or "")
             assert seen["reason"] == choice["finish_reason"]
@@ -148,7 +148,7 @@ def test_a_stream_says_what_the_whole_reply_says(text: str, seed: int) -> None:
     served(check)
 
 
-def test_calls_thought_and_text_are_told_apart() -> None:
+def test_calls_thought_and_text_are_separated() -> None:
     async def check(server: Served) -> None:
         server.engine.says = [THOUGHT, "Sure.\n", TWO_CALLS]
         _, reply = await server.post(CHAT, {**HELLO, "tools": [WEATHER]})
@@ -188,7 +188,7 @@ def test_without_tools_a_call_is_text(extra: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_one_call_alone_is_told_where_calls_are_not_parallel(stream: bool) -> None:
+def test_one_call_alone_is_returned_where_calls_are_not_parallel(stream: bool) -> None:
     async def check(server: Served) -> None:
         server.engine.says = pieces_of(TWO_CALLS + "\nDone.", 3)
         body = {**HELLO, "tools": [WEATHER], "parallel_tool_calls": False}
@@ -263,8 +263,8 @@ def test_log_probabilities_are_one_place_for_each_token(stream: bool) -> None:
         body = {**HELLO, "logprobs": True, "stream": stream}
         if stream:
             *events, _ = await server.events(CHAT, body)
-            told = [chunk["logprobs"] for event in events for chunk in event["choices"] if chunk["logprobs"]]
-            places = [place for each in told for place in each["content"]]
+            logprobs = [chunk["logprobs"] for event in events for chunk in event["choices"] if chunk["logprobs"]]
+            places = [place for each in logprobs for place in each["content"]]
         else:
             _, reply = await server.post(CHAT, body)
             places = reply["choices"][0]["logprobs"]["content"]

@@ -231,7 +231,7 @@ def test_a_rid_names_the_request() -> None:
 
 @pytest.mark.parametrize("prompt", ["a", ["a", "bb"]])
 @pytest.mark.parametrize("logprobs", [None, 0])
-def test_of_best_of_outputs_the_likeliest_are_told(prompt: object, logprobs: int | None) -> None:
+def test_of_best_of_outputs_the_likeliest_are_returned(prompt: object, logprobs: int | None) -> None:
     async def check(server: Served) -> None:
         body = {"prompt": prompt, "n": 2, "best_of": 5, "max_tokens": 4, "logprobs": logprobs}
         status, reply = await server.post("/v1/completions", body)

@@ -146,7 +146,7 @@ def test_only_a_stream_of_several_carries_an_index() -> None:
     served(check)
 
 
-def test_midway_the_finish_reason_is_null_and_the_latency_is_told_at_the_end_only() -> None:
+def test_midway_the_finish_reason_is_null_and_the_latency_comes_at_the_end_only() -> None:
     async def check(server: Served) -> None:
         *events, _ = await server.events(
             "/generate", {"text": "a", "stream": True, "sampling_params": {"max_new_tokens": 3}}
@@ -162,7 +162,7 @@ def test_midway_the_finish_reason_is_null_and_the_latency_is_told_at_the_end_onl
     (Finish(FinishKind.STOP, matched="END"), {"type": "stop", "matched": "END"}),
     (Finish(FinishKind.LENGTH, length=1), {"type": "length", "length": 1}),
 ])  # fmt: skip
-def test_every_ending_is_told(finish: Finish, reason: dict) -> None:
+def test_every_ending_has_its_finish_reason(finish: Finish, reason: dict) -> None:
     async def check(server: Served) -> None:
         waiting = asyncio.create_task(server.post("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 9}}))
         await server.engine.saw(Generate)

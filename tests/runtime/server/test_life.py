@@ -244,7 +244,7 @@ def test_draining_refuses_new_requests_and_finishes_the_running_ones() -> None:
     served(check, auto=False)
 
 
-def test_a_dead_process_is_told_to_every_client() -> None:
+def test_every_client_gets_an_error_when_a_process_ends() -> None:
     async def check(server: Served) -> None:
         whole = ask(server, "/v1/completions")
         streams = [asyncio.create_task(server.events(path, body)) for path, body in STREAMS]

@@ -1,4 +1,4 @@
-"""/openapi.json is a valid OpenAPI 3.1 document that tells of every route."""
+"""/openapi.json is a valid OpenAPI 3.1 document of every route."""
 
 import json
 import re
@@ -50,11 +50,13 @@ def test_its_frame_is_that_of_openapi_3_1() -> None:
         assert need.keys() <= DOCUMENT["components"]["securitySchemes"].keys()
 
 
-def test_it_tells_of_every_route_and_method() -> None:
-    told = {(path, method.upper()) for path, method, _ in operations()}
+def test_it_describes_every_route_and_method() -> None:
+    described = {(path, method.upper()) for path, method, _ in operations()}
     there = {(path, method) for path, route in ROUTES.items() for method in route.methods}
-    there |= {(prefix + "{id}" + part.tail, part.method) for prefix, named in NAMED.items() for part in named.parts}
-    assert there == told
+    there |= {
+        (prefix + "{id}" + each.tail, each.method) for prefix, named in NAMED.items() for each in named.operations
+    }
+    assert there == described
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
@@ -106,3 +108,10 @@ def test_operations_have_summary_responses_and_their_path_s_parameters() -> None
         assert given == set(re.findall(r"{(\w+)}", path))
         for parameter in operation.get("parameters", ()):
             assert parameter["schema"] and (parameter["required"] or parameter["in"] == "query")
+
+
+def test_a_reply_has_every_field_that_is_not_said_to_be_absent() -> None:
+    choice = DOCUMENT["components"]["schemas"]["CompletionChoice"]
+    assert choice["required"] == ["index", "text", "logprobs", "finish_reason", "matched_stop"]
+    assert choice["properties"].keys() - choice["required"] == {"hidden_states"}
+    assert not list(every(choice, "default"))

@@ -35,7 +35,7 @@ def test_refusals_name_the_field(path: str, body: dict[str, Any], field: str, pi
     served(check)
 
 
-def test_a_whole_number_with_a_point_is_told_back_as_an_integer() -> None:
+def test_a_whole_number_with_a_point_is_named_as_an_integer() -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post(RESPONSES, {"input": "hi", "max_output_tokens": 2.0})
         assert status == 200 and type(reply["max_output_tokens"]) is int

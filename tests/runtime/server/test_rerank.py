@@ -96,7 +96,7 @@ def test_the_model_s_template_asks_where_there_is_one() -> None:
     served(check, style=Style(has_template=True))
 
 
-def test_a_vocabulary_that_cannot_tell_yes_from_no_is_a_clear_400() -> None:
+def test_a_vocabulary_that_cannot_distinguish_yes_and_no_is_a_clear_400() -> None:
     async def check(server: Served) -> None:
         server.engine.tokenize = lambda text: [7, len(text)]
         status, reply = await server.post(PATH, GOOD)

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from ramet.ipc.messages import Generate, Render
-from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.response_store import ResponseStore, Stored
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
 
@@ -191,7 +191,7 @@ def test_a_response_is_continued_where_it_ended(stream: bool) -> None:
     served(check)
 
 
-def test_a_stored_response_is_told_again_until_it_is_deleted() -> None:
+def test_a_stored_response_is_returned_until_it_is_deleted() -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["Hi"]
         _, reply = await server.post(PATH, {"input": "Hello"})
@@ -243,15 +243,15 @@ def test_what_is_not_stored_is_not_there(body: dict[str, Any], options: dict[str
 
 
 def test_the_store_forgets_the_least_recently_used_first() -> None:
-    size = 100
-    store = ResponseStore(10 * size)
+    small, large = Stored(b"x" * 96, b"[]", b"[]"), Stored(b"x" * 2000, b"[]", b"[]")
+    store = ResponseStore(10 * small.size)
     for i in range(10):
-        store.put(str(i), {"text": "x" * 82}, [], [])  # 96 bytes with both lists
+        store.put(str(i), small)
     assert all(store.get(str(i)) for i in range(10))
     store.get("0")
-    store.put("new", {"text": "x" * 82}, [], [])
+    store.put("new", small)
     assert store.get("0") is not None and store.get("1") is None and store.get("new") is not None
-    store.put("huge", {"text": "x" * 2000}, [], [])
+    store.put("huge", large)
     assert store.get("huge") is None and store.get("new") is not None
 
 

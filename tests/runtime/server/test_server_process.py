@@ -45,8 +45,8 @@ class Running:
         self.to_server = Sender(folder.address(paths.SERVER))
         self.child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder.path)], stdout=subprocess.PIPE)
         assert self.child.stdout is not None
-        self.told = json.loads(self.child.stdout.readline())
-        self.url = f"http://127.0.0.1:{self.told['port']}"
+        self.facts = json.loads(self.child.stdout.readline())
+        self.url = f"http://127.0.0.1:{self.facts['port']}"
         self.to_server.send(LIMITS)
 
     def post(self) -> "Asked":
@@ -121,7 +121,7 @@ def test_a_drain_finishes_what_runs_and_ends_with_0(running: Running) -> None:
     assert running.exit_code() == 0
 
 
-def test_a_drain_that_takes_too_long_tells_the_client_and_ends_with_0(running: Running) -> None:
+def test_a_drain_that_takes_too_long_ends_requests_with_an_error_and_ends_with_0(running: Running) -> None:
     asked = running.post()
     assert running.prompt().uids == [1]
     running.to_server.send(Drain(0.1))
@@ -130,7 +130,7 @@ def test_a_drain_that_takes_too_long_tells_the_client_and_ends_with_0(running: R
     assert running.exit_code() == 0
 
 
-def test_a_dead_peer_is_told_to_the_client_and_ends_with_1(running: Running) -> None:
+def test_a_dead_peer_ends_requests_with_an_error_and_ends_with_1(running: Running) -> None:
     asked = running.post()
     assert running.prompt().uids == [1]
     running.to_server.send(PeerDied("detokenizer", -9))
@@ -145,7 +145,7 @@ def test_an_idle_server_drains_at_once(running: Running) -> None:
 
 
 def test_the_server_process_is_light(running: Running) -> None:
-    assert running.told["heavy"] == []
+    assert running.facts["heavy"] == []
 
 
 def test_a_port_in_use_is_said_before_anything_starts() -> None:

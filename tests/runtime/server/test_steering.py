@@ -52,7 +52,7 @@ def test_auto_needs_tools() -> None:
     (None, None, {}), ("none", None, {"reasoning_effort": "none", "enable_thinking": False}),
     ("high", "low", {"reasoning_effort": "high", "enable_thinking": True, "verbosity": "low"}),
 ])  # fmt: skip
-def test_templates_are_told_an_effort_and_whether_to_think(effort: Any, verbosity: Any, kwargs: Any) -> None:
+def test_templates_get_an_effort_and_whether_to_think(effort: Any, verbosity: Any, kwargs: Any) -> None:
     assert template_kwargs(effort, verbosity) == kwargs
 
 

@@ -1,28 +1,23 @@
-"""Every reply and every event of a stream has the shape that /openapi.json tells, and the one of its struct.
+"""Every reply and every event of a stream is what the table of routes names: a struct is not checked when it is made.
 
 The engine says a thought, a text and a call, so that each kind of item, block and delta occurs.
 """
 
 import asyncio
-import json
 from typing import Any
 
 import msgspec
 import orjson
 import pytest
-from jsonschema import Draft202012Validator
 
 from ramet.ipc.messages import Generate, PeerDied
 from ramet.runtime.server.http import problems
-from ramet.runtime.server.http.problems import shape_of
+from ramet.runtime.server.http.problems import OpenAIStreamError, StreamError
+from ramet.runtime.server.native.replies import RequestState
+from ramet.runtime.server.openai.replies import ModelCard
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.server.spec import openapi
-from ramet.runtime.server.spec.errors import OpenAIError, OpenAIStreamError, StreamError
-from ramet.runtime.server.spec.native import RequestState
-from ramet.runtime.server.spec.openai import ModelCard
 from tests.fakes.server import Served, served
 
-DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))
 SAYS = [
     "<think>",
     "hm",
@@ -88,46 +83,20 @@ ANY_OUTPUT: list[tuple[str, dict[str, Any]]] = [  # what the engine's own tokens
     ("/v1/rerank", {"query": "a", "documents": ["b", "c"], "return_documents": False, "method": "embed"}),
 ]
 GOT = sorted(path for path, route in ROUTES.items() if "GET" in route.methods and route.reply is not None)
-REFUSED: list[tuple[str, str, bytes, int]] = [
-    (method, path, body, status)
-    for path in ("/generate", "/v1/completions", "/v1/responses", "/v1/messages")
-    for method, body, status in (
-        ("POST", b"{}", 400),
-        ("POST", b'{"x": "' + b"a" * 150_000 + b'"}', 413),
-        ("DELETE", b"", 405),
-    )
-] + [("GET", f"{where}/nothing", b"", 404) for where in ("", "/v1", "/v1/messages", "/v1/responses")]
+BROKEN: dict[str, Any] = {"openai": OpenAIStreamError, "native": StreamError}  # streams of one kind of events
 
 
-def schema_at(template: str, method: str, kind: str = "application/json", status: str = "200") -> dict[str, Any]:
-    content = DOCUMENT["paths"][template][method.lower()]["responses"][status]["content"][kind]
-    schema: dict[str, Any] = content["x-event"] if "x-event" in content else content["schema"]
-    return schema
-
-
-def hold(value: Any, schema: dict[str, Any], struct: Any) -> None:
-    Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(value)
-    msgspec.convert(value, struct)
-
-
-BROKEN = {"openai": OpenAIStreamError, "native": StreamError}  # streams of one kind of events
-
-
-def hold_reply(path: str, kind: str, data: bytes) -> None:
+def decode_reply(path: str, kind: str, data: bytes) -> None:
     route = ROUTES[path]
     if kind != "text/event-stream":
-        hold(orjson.loads(data), schema_at(path, "post", kind), route.reply)
+        msgspec.json.decode(data, type=route.reply)
         return
     lines = [line.removeprefix(b"data: ") for line in data.split(b"\n") if line.startswith(b"data: ")]
     assert lines
     for line in lines:
         if line != b"[DONE]":
-            event = orjson.loads(line)
-            hold(
-                event,
-                schema_at(path, "post", kind),
-                BROKEN[problems.shape_of(path)] if "type" not in event and "error" in event else route.event,
-            )
+            event = route.event if not line.startswith(b'{"error"') else BROKEN[problems.shape_of(path)]
+            msgspec.json.decode(line, type=event)
 
 
 def test_every_route_with_a_reply_is_asked() -> None:
@@ -142,7 +111,7 @@ def test_replies_and_events_to_a_body(path: str, body: dict[str, Any]) -> None:
         async with server.http.post(path, data=orjson.dumps(body)) as response:
             data = await response.read()
             assert response.status == 200, data
-            hold_reply(path, response.content_type, data)
+            decode_reply(path, response.content_type, data)
 
     served(check)
 
@@ -152,12 +121,12 @@ def test_replies_to_get(path: str) -> None:
     async def check(server: Served) -> None:
         status, reply = await server.get(path)
         assert status == 200
-        hold(reply, schema_at(path, "get"), ROUTES[path].reply)
+        msgspec.convert(reply, ROUTES[path].reply)
 
     served(check)
 
 
-def test_the_thought_the_text_and_the_call_are_told() -> None:
+def test_a_thought_a_text_and_a_call_are_an_item_each() -> None:
     async def check(server: Served) -> None:
         server.engine.says = SAYS
         _, reply = await server.post("/v1/responses", RESPONSE)
@@ -172,17 +141,15 @@ def test_what_paths_with_an_id_answer() -> None:
     async def check(server: Served) -> None:
         server.engine.says = SAYS
         _, response = await server.post("/v1/responses", RESPONSE)
-        stored = NAMED["/v1/responses/"].parts
-        for part in sorted(stored, key=lambda part: part.method == "DELETE"):
-            path = f"/v1/responses/{response['id']}{part.tail}"
-            async with server.http.request(part.method, path) as answer:
+        stored = NAMED["/v1/responses/"].operations
+        for each in sorted(stored, key=lambda each: each.method == "DELETE"):
+            path = f"/v1/responses/{response['id']}{each.tail}"
+            async with server.http.request(each.method, path) as answer:
                 reply = orjson.loads(await answer.read())
-            hold(reply, schema_at("/v1/responses/{id}" + part.tail, part.method), part.reply)
-        _, card = await server.get("/v1/models/default-model-of-nobody")
-        hold(card, schema_at("/v1/models/{id}", "get", status="default"), OpenAIError)
+            msgspec.convert(reply, each.reply)
         _, models = await server.get("/v1/models")
         _, card = await server.get(f"/v1/models/{models['data'][0]['id']}")
-        hold(card, schema_at("/v1/models/{id}", "get"), ModelCard)
+        msgspec.convert(card, ModelCard)
 
     served(check)
 
@@ -192,37 +159,12 @@ def test_the_state_of_a_request() -> None:
         asked = asyncio.create_task(server.post("/generate", {"text": "hi", "rid": "me"}))
         await server.engine.saw(Generate)
         _, reply = await server.get("/v1/requests/me")
-        hold(reply, schema_at("/v1/requests/{id}", "get"), RequestState)
+        msgspec.convert(reply, RequestState)
         while server.engine.running:
             server.engine.step()
         await asked
 
     served(check, auto=False)
-
-
-@pytest.mark.parametrize(("method", "path", "body", "status"), REFUSED)
-def test_refusals(method: str, path: str, body: bytes, status: int) -> None:
-    async def check(server: Served) -> None:
-        async with server.http.request(method, path, data=body or None) as response:
-            assert response.status == status
-            hold_refusal(path, await response.read())
-
-    served(check, max_body_mb=0.1)
-
-
-@pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/messages", "/nowhere"])
-def test_refusals_of_a_key(path: str) -> None:
-    async def check(server: Served) -> None:
-        async with server.http.post(path, data=b"{}") as response:
-            assert response.status == 401
-            hold_refusal(path, await response.read())
-
-    served(check, api_key="secret")
-
-
-def hold_refusal(path: str, data: bytes) -> None:
-    struct = openapi.ERRORS[shape_of(path)]
-    hold(orjson.loads(data), {"$ref": f"#/components/schemas/{struct.__name__}"}, struct)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +186,6 @@ def test_streams_that_break_off(path: str, body: dict[str, Any]) -> None:
         server.engine.tell(PeerDied("scheduler", 1))
         data = await response.read()
         assert response.status == 200 and b"process ended" in data
-        hold_reply(path, response.content_type, data)
+        decode_reply(path, response.content_type, data)
 
     served(check, auto=False)

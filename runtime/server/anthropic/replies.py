@@ -1,0 +1,130 @@
+"""The replies of Anthropic's endpoints, the events of their streams, and what counts as usage."""
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.reply import Reply
+from ramet.runtime.server.http.problems import AnthropicError
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
+class Tagged(Reply, frozen=True, tag_field="type"):
+    """Base of what has a `type`."""
+
+
+class AnthropicUsage(Reply, frozen=True, kw_only=True):
+    """Input tokens are those that were computed; those that were read from the cache are counted beside them."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int
+    output_tokens: int
+
+
+class TextBlock(Tagged, frozen=True, tag="text"):
+    text: str
+
+
+class ThinkingBlock(Tagged, frozen=True, tag="thinking"):
+    """The signature is empty: thoughts of clients are not verified."""
+
+    thinking: str
+    signature: str = ""
+
+
+class ToolUseBlock(Tagged, frozen=True, tag="tool_use"):
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
+
+
+class AnthropicReply(Reply, frozen=True, kw_only=True):
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: list[ContentBlock]
+    stop_reason: StopReason
+    stop_sequence: str | None
+    usage: AnthropicUsage
+
+
+class TokenCount(Reply, frozen=True):
+    input_tokens: int
+
+
+class StartedMessage(Reply, frozen=True, kw_only=True):
+    """A message before its first token."""
+
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: list[Any] = field(default_factory=list)
+    stop_reason: None = None
+    stop_sequence: None = None
+    usage: AnthropicUsage
+
+
+class MessageStart(Tagged, frozen=True, tag="message_start"):
+    message: StartedMessage
+
+
+class BlockStart(Tagged, frozen=True, tag="content_block_start"):
+    index: int
+    content_block: ContentBlock
+
+
+class TextDelta(Tagged, frozen=True, tag="text_delta"):
+    text: str
+
+
+class ThinkingDelta(Tagged, frozen=True, tag="thinking_delta"):
+    thinking: str
+
+
+class InputDelta(Tagged, frozen=True, tag="input_json_delta"):
+    partial_json: str
+
+
+BlockPart = TextDelta | ThinkingDelta | InputDelta
+
+
+class BlockDelta(Tagged, frozen=True, tag="content_block_delta"):
+    index: int
+    delta: BlockPart
+
+
+class BlockStop(Tagged, frozen=True, tag="content_block_stop"):
+    index: int
+
+
+class Ending(Reply, frozen=True):
+    stop_reason: StopReason
+    stop_sequence: str | None
+
+
+class MessageDelta(Tagged, frozen=True, tag="message_delta"):
+    delta: Ending
+    usage: AnthropicUsage
+
+
+class MessageStop(Tagged, frozen=True, tag="message_stop"):
+    pass
+
+
+AnthropicEvent = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | AnthropicError
+
+
+def usage_of(sequence: Sequence) -> AnthropicUsage:
+    return AnthropicUsage(
+        input_tokens=sequence.num_prompt - sequence.num_cached,
+        cache_read_input_tokens=sequence.num_cached,
+        output_tokens=sequence.num_generated,
+    )

@@ -1,0 +1,251 @@
+"""The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and what counts as usage."""
+
+from collections.abc import Sequence as Many
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.reply import Reply
+
+FinishReason = Literal["stop", "length", "tool_calls", "abort"]
+
+
+class CachedTokens(Reply, frozen=True):
+    cached_tokens: int
+
+
+class ReasoningTokens(Reply, frozen=True):
+    reasoning_tokens: int
+
+
+class Usage(Reply, frozen=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
+
+
+class PromptUsage(Reply, frozen=True):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class TopLogprob(Reply, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob, frozen=True):
+    top_logprobs: list[TopLogprob]
+
+
+class CompletionLogprobs(Reply, frozen=True):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(Reply, frozen=True, kw_only=True):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    matched_stop: int | str | None = None
+    hidden_states: list[Any] | UnsetType = UNSET
+
+
+class CompletionReply(Reply, frozen=True, kw_only=True):
+    """A whole reply; a chunk of a stream has the same keys, and usage (null but in the last one) if it is asked for."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class ChatLogprobs(Reply, frozen=True):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class CalledFunction(Reply, frozen=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(Reply, frozen=True, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(Reply, frozen=True, kw_only=True):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    reasoning_content: str | None
+    reasoning: str | None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class ChatChoice(Reply, frozen=True, kw_only=True):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+    matched_stop: int | str | None
+    hidden_states: list[Any] | UnsetType = UNSET
+
+
+class ChatReply(Reply, frozen=True, kw_only=True):
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class FunctionDelta(Reply, frozen=True, kw_only=True):
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class ToolCallDelta(Reply, frozen=True, kw_only=True):
+    """The first one of a call has its id, type and name."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta
+
+
+class Delta(Reply, frozen=True, kw_only=True):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+
+
+class ChunkChoice(Reply, frozen=True, kw_only=True):
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    matched_stop: int | str | None = None
+    hidden_states: list[Any] | UnsetType = UNSET
+
+
+class ChatChunk(Reply, frozen=True, kw_only=True):
+    """One event of a stream; with `include_usage` the last one has the usage and no choices."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class ModelCard(Reply, frozen=True, kw_only=True):
+    """OpenAI's fields, then Anthropic's: the clients of both get the same path."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "ramet"
+    root: str
+    parent: None = None
+    max_model_len: int
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: str
+
+
+class ModelList(Reply, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+    has_more: bool = False
+    first_id: str
+    last_id: str
+
+
+class TokenizeReply(Reply, frozen=True):
+    """A list of prompts gets a list of each."""
+
+    tokens: list[int | list[int]]
+    count: int | list[int]
+    max_model_len: int
+
+
+class DetokenizeReply(Reply, frozen=True):
+    text: str | list[str]
+
+
+class Embedding(Reply, frozen=True, kw_only=True):
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingReply(Reply, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: PromptUsage
+
+
+class ScoreReply(Reply, frozen=True, kw_only=True):
+    object: Literal["scoring"] = "scoring"
+    model: str
+    scores: list[list[float]]
+    usage: Usage
+
+
+class RankedText(Reply, frozen=True):
+    text: str
+
+
+class Ranked(Reply, frozen=True):
+    index: int
+    relevance_score: float
+    document: RankedText | UnsetType = UNSET
+
+
+class RerankReply(Reply, frozen=True, kw_only=True):
+    id: str
+    object: Literal["rerank"] = "rerank"
+    model: str
+    results: list[Ranked]
+    usage: Usage
+
+
+def usage_of(sequences: Many[Sequence], reasoning_tokens: int = 0) -> Usage:
+    """Prompts count once, whatever n: their cached tokens are those of the first sample."""
+    firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
+    prompt_tokens = sum(sequence.num_prompt for sequence in firsts)
+    completion_tokens = sum(sequence.num_generated for sequence in sequences)
+    return Usage(
+        prompt_tokens,
+        completion_tokens,
+        prompt_tokens + completion_tokens,
+        CachedTokens(sum(sequence.num_cached for sequence in firsts)),
+        ReasoningTokens(reasoning_tokens),
+    )
+
+
+def ending(sequence: Sequence) -> dict[str, Any]:
+    """How a choice ended: its last fields."""
+    assert sequence.finish is not None
+    return {
+        "finish_reason": sequence.finish.kind.value,
+        "matched_stop": sequence.finish.matched,
+        "hidden_states": UNSET if sequence.hidden is None else sequence.hidden.meta(),
+    }
