@@ -28,7 +28,7 @@ from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
-from ramet.runtime.server.native.generate import GenerateBody
+from ramet.runtime.server.native.types import GenerateBody
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates

@@ -14,7 +14,7 @@ from ramet.runtime.intake.explain import explained
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED
 from ramet.runtime.intake.unbuilt import refuse_unbuilt
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

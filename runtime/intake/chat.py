@@ -34,7 +34,7 @@ class Style(NamedTuple):
     tools: str | None = None
     reasoning: str | None = None
     has_template: bool = False  # chats can be rendered
-    tells_tools: bool = True  # the template shows the model what it may call
+    shows_tools: bool = True  # the template shows the model what it may call
 
     @property
     def resolved(self) -> dict[str, str]:
@@ -50,14 +50,14 @@ class Style(NamedTuple):
 
 
 def style_of(args: Args) -> Style:
-    """What the options say, or else the chat template. Raises ConfigError for a name that nobody knows."""
+    """What the options say, or else the chat template. Raises ConfigError for an unknown name."""
     sources = read_templates(args.tokenizer_folder, args.model.chat_template)
     texts = [text for text in (sources.of(True), sources.of(False)) if text]
     found = Style(
         _chosen(args.model.tool_call_parser, [detect_tools(text) for text in texts]),
         _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
         has_template=sources.of(False) is not None,
-        tells_tools=not texts or any("tools" in text for text in texts),
+        shows_tools=not texts or any("tools" in text for text in texts),
     )
     if found.tools is not None:
         tool_parser_class(found.tools)
@@ -77,11 +77,11 @@ def _chosen(option: str, detected: list[str | None]) -> str | None:
 
 
 def refuse_without_parser(tools: Sized, style: Style) -> None:
-    """Tools whose calls nobody would find are refused, not ignored."""
+    """Tools whose calls could not be found in an output are refused, not ignored."""
     if tools and style.tools is None:
-        hint = "--tool-call-parser says how the model writes calls, --chat-template how it is told of tools"
+        hint = "--tool-call-parser says how the model writes calls, --chat-template how it reads of tools"
         raise ClientError("tools", "are set, but this model's chat template shows no way to call them", hint)
-    if tools and not style.tells_tools:
+    if tools and not style.shows_tools:
         raise ClientError("tools", "are set, but this model's chat template does not speak of them", "--chat-template")
 
 
@@ -190,7 +190,9 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
     try:
         return await render(written)
     except ClientError as error:
-        if place != "messages" and error.place.startswith("messages"):  # which of these was made of what, nobody knows
+        if place != "messages" and error.place.startswith(
+            "messages"
+        ):  # they were made of items, and their places are lost
             raise error.at(place) from None
         raise
 

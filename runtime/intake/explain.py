@@ -40,8 +40,8 @@ def explained(value: Any, type_: Any, text: str) -> ClientError:
         return ClientError(place or "body", f"is {shown(spot.value)}, must not be empty{entry}")
     kinds = [kind for kind in spot.kinds if not of_length or _is_sized(kind, spot.value)]
     unit = "characters" if isinstance(spot.value, str) else "entries"
-    told = f"has {len(spot.value)} {unit}" if of_length else f"is {shown(spot.value)}"
-    return ClientError(place or "body", f"{told}, must be {_wanted(kinds)}")
+    found = f"has {len(spot.value)} {unit}" if of_length else f"is {shown(spot.value)}"
+    return ClientError(place or "body", f"{found}, must be {_wanted(kinds)}")
 
 
 def _is_sized(kind: inspect.Type, value: Any) -> bool:

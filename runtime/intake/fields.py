@@ -17,13 +17,13 @@ Field = tuple[str, Any, Any]  # name, annotation, default
 
 
 def named(words: str, **bounds: Any) -> Meta:
-    """Bounds that errors tell in these words."""
+    """Bounds, and the words that an error has for them."""
     return Meta(extra={"words": words}, **bounds)
 
 
 Text = Annotated[str, Meta(min_length=1)]
 TokenId = Annotated[int, named("a token id of the vocabulary", ge=0, le=INT32 - 1)]
-# of a prompt: what is outside the vocabulary is told where the vocabulary is known
+# of a prompt: what is outside the vocabulary is refused where the vocabulary is known
 PromptId = Annotated[int, named("a token id", extra_json_schema={"minimum": 0, "maximum": INT32 - 1})]
 Ids = Annotated[list[PromptId], Meta(min_length=1)]
 Prompts = Text | Annotated[list[Text | PromptId | Ids], named("a list of strings, or token ids", min_length=1)]

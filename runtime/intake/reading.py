@@ -93,7 +93,7 @@ class Reader:
         return [text] if self._tools is None else self._kept(self._tools.push(text))
 
     def _kept(self, events: list[Event]) -> list[Part]:
-        """Without all that comes from a second call on, where one alone is told."""
+        """Without all that comes from a second call on, where the client takes one."""
         kept: list[Part] = []
         for event in events:
             if isinstance(event, CallStart):

@@ -20,6 +20,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "sampling_seed": ("sampling_seed", "seed"),
     "stop": ("stop", "stop_sequences"),
 }
+_OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
 NOTES = {"sampling_seed": "goes before `seed`"}
 OF_SOME = ("max_new_tokens", "stop", "n")  # not every endpoint has them, nor under one name
 
@@ -64,11 +65,12 @@ class GivenParams(Constraints, frozen=True, kw_only=True):
 def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
     """`fields`: a body's. Raises ClientError under the name that the client used."""
     given: dict[str, Any] = {}
-    for ours, check in CHECKS.items():
-        said = [name for name in NAMES.get(ours, (ours,)) if fields.get(name) is not None]
-        given[ours] = fields[said[0]] if said else None
-        for name in said[1:]:  # what another one goes before must be valid as well
-            check.read(name, fields[name])
+    for name, ours in _OURS.items():
+        value = fields.get(name)
+        if value is not None and ours in given:
+            CHECKS[ours].read(name, value)  # what another one goes before must be valid as well
+        elif value is not None:
+            given[ours] = value
     try:
         return parse(given, defaults, "")
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""Bodies to specs: sampling, log-probabilities, priority, hidden states, and whose cache is shared.
+"""Bodies to specs: sampling, log-probabilities, priority, hidden states, and the cache's namespace.
 
 Decides how a RequestSpec is made of a client's fields, and what is valid without a vocabulary. Knows no prompt.
 """
@@ -26,7 +26,7 @@ _PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-proc
 
 
 class SpecFields(Constraints, frozen=True, kw_only=True):
-    """Of bodies whose prompts all get the same."""
+    """Of bodies that ask the same for all of their prompts."""
 
     priority: Annotated[Int32 | None, _PRIORITY] = None
     cache_salt: Annotated[Key | None, _SALT] = None

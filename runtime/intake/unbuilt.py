@@ -34,7 +34,7 @@ class Refused(Struct, frozen=True, tag_field="type"):
 
 
 @cache
-def _marks(type_: type) -> tuple[tuple[str, Unbuilt | None], ...]:
+def _marks(type_: type[Struct]) -> tuple[tuple[str, Unbuilt | None], ...]:
     """The fields of a struct that may hold something to refuse: those with a mark, and those with structs inside."""
     marks: list[tuple[str, Unbuilt | None]] = []
     for name, hint in get_type_hints(type_, include_extras=True).items():
@@ -57,24 +57,34 @@ def _holds_structs(node: inspect.Type) -> bool:
     return False
 
 
-def refuse_unbuilt(value: Any, written: Any, place: str = "") -> None:
-    """Of a struct at `place`, what it is and what its fields hold, however deep."""
-    if isinstance(value, Refused):
-        kind = type(value).__struct_config__.tag
-        raise ClientError(place, f"is of type {kind!r}: this model takes text only")
-    if isinstance(value, list):
-        for i, item in enumerate(value):
-            if isinstance(item, Struct):
-                refuse_unbuilt(item, written[i], f"{place}[{i}]")
-    elif isinstance(value, Struct):
-        for name, mark in _marks(type(value)):
-            inside = getattr(value, name)
-            if inside is None:
-                continue
-            at = f"{place}.{name}" if place else name
-            if mark is not None:
-                _refuse_marked(inside, written.get(name), at, mark)
-            refuse_unbuilt(inside, written.get(name), at)
+def refuse_unbuilt(body: Struct, written: dict[str, Any]) -> None:
+    """Raises ClientError for a value of a marked field that asks for something, however deep it stands."""
+    for name, mark in _marks(type(body)):
+        value = getattr(body, name)
+        if value is None:
+            continue
+        if mark is not None:
+            _refuse_marked(value, written[name], name, mark)
+        if isinstance(value, list):
+            for i, item in enumerate(value):
+                if _may_be_refused(item.__class__):
+                    _refuse_inside(item, written[name][i], f"{name}[{i}]")
+        elif _may_be_refused(value.__class__):
+            _refuse_inside(value, written[name], name)
+
+
+@cache
+def _may_be_refused(type_: type) -> bool:
+    return issubclass(type_, Refused) or (issubclass(type_, Struct) and bool(_marks(type_)))
+
+
+def _refuse_inside(value: Struct, written: dict[str, Any], place: str) -> None:
+    try:
+        if isinstance(value, Refused):
+            raise ClientError("", f"is of type {value.__struct_config__.tag!r}: this model takes text only")
+        refuse_unbuilt(value, written)
+    except ClientError as error:
+        raise error.at(f"{place}.{error.place}".removesuffix(".")) from None
 
 
 def _refuse_marked(value: Any, written: Any, place: str, mark: Unbuilt) -> None:

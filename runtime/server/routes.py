@@ -13,8 +13,9 @@ from ramet.runtime.server.http.route import Named, Operation, Route
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native import replies as native
 from ramet.runtime.server.native.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
-from ramet.runtime.server.native.generate import GenerateBody, generate
+from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.native.health import health, health_generate, metrics, ready
+from ramet.runtime.server.native.types import GenerateBody
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
 from ramet.runtime.server.openai.chat import chat_completions

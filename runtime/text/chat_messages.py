@@ -46,15 +46,15 @@ def _role(place: str, role: str, template_source: str) -> str:
     match role:
         case "function":
             return "tool"
-        case "developer" if not _speaks_of(template_source, role):
+        case "developer" if not _names_role(template_source, role):
             return "system"
-        case _ if role in ROLES or _speaks_of(template_source, role):
+        case _ if role in ROLES or _names_role(template_source, role):
             return role
     valid = f"{', '.join(ROLES)}, or a role of this model's chat template"
     raise ClientError(place, f"is {reprlib.repr(role)}, must be one of {valid}")
 
 
-def _speaks_of(template_source: str, role: str) -> bool:
+def _names_role(template_source: str, role: str) -> bool:
     """The template compares with the role: it has it between quotes."""
     return f"'{role}'" in template_source or f'"{role}"' in template_source
 

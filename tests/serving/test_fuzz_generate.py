@@ -15,7 +15,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.intake.sampling import Constraints
-from ramet.runtime.server.native.generate import GenerateBody
+from ramet.runtime.server.native.types import GenerateBody
 
 HIDDEN = 256
 

@@ -46,7 +46,7 @@ BEYOND_SCHEMAS = re.compile(
     r"\[n, |it needs|but tools is empty|only one of them|as query|"
     "one value for one prompt|one for each of the|number of documents|hidden size|constrained decoding|has no tokens|"
     "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"
-    "as the first one|text only|by the results|content is missing|can be set|"
+    "as the first one|text only|by the results|content is missing|in an assistant message|can be set|"
     "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around"
 )
 DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))

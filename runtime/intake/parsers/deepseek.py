@@ -15,7 +15,7 @@ CALL_OPENS = "<｜tool▁call▁begin｜>"
 CALL_CLOSES = "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
 FENCE = "```"
-MOST_HEAD = 256  # characters of a call before its arguments
+MAX_HEAD = 256  # characters of a call before its arguments
 
 _BLANK = r"[ \t\r\n]*"
 _NAME = r"[^\s{}`<]+"
@@ -33,8 +33,8 @@ class DeepseekParser(MarkedParser):
 
     def _opened(self, text: str, at: int) -> int:
         """From the marker of one call to the brace that opens its arguments: read in one go, or left as content."""
-        brace = text.find("{", at, at + MOST_HEAD)
-        if brace < 0 and len(text) - at < MOST_HEAD:
+        brace = text.find("{", at, at + MAX_HEAD)
+        if brace < 0 and len(text) - at < MAX_HEAD:
             return at
         head = _HEAD.fullmatch(text, at, brace) if brace >= 0 else None
         if head is None:

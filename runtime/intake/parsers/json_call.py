@@ -14,8 +14,8 @@ from ramet.runtime.intake.parsers.markers import BLANKS, after_blanks
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event
 
 ARGUMENTS = ("arguments", "parameters")
-MOST_HEAD = 1 << 20  # characters of a call before its name is known: arguments may come first
-MOST_WORD = 256  # characters of a name or a key, with its quotes
+MAX_HEAD = 1 << 20  # characters of a call before its name is known: arguments may come first
+MAX_WORD = 256  # characters of a name or a key, with its quotes
 
 
 class Part(Enum):
@@ -57,11 +57,11 @@ class JsonCall:
     def feed(self, text: str, at: int) -> int:
         """Reads on; returns the end of the text, the end of the call, or the first character that cannot be."""
         begin = at
-        end = len(text) if self.started else min(len(text), at + MOST_HEAD - self._num_head)
+        end = len(text) if self.started else min(len(text), at + MAX_HEAD - self._num_head)
         while at < end and not self.done and not self.broken:
             at = self._read_value(text, at) if self._value is not None else self._read_part(text, at)
         self._num_head += at - begin
-        if not self.started and self._num_head >= MOST_HEAD:
+        if not self.started and self._num_head >= MAX_HEAD:
             self.broken = True
         return at
 
@@ -77,7 +77,7 @@ class JsonCall:
             case Part.OPEN, "{":
                 self._part = Part.FIRST_KEY
             case ((Part.FIRST_KEY | Part.KEY), '"'):
-                self._begin(Role.KEY, JsonValue(room=MOST_WORD))
+                self._begin(Role.KEY, JsonValue(room=MAX_WORD))
                 return at
             case Part.COLON, ":":
                 self._part = Part.VALUE
@@ -101,7 +101,7 @@ class JsonCall:
 
     def _begin_value(self, char: str) -> None:
         if self._key == "name" and not self.started:
-            self._begin(Role.NAME, JsonValue('"', MOST_WORD))
+            self._begin(Role.NAME, JsonValue('"', MAX_WORD))
         elif self._key in ARGUMENTS and not self._has_arguments:
             role = Role.ARGUMENTS if char == "{" else Role.TEXT if char == '"' else Role.OTHER
             self._begin(role, JsonValue('{"n'))

@@ -2,7 +2,7 @@
 
 Decides which characters may still follow, and where a value ends. Knows no calls. Whether a character is taken depends
 only on those before it, so that pieces make no difference, and nothing is held back: a stack of brackets and one
-expectation is all that is kept. Strict JSON (RFC 8259), at most MOST_DEPTH deep.
+expectation is all that is kept. Strict JSON (RFC 8259), at most MAX_DEPTH deep.
 """
 
 import json
@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from ramet.runtime.intake.parsers.markers import BLANKS
 
-MOST_DEPTH = 100
-MOST_DIGITS = 1000  # characters of one number
+MAX_DEPTH = 100
+MAX_DIGITS = 1000  # characters of one number
 NO_END = 1 << 62
 
 _IN_STRING = re.compile(r'[^"\\\x00-\x1f]*')
@@ -81,7 +81,7 @@ class JsonValue:
         elif char in _CLOSERS:
             self._closers.append(_CLOSERS[char])
             self._expect = JsonValue._first_key if char == "{" else JsonValue._first_item
-            return len(self._closers) <= MOST_DEPTH
+            return len(self._closers) <= MAX_DEPTH
         elif char in _LITERALS:
             self._rest = _LITERALS[char]
             self._expect = JsonValue._literal
@@ -162,7 +162,7 @@ class JsonValue:
         if after is not None:
             self._part = after
             self._num_digits += 1
-            return self._num_digits <= MOST_DIGITS
+            return self._num_digits <= MAX_DIGITS
         if self._part not in _NUMBER_ENDS:
             return False
         self._end()

@@ -9,9 +9,9 @@ import json
 import re
 import warnings
 
-MOST_VALUE = 1 << 20  # characters of one value
-MOST_CODE = 1 << 14  # of them outside strings: they become objects, characters of a string do not
-MOST_NESTED = 50  # brackets inside each other
+MAX_VALUE = 1 << 20  # characters of one value
+MAX_CODE = 1 << 14  # of them outside strings: they become objects, characters of a string do not
+MAX_NESTED = 50  # brackets inside each other
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -38,18 +38,18 @@ class LiteralScan:
 
     def feed(self, text: str, at: int) -> int:
         """Reads on; returns the end of the text, the end of the value, or the first character that cannot be."""
-        begin, end = at, min(len(text), at + MOST_VALUE - self._size)
+        begin, end = at, min(len(text), at + MAX_VALUE - self._size)
         while at < end and self._take(text[at]):
             at += 1
         self._parts.append(text[begin:at])
         self._size += at - begin
-        if self._size == MOST_VALUE and not self.done:
+        if self._size == MAX_VALUE and not self.done:
             self.broken = True
         return at
 
     def json(self) -> str:
         source = "".join(self._parts).strip()
-        if self._num_code > MOST_CODE or self._deepest > MOST_NESTED:
+        if self._num_code > MAX_CODE or self._deepest > MAX_NESTED:
             return as_json(source)
         return literal_json(source)
 

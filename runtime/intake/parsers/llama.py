@@ -5,7 +5,7 @@ offers. After the tag any name is taken.
 """
 
 from ramet.runtime.intake.parsers.json_calls import JsonCallsParser
-from ramet.runtime.intake.parsers.markers import MOST_BLANKS, after_blanks
+from ramet.runtime.intake.parsers.markers import MAX_BLANKS, after_blanks
 from ramet.runtime.intake.parsers.tools import tool_parser
 
 
@@ -26,7 +26,7 @@ class LlamaParser(JsonCallsParser):
     def _start(self, text: str, at: int) -> int:
         """The very start of the output."""
         first = after_blanks(text, at)
-        if first - at > MOST_BLANKS:
+        if first - at > MAX_BLANKS:
             self._state = self._plain
         elif first < len(text) and text[first] in "{[":
             self._raw.append(text[at:first])

@@ -3,7 +3,7 @@
 Decides what of plain text may be shown, and how text that is no call after all is given back. Knows no format: a format
 names its markers and adds its states. A state is a method (text, at) -> at: it reads on, and may set the next one;
 where it does neither, it waits for more, and [at, end) is read again with the next piece. What waits is bounded by a
-marker and MOST_BLANKS.
+marker and MAX_BLANKS.
 """
 
 from abc import abstractmethod

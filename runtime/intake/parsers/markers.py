@@ -7,7 +7,7 @@ format. Every answer depends on the characters alone, never on where a piece end
 import re
 
 BLANKS = " \t\r\n"
-MOST_BLANKS = 256  # of a run of white space that wait for a marker: the ones before them are text
+MAX_BLANKS = 256  # of a run of white space that wait for a marker: the ones before them are text
 
 _BLANK_RUN = re.compile(r"[ \t\r\n]*")
 
@@ -20,8 +20,8 @@ def after_blanks(text: str, at: int) -> int:
 
 
 def before_blanks(text: str, start: int, end: int) -> int:
-    """Where the white space begins that ends at `end`: not before `start`, and MOST_BLANKS of it at most."""
-    lowest = max(start, end - MOST_BLANKS)
+    """Where the white space begins that ends at `end`: not before `start`, and MAX_BLANKS of it at most."""
+    lowest = max(start, end - MAX_BLANKS)
     while end > lowest and text[end - 1] in BLANKS:
         end -= 1
     return end

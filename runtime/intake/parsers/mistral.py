@@ -13,7 +13,7 @@ from ramet.runtime.intake.parsers.markers import after_blanks
 from ramet.runtime.intake.parsers.tools import tool_parser
 
 ID_CHARACTERS = string.ascii_letters + string.digits
-MOST_NAMED = 256  # characters from the marker to the arguments
+MAX_NAMED = 256  # characters from the marker to the arguments
 
 _NAMED = re.compile(r"([^\s\[\]{}\"]+)[ \t\r\n]*(?:\[CALL_ID\][^\[\]{}]*)?(?:\[ARGS\])?[ \t\r\n]*")
 
@@ -43,7 +43,7 @@ class MistralParser(JsonCallsParser):
 
     def _named(self, text: str, at: int) -> int:
         """From the name to the brace that opens the arguments."""
-        end = min(len(text), at + MOST_NAMED - len(self._head))
+        end = min(len(text), at + MAX_NAMED - len(self._head))
         brace = text.find("{", at, end)
         end = brace if brace >= 0 else end
         self._head += text[at:end]
@@ -51,6 +51,6 @@ class MistralParser(JsonCallsParser):
         named = _NAMED.fullmatch(self._head) if brace >= 0 else None
         if named is not None:
             self._begin_arguments(named[1], self._after)
-        elif brace >= 0 or len(self._head) == MOST_NAMED:
+        elif brace >= 0 or len(self._head) == MAX_NAMED:
             self._give_back()
         return end

@@ -9,10 +9,10 @@ text after them is content.
 
 from ramet.runtime.intake.parsers.literal import LiteralScan, as_json
 from ramet.runtime.intake.parsers.marked import MarkedParser, State
-from ramet.runtime.intake.parsers.markers import BLANKS, MOST_BLANKS, after_blanks
+from ramet.runtime.intake.parsers.markers import BLANKS, MAX_BLANKS, after_blanks
 from ramet.runtime.intake.parsers.tools import CallStart, tool_parser
 
-MOST_WORD = 256  # characters of a name or a keyword
+MAX_WORD = 256  # characters of a name or a keyword
 
 
 @tool_parser("pythonic")
@@ -36,10 +36,10 @@ class PythonicParser(MarkedParser):
     def _start(self, text: str, at: int) -> int:
         """The very start of the output."""
         first = after_blanks(text, at)
-        if first == len(text) and first - at <= MOST_BLANKS:
+        if first == len(text) and first - at <= MAX_BLANKS:
             return at
         self._state = self._plain
-        if first - at <= MOST_BLANKS and text[first] == "[":
+        if first - at <= MAX_BLANKS and text[first] == "[":
             self._raw.append(text[at:first])
             self._state = self._opened
             return first
@@ -163,7 +163,7 @@ class PythonicParser(MarkedParser):
         if char in BLANKS:
             self._word_ended = bool(self._word)
             return True
-        if self._word_ended or len(self._word) == MOST_WORD or not (char.isalnum() or char in joiners):
+        if self._word_ended or len(self._word) == MAX_WORD or not (char.isalnum() or char in joiners):
             return False
         self._word += char
         return True

@@ -1,8 +1,8 @@
-"""The thought in front of an answer, told apart while the text arrives.
+"""The thought in front of an answer, separated while the text arrives.
 
 Decides which characters are reasoning and which are content; the same whatever pieces they come in. Knows no HTTP and
 no tool calls. A thought is at the start of the output or nowhere: a tag that opens later is content. White space after
-the open tag and on both sides of the close tag belongs to nobody (MOST_BLANKS of it, before a tag); open tags repeated
+the open tag and on both sides of the close tag belongs to neither (MAX_BLANKS of it, before a tag); open tags repeated
 at the start of a thought are dropped. A thought that is never closed takes the whole output.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.intake.parsers.markers import (
     BLANKS,
-    MOST_BLANKS,
+    MAX_BLANKS,
     after_blanks,
     before_blanks,
     certain_until,
@@ -89,7 +89,7 @@ class ReasoningParser:
 
     def _undecided(self, text: str, at: int) -> int:
         first = after_blanks(text, at)
-        if first - at <= MOST_BLANKS:
+        if first - at <= MAX_BLANKS:
             if text.startswith(self._open_tag, first):
                 self._state = self._opened
                 return first + len(self._open_tag)
@@ -165,7 +165,7 @@ def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) ->
 
 
 def detect_reasoning(template: str) -> str | None:
-    """The style that a chat template's source speaks, where it can be told."""
+    """The style that a chat template's source writes, or None."""
     if "[THINK]" in template:
         return "mistral"
     return "qwen3" if "<think>" in template or "</think>" in template else None

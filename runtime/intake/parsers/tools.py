@@ -91,7 +91,7 @@ def make_tool_parser(name: str, tools: frozenset[str]) -> ToolParser:
 
 
 def detect_tools(template: str) -> str | None:
-    """The format that a chat template's source asks for, where it can be told."""
+    """The format that a chat template's source asks for, or None."""
     if "<function=" in template:
         return None  # calls in XML: no parser here reads them
     for name, sign in _SIGNS:

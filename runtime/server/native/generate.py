@@ -2,63 +2,25 @@
 
 import time
 from collections import defaultdict
-from typing import Annotated, Any
+from typing import Any
 
 from aiohttp import web
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from ramet.ipc.messages import Limits
-from ramet.ipc.params import SamplingParams, about
+from ramet.ipc.params import SamplingParams
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Rid, Text
-from ramet.runtime.intake.limits import MAX_EMBED
-from ramet.runtime.intake.specs import SpecLists, read_specs
-from ramet.runtime.intake.unbuilt import unbuilt
+from ramet.runtime.intake.fields import Rid
+from ramet.runtime.intake.specs import read_specs
 from ramet.runtime.reply import GenerateReply, MetaInfo, meta_info
 from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.replies import encode, respond, written
 from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
-
-Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
-Media = str | dict[str, Any] | list[Any] | None
-
-
-class GenerateBody(SpecLists, frozen=True, kw_only=True):
-    """Every field this endpoint knows. A list gives one value per prompt."""
-
-    text: Annotated[Text | Annotated[list[Text], Meta(min_length=1)] | None, about("a prompt, or a list of them")] = (
-        None
-    )
-    input_ids: Annotated[
-        Annotated[list[PromptId | Ids], Meta(min_length=1)] | None, about("a prompt as token ids, or a list of such")
-    ] = None
-    input_embeds: Annotated[
-        Annotated[list[list[Embed | list[Embed]]], Meta(min_length=1)] | None,
-        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
-    ] = None
-    rid: Annotated[
-        str | list[str] | None,
-        about(
-            "name of the request, for /abort_request; a new one if it is absent", pattern=RID, items={"pattern": RID}
-        ),
-    ] = None
-    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
-    image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
-    audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
-    video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
-    lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
-    return_routed_experts: Annotated[
-        bool | None, unbuilt("which experts each token went through", neutral=(False,))
-    ] = None
-    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on", neutral=(0,))] = None
-    session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
-    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
-    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
-    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept", neutral=(0.0,))] = None
+from ramet.runtime.server.native.types import GenerateBody
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:

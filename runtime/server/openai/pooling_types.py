@@ -41,7 +41,7 @@ class ScoreBody(Struct, frozen=True, kw_only=True):
     ]
     label_token_ids: Annotated[
         Annotated[list[PromptId], Meta(min_length=1, max_length=MAX_IDS)],
-        about("the tokens whose probability is told"),
+        about("the tokens whose probability is returned"),
     ]
     apply_softmax: Annotated[bool | None, about("scores of an item add up to 1")] = None
     item_first: Annotated[bool | None, about("the query follows the item")] = None

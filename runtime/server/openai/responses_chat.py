@@ -54,16 +54,16 @@ _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "f
 
 
 def listed(response_id: str, items: list[Item]) -> list[Item]:
-    """Items as a stored response lists them: each has an id, by which OpenAI's client tells what it is."""
+    """Items as a stored response lists them: each has an id, by which OpenAI's client knows what it is."""
     listing = []
     for i, item in enumerate(items):
         kind = item["type"]
         made_id = f"{_PREFIXES[kind]}_{response_id.removeprefix('resp_')}_{i}"
-        told = {**item, "id": made_id, "status": "completed"}
-        told |= {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
+        shown = {**item, "id": made_id, "status": "completed"}
+        shown |= {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
         if kind == "message":
-            told["content"] = _listed_content(item)
-        listing.append(told)
+            shown["content"] = _listed_content(item)
+        listing.append(shown)
     return listing
 
 

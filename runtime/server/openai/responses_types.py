@@ -62,7 +62,7 @@ class ResponseTool(Struct, frozen=True, kw_only=True):
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
     effort: Annotated[str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")] = None
-    summary: Annotated[str | None, about("accepted; reasoning is told as it is")] = None
+    summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
 
 
 class TextOptions(Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
         about("log-probabilities of this many best tokens at each place"),
     ] = None
     include: Annotated[
-        list[str] | None, about("`message.output_text.logprobs`: log-probabilities; others are not served and not told")
+        list[str] | None, about("`message.output_text.logprobs`: log-probabilities; others are ignored")
     ] = None
     metadata: Annotated[dict[str, Any] | None, about("comes back with the response")] = None
     user: Annotated[str | None, about("accepted; nothing is done with it")] = None

@@ -52,7 +52,7 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
 
     stream_options: Annotated[
-        StreamOptions | None, about("`include_usage`: a last chunk without choices tells the usage")
+        StreamOptions | None, about("`include_usage`: a last chunk without choices has the usage")
     ] = None
     n: Annotated[Any, sampled("n")] = None
     stop: Annotated[Any, sampled("stop")] = None

@@ -1,6 +1,6 @@
 """What is too deep agrees with a walk over the parsed value, and what is of the wrong type is named."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import orjson
@@ -53,8 +53,19 @@ class Tool(msgspec.Struct):
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
+class Cat(msgspec.Struct, tag_field="kind", tag="cat"):
+    lives: Annotated[int, msgspec.Meta(ge=0, le=9)]
+
+
+class Dog(msgspec.Struct, tag_field="kind", tag="dog"):
+    lives: str
+
+
 class Body(msgspec.Struct):
     tools: list[Tool]
+    pet: Cat | Dog | Literal["none"] | None = None
+    pets: list[Cat | Dog] = []
+    words: Annotated[str, msgspec.Meta(max_length=3)] | Annotated[list[str], msgspec.Meta(min_length=1)] = "a"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +76,17 @@ class Body(msgspec.Struct):
         ({"tools": [{"name": "A b"}]}, "tools[0].name", "'A b', must be a string matching regex '^[a-z]+$'"),
         ({"tools": [{"name": "a", "count": 0}]}, "tools[0].count", "is 0, must be an integer >= 1"),
         ({"tools": [{"name": "a", "count": "x"}]}, "tools[0].count", "is 'x', must be an integer"),
+        ({"tools": 5}, "tools", "is 5, must be a list"),
+        ({"tools": ["a"]}, "tools[0]", "is 'a', must be an object with name"),
+        ({"tools": [], "pet": "some"}, "pet", "is 'some', must be an object with kind or 'none'"),
+        ({"tools": [], "pet": {"kind": "cow"}}, "pet.kind", "is 'cow', must be 'cat' or 'dog'"),
+        ({"tools": [], "pet": {}}, "pet.kind", "is missing, must be 'cat' or 'dog'"),
+        ({"tools": [], "pets": [{"kind": "cat", "lives": 10}]}, "pets[0].lives", "is 10, must be an integer in [0, 9]"),
+        ({"tools": [], "pets": [{"kind": "dog", "lives": 1}]}, "pets[0].lives", "is 1, must be a string"),
+        ({"tools": [], "pets": [{"kind": "cat", "lives": 10**30}]}, "pets[0].lives", "must be an integer in [0, 9]"),
+        ({"tools": [], "words": "abcd"}, "words", "has 4 characters, must be a string of at most 3 characters"),
+        ({"tools": [], "words": []}, "words", "is [], must not be empty: at least one entry"),
+        ({"tools": [], "words": [5]}, "words[0]", "is 5, must be a string"),
     ],
 )
 def test_a_wrong_field_is_named_wherever_it_is(body: Any, place: str, message: str) -> None:

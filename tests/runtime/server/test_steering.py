@@ -81,4 +81,4 @@ def test_tools_are_refused_where_the_template_does_not_speak_of_them() -> None:
         status, reply = await server.post("/v1/chat/completions", body)
         assert status == 400 and reply["error"]["param"] == "tools" and "does not speak" in reply["error"]["message"]
 
-    served(check, style=Style("hermes", None, True, tells_tools=False))
+    served(check, style=Style("hermes", None, True, shows_tools=False))
