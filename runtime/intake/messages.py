@@ -144,7 +144,7 @@ ToolChoice = Annotated[
     Literal["auto", "none", "required"] | NamedChoice | None,
     about("`auto` or `none`, or the tools that are allowed; `required` and a named function are not built yet"),
 ]
-ParallelCalls = Annotated[bool | None, about("false: the reply ends before a second call")]
+ParallelCalls = Annotated[bool | None, about("false: nothing is returned from a second call on")]
 
 
 class TemplateFields(Struct, frozen=True, kw_only=True):
