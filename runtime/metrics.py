@@ -89,7 +89,7 @@ class Metrics(Collector):
         self.steps = Counter("scheduler_steps", "steps of the scheduler")
         self.running = Gauge("num_running_reqs", "sequences in the running batch")
         self.waiting = Gauge("num_queue_reqs", "sequences that wait for admission")
-        self.used_tokens = Gauge("num_used_tokens", "slots of the KV pool that running sequences hold")
+        self.used_tokens = Gauge("num_used_tokens", "slots of the KV pool that running sequences or clients hold")
         self.total_tokens = Gauge("max_total_num_tokens", "slots of the KV pool")
         self.evictable_tokens = Gauge("num_evictable_tokens", "slots of the KV pool that only the prefix cache holds")
         self.throughput = Gauge("gen_throughput", "tokens generated per second, as the scheduler last measured")

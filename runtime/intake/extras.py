@@ -1,9 +1,10 @@
-"""What a request asks beside its sampling: log-probabilities, priority, and whose cache it shares.
+"""What a request asks beside its sampling: log-probabilities, priority, whose cache it shares and for how long.
 
 Decides how these fields are read and what is valid without a vocabulary. A list gives one value per prompt. Knows no
 reply. Shared by /generate and the OpenAI endpoints.
 """
 
+import math
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -52,6 +53,13 @@ class Asking(Struct, frozen=True, kw_only=True):
     return_hidden_states: Annotated[
         Any, about('of every token that is read; "last": of the last one', anyOf=HIDDEN_OR_LIST)
     ] = None
+    prefix_lease_s: Annotated[
+        float | list[float | None] | None,
+        about(
+            "seconds for which the prompt's prefix stays cached, `--max-prefix-lease-s` at most; 0 ends such a lease",
+            **each(minimum=0),
+        ),
+    ] = None
 
 
 def read_specs(body: Asking, params: list[SamplingParams], batch: bool, processors_on: bool) -> list[RequestSpec]:
@@ -76,6 +84,7 @@ def read_specs(body: Asking, params: list[SamplingParams], batch: bool, processo
     keys = of_each("extra_key", body.extra_key, "")
     processors = of_each("custom_logit_processor", body.custom_logit_processor, "")
     hidden = of_each("return_hidden_states", body.return_hidden_states, False)
+    leases = of_each("prefix_lease_s", body.prefix_lease_s, None)
     texts = bool(body.return_text_in_logprobs)
     asks = [_ask(starts[i], tops[i], ids[i], texts) for i in range(count)]  # checked whether they are wanted or not
     return [
@@ -86,6 +95,7 @@ def read_specs(body: Asking, params: list[SamplingParams], batch: bool, processo
             namespace_of(salts[i], keys[i]),
             processor_name(processors[i], processors_on),
             hidden_mode(hidden[i]),
+            lease_seconds(leases[i]),
         )
         for i in range(count)
     ]
@@ -110,6 +120,13 @@ def hidden_mode(value: Any) -> HiddenMode | None:
             return HiddenMode.LAST
         case _:
             raise ClientError("return_hidden_states", f'is {shown(value)}, must be true, false or "last"')
+
+
+def lease_seconds(value: float | None) -> float | None:
+    """How long is too long the scheduler knows."""
+    if value is not None and not 0 <= value < math.inf:
+        raise ClientError("prefix_lease_s", f"is {shown(value)}, must be seconds >= 0")
+    return value
 
 
 def namespace_of(cache_salt: str, extra_key: str) -> Namespace:

@@ -12,6 +12,7 @@ from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.waiting import WaitingQueue
@@ -27,17 +28,20 @@ class Reporter:
         clock: Callable[[], float],
         cache: PrefixCache,
         running: RunningSet,
+        leases: PrefixLeases,
         waiting: WaitingQueue,
         results: Results,
     ) -> None:
         self._server, self._clock = server, clock
-        self._cache, self._running, self._waiting, self._results = cache, running, waiting, results
+        self._cache, self._running, self._leases = cache, running, leases
+        self._waiting, self._results = waiting, results
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._told_s = 0.0
         self._told_generated = self._told_cached = 0
         self._told_idle = False
+        self._told_used = 0
         self._rate = 0.0  # generated tokens per second over the last interval
 
     def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
@@ -56,8 +60,10 @@ class Reporter:
     def tell(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle."""
         now = self._clock()
-        if now - self._told_s < STATS_INTERVAL_S and idle == self._told_idle:
+        is_news = idle != self._told_idle or (idle and self._used() != self._told_used)  # a client's lease has ended
+        if now - self._told_s < STATS_INTERVAL_S and not is_news:
             return
+        self._told_used = self._used()
         passed, new = now - self._told_s, self._results.generated_tokens - self._told_generated
         # a window that begins or ends idle says nothing of how fast tokens come
         self._rate = 0.0 if idle or self._told_idle or passed <= 0 else new / passed
@@ -66,7 +72,7 @@ class Reporter:
             Stats(
                 running=len(self._running),
                 waiting=len(self._waiting),
-                used_tokens=self._used(),
+                used_tokens=self._told_used,
                 total_tokens=self._cache.total_tokens,
                 evictable_tokens=self._cache.tree.evictable_tokens,
                 steps=self.steps,
@@ -80,11 +86,17 @@ class Reporter:
         )
 
     def state(self) -> dict[str, object]:
+        held = self._leases.num_tokens
         return {
             "running_requests": len(self._running),
             "waiting_requests": len(self._waiting),
             "finished_requests": self._results.finished_requests,
-            "leased_tokens": self._cache.tree.locked_tokens,
+            "leased_tokens": self._cache.tree.locked_tokens - held,  # by running requests alone
+            "prefix_leases": len(self._leases.leases),
+            "prefix_lease_tokens": held,
+            "prefix_lease_limit": self._leases.max_tokens,
+            "next_prefix_lease_end_s": self._leases.next_end_s,
+            "revoked_prefix_leases": self._leases.num_revoked,
             "owned_tokens": self._running.owned_tokens,
             "penalty_slots": self._running.num_penalty_slots,
             "cached_tokens_in_tree": self._cache.tree_tokens,
@@ -114,5 +126,5 @@ class Reporter:
         )
 
     def _used(self) -> int:
-        """Slots that cannot be taken: leased or owned by running requests."""
+        """Slots that cannot be taken: leased or owned by running requests, or held by clients."""
         return self._cache.total_tokens - self._cache.available_tokens

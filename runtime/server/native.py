@@ -65,7 +65,6 @@ class GenerateBody(Asking, frozen=True, kw_only=True):
     session_params: Annotated[dict[str, Any] | list[dict[str, Any] | None] | None, unbuilt("a session")] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again")] = None
-    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept")] = None
 
 
 # Fields whose feature is not built: the values that ask for nothing. null and an empty list always do.
@@ -74,7 +73,7 @@ UNBUILT: dict[str, tuple[Any, ...]] = {
     "lora_path": ("",),
     "return_routed_experts": (False,), "routed_experts_start_len": (0,),
     "session_params": ({},), "grammar_backend": (),
-    "token_healing": (False,), "prefix_lease_s": (0.0,),
+    "token_healing": (False,),
 }  # fmt: skip
 
 
