@@ -306,6 +306,19 @@ def test_a_request_waits_for_others_before_a_lease_gives_way():
     assert held(top) == (1, 40)
 
 
+def test_a_request_that_needs_what_clients_hold_is_not_passed_over_for_ever():
+    top = bench(total=128, context=128, max_wait_s=5)
+    ask(top, 1, PROMPT, prefix_lease_s=80)
+    top.add(2, OTHER + PROMPT, 30)
+    for uid in range(3, 200):
+        if 2 not in top.finish:
+            top.add(uid, [uid % VOCABULARY] * 10, 5)
+            top.turn()
+            top.clock.advance(0.2)
+    assert top.tokens[2] == expected_output(OTHER + PROMPT, 30)
+    top.run()
+
+
 def test_a_lease_that_gives_no_memory_is_left_alone():
     """The one who needs memory reads the prefix himself."""
     top = bench(total=128, context=128)
