@@ -5,6 +5,7 @@ sender and one receiver. A full queue makes the sender wait (back-pressure); not
 """
 
 from collections import deque
+from math import ceil
 from typing import Any, Generic, Protocol, TypeVar
 
 import zmq
@@ -50,13 +51,14 @@ class Receiver(Generic[M]):
 
     def recv(self, timeout_s: float | None = None) -> M | None:
         """The next message; None when `timeout_s` passed first. Without a timeout it waits for ever."""
-        if timeout_s is not None and not self._socket.poll(max(0, int(timeout_s * 1000))):
+        if timeout_s is not None and not self._socket.poll(max(0, ceil(timeout_s * 1000))):
             return None
         return self._codec.decode(self._socket.recv())
 
-    def drain(self, block: bool) -> list[M]:
-        """Everything that has arrived; if `block`, at least one message."""
-        messages = [self._codec.decode(self._socket.recv())] if block else []
+    def drain(self, block: bool, timeout_s: float | None = None) -> list[M]:
+        """Everything that has arrived; if `block`, at least one message, or none when `timeout_s` passed first."""
+        first = self.recv(timeout_s) if block else None
+        messages = [first] if first is not None else []
         while True:
             try:
                 messages.append(self._codec.decode(self._socket.recv(zmq.NOBLOCK)))
@@ -96,8 +98,9 @@ class MemoryChannel(Generic[M]):
     def send(self, message: Message) -> None:
         self._queue.append(self._codec.decode(encode(message)) if self._codec else message)
 
-    def drain(self, block: bool = False) -> list[M]:
-        assert self._queue or not block, "nothing will ever arrive: the only sender is this thread"
+    def drain(self, block: bool = False, timeout_s: float | None = None) -> list[M]:
+        waits = block and timeout_s is None
+        assert self._queue or not waits, "nothing will ever arrive: the only sender is this thread"
         messages = list(self._queue)
         self._queue.clear()
         return messages

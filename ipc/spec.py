@@ -42,3 +42,4 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     namespace: Namespace = ()  # requests share cached prefixes only inside one namespace
     processor: ProcessorName | None = None  # its logit processor
     hidden: HiddenMode | None = None
+    prefix_lease_s: float | None = None  # how long the prompt's prefix is held; 0: a lease on it ends

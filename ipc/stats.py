@@ -48,7 +48,9 @@ class Stats(Message, frozen=True):
     ] = 0
     running_requests: Annotated[int, _gauge("num_running_reqs", "sequences in the running batch")] = 0
     waiting_requests: Annotated[int, _gauge("num_queue_reqs", "sequences that wait for admission")] = 0
-    used_tokens: Annotated[int, _gauge("num_used_tokens", "slots of the KV pool that running sequences hold")] = 0
+    used_tokens: Annotated[
+        int, _gauge("num_used_tokens", "slots of the KV pool that running sequences or clients hold")
+    ] = 0
     total_tokens: Annotated[int, _gauge("max_total_num_tokens", "slots of the KV pool")] = 0
     evictable_tokens: Annotated[
         int, _gauge("num_evictable_tokens", "slots of the KV pool that only the prefix cache holds")
@@ -59,7 +61,12 @@ class Stats(Message, frozen=True):
     generated_tokens: int = 0
     finished_requests: int = 0
     cached_tokens: int = 0  # prompt tokens that were found in the tree
-    leased_tokens: int = 0  # locked in the tree
+    leased_tokens: int = 0  # locked in the tree by running requests
+    prefix_leases: int = 0  # of clients
+    prefix_lease_tokens: int = 0  # locked in the tree by them alone
+    prefix_lease_limit: int = 0  # most tokens that clients may hold
+    revoked_prefix_leases: int = 0  # that gave way to a request
+    next_prefix_lease_end_s: float | None = None  # seconds from now; None: there is none
     owned_tokens: int = 0  # of running requests and steps in flight
     penalty_slots: int = 0  # taken
     cached_tokens_in_tree: int = 0

@@ -66,6 +66,9 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
         _about("share of memory for weights and KV pool; unset: 0.85 on cuda, 0.4 of what is available on cpu"),
     ] = None
     disable_radix_cache: Annotated[bool, _about("forget every prefix when its request ends")] = False
+    max_prefix_lease_s: Annotated[
+        float, _about("longest time for which a request may hold its prompt's prefix; 0: not at all", ge=0, le=86400)
+    ] = 600.0
 
 
 class ScheduleArgs(Struct, frozen=True, kw_only=True):

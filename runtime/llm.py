@@ -97,8 +97,8 @@ class LLM:
 
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
         return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
-        extra_key, cache_salt, custom_logit_processor, return_hidden_states. Raises ClientError for what cannot be
-        asked; what fails while it runs has a finish_reason of type abort.
+        extra_key, cache_salt, custom_logit_processor, return_hidden_states, prefix_lease_s. Raises ClientError for what
+        cannot be asked; what fails while it runs has a finish_reason of type abort.
         """
         outputs: dict[Uid, Output] = {}
         try:
@@ -135,7 +135,7 @@ class LLM:
 
     def flush_cache(self) -> None:
         """Forget every cached prefix."""
-        self.scheduler.cache.flush()
+        self.scheduler.flush()
 
     def _abort(self, outputs: dict[Uid, Output]) -> None:
         """End those that run on."""

@@ -8,6 +8,7 @@ get a Lease, never a node. Section 5 of the SGLang paper.
                           [present, kept)   now the tree's     [kept, end)  a partial page, still our own
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,27 @@ class PrefixCache:
         node, slots = self._tree.match(tokens[:-1], namespace)
         self._tree.lock(node)
         return Lease(len(slots), namespace, node), slots
+
+    def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
+        """Lease a prefix that is published, whole pages, whoever goes on with it."""
+        node, slots = self._tree.match(tokens, namespace)
+        assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
+        self._tree.lock(node)
+        return Lease(len(slots), namespace, node)
+
+    def is_sole(self, lease: Lease) -> bool:
+        """Whether its release lets something be evicted: nobody else leases its end, or anything beyond."""
+        return lease.node is not None and lease.node.locks == 1
+
+    def tokens_of(self, leases: Iterable[Lease]) -> int:
+        """What they hold together; a prefix of several counts once."""
+        seen: set[Node] = set()
+        for lease in leases:
+            node = lease.node
+            while node is not None and node not in seen:
+                seen.add(node)
+                node = node.parent
+        return sum(len(node.run) for node in seen)
 
     def release(self, lease: Lease) -> None:
         if lease.node is not None:

@@ -3,6 +3,7 @@
 Decides how a RequestSpec is made of a client's fields, and what is valid without a vocabulary. Knows no prompt.
 """
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -70,6 +71,12 @@ class SpecLists(Struct, frozen=True, kw_only=True):
     extra_key: Annotated[OrEach[Key], _KEY] = None
     custom_logit_processor: Annotated[OrEach[str], _PROCESSOR] = None
     return_hidden_states: Annotated[OrEach[Hidden], HIDDEN] = None
+    prefix_lease_s: Annotated[
+        OrEach[Annotated[float, Meta(ge=0)]],
+        about(
+            "seconds for which the prompt's prefix stays cached, `--max-prefix-lease-s` at most; 0 ends such a lease"
+        ),
+    ] = None
 
 
 def read_spec(
@@ -78,6 +85,7 @@ def read_spec(
     processors_on: bool,
     logprobs: LogprobSpec | None = None,
     hidden: Hidden | None = None,
+    lease_s: float | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     return RequestSpec(
@@ -87,6 +95,7 @@ def read_spec(
         _namespace(body.cache_salt or "", body.extra_key or ""),
         _processor(body.custom_logit_processor or "", processors_on),
         _MODES[hidden],
+        _lease(lease_s),
     )
 
 
@@ -112,7 +121,8 @@ def read_specs(
         LogprobSpec(None if start in (None, -1) else start, num_top or 0, each, texts) if want else None
         for want, start, num_top, each in zip(wanted, starts, tops, ids, strict=True)
     ]
-    return [read_spec(shared[i], params[i], processors_on, asked[i], hidden[i]) for i in range(count)]
+    leases = of_each("prefix_lease_s")
+    return [read_spec(shared[i], params[i], processors_on, asked[i], hidden[i], leases[i]) for i in range(count)]
 
 
 def _params_of_each(given: Any, each: list[GivenParams | None], defaults: SamplingParams) -> list[SamplingParams]:
@@ -130,6 +140,13 @@ def _processor(name: str, is_on: bool) -> ProcessorName | None:
         fact = f"is {shown(name)}, but this server takes no logit processors"
         raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
     return ProcessorName(name) if name else None
+
+
+def _lease(seconds: float | None) -> float | None:
+    """How long is too long the scheduler knows."""
+    if seconds is not None and not math.isfinite(seconds):
+        raise ClientError("prefix_lease_s", f"is {seconds}, must be a finite number of seconds >= 0")
+    return seconds
 
 
 def _namespace(cache_salt: str, extra_key: str) -> Namespace:

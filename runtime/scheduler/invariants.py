@@ -3,7 +3,9 @@
 from collections import Counter
 
 from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.cache.radix import Node
 from ramet.runtime.cache.slots import RowAllocator
+from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.running import RunningSet
 
 
@@ -17,10 +19,26 @@ def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, pe
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
 
-def check_idle(cache: PrefixCache, running: RunningSet, rows: RowAllocator, penalty_slots: RowAllocator) -> None:
-    """When nothing runs, nothing is leased."""
+def check_idle(
+    cache: PrefixCache, running: RunningSet, leases: PrefixLeases, rows: RowAllocator, penalty_slots: RowAllocator
+) -> None:
+    """When nothing runs, nothing is leased but what clients hold."""
     check_counts(cache, running, rows, penalty_slots)
-    assert cache.tree.locked_tokens == 0, f"{cache.tree.locked_tokens} tokens are still leased"
+    locked, held = cache.tree.locked_tokens, leases.num_tokens
+    assert locked == held, f"{locked} tokens are leased, clients hold {held}"
+    assert not leases.num_open, f"{leases.num_open} requests that do not run wait for a lease"
+
+
+def check_locks(cache: PrefixCache, running: RunningSet, leases: PrefixLeases) -> None:
+    """Every lock is that of a running request, of a step in flight or of a client. Slow: for tests."""
+    locks: Counter[Node] = Counter()
+    for lease in (*(each.lease for each in running), *running.held_leases, *leases.leases):
+        node = lease.node
+        while node is not None:
+            locks[node] += 1
+            node = node.parent
+    for node in cache.tree.nodes():
+        assert node.locks == locks[node], f"{len(node.run)} tokens have {node.locks} locks, {locks[node]} leases"
 
 
 def check_owners(cache: PrefixCache, running: RunningSet) -> None:

@@ -26,6 +26,7 @@ from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
 from ramet.runtime.scheduler.control import ControlDesk
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.policy import Policy
+from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.rows import RowTable
@@ -39,7 +40,7 @@ JUST_ARRIVED = "has just arrived"
 
 
 class Inbox(Protocol):
-    def drain(self, block: bool) -> list[ToScheduler]: ...
+    def drain(self, block: bool, timeout_s: float | None = None) -> list[ToScheduler]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +88,19 @@ class Scheduler:
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
         table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
-        self.running = RunningSet(self.cache, self.rows, self.penalty_slots, table, prompt_is_seen=all_tokens)
+        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s)
+        self.running = RunningSet(
+            self.cache, self.rows, self.penalty_slots, table, self.leases.give_way, prompt_is_seen=all_tokens
+        )
         self.waiting = WaitingQueue()
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         self._admission = Admission(self.cache, self.running, self._policy, args.schedule.schedule_conservativeness)
         self._stopping = Stopping(tokenizer, eos_ids)
-        self._results = Results(self.running, self._stopping, detokenizer)
-        self.reporter = Reporter(server, clock, self.cache, self.running, self.waiting, self._results)
+        self._results = Results(self.running, self.leases, self._stopping, detokenizer)
+        self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
-        self._desk = ControlDesk(server, clock, state=self.state, where=self.where, flush=self.cache.flush)
+        self._desk = ControlDesk(server, clock, state=self.state, where=self.where, flush=self.flush)
 
     @property
     def idle(self) -> bool:
@@ -135,8 +139,10 @@ class Scheduler:
             self._device.close()
 
     def receive(self, block: bool) -> None:
-        """Take everything that has arrived; if `block`, wait for something."""
-        for message in self._inbox.drain(block):
+        """Take everything that has arrived; if `block`, wait for something, at most until a client's lease ends."""
+        messages = self._inbox.drain(block, self.leases.wait_s)
+        self.leases.expire()
+        for message in messages:
             match message:
                 case Admit():
                     self._enqueue(message)
@@ -164,6 +170,11 @@ class Scheduler:
         self._in_flight = launched
         self._settle()
         return launched.step if launched is not None else None
+
+    def flush(self) -> None:
+        """Forget every cached prefix, those that clients hold as well. Only when idle."""
+        self.leases.end_all()
+        self.cache.flush()
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
@@ -260,7 +271,7 @@ class Scheduler:
         """Between two steps: send what is new, check that nothing is lost, answer whoever waits for idleness."""
         self._results.send()
         if self.idle:
-            check_idle(self.cache, self.running, self.rows, self.penalty_slots)
+            check_idle(self.cache, self.running, self.leases, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
@@ -286,6 +297,9 @@ class Scheduler:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
+            elif denied := self.leases.claim(request):
+                finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status)
+                self._results.close_waiting(request, finish)
             else:
                 self.waiting.add(request)
 

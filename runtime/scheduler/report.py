@@ -14,6 +14,7 @@ from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.waiting import WaitingQueue
@@ -29,17 +30,20 @@ class Reporter:
         clock: Callable[[], float],
         cache: PrefixCache,
         running: RunningSet,
+        leases: PrefixLeases,
         waiting: WaitingQueue,
         results: Results,
     ) -> None:
         self._server, self._clock = server, clock
-        self._cache, self._running, self._waiting, self._results = cache, running, waiting, results
+        self._cache, self._running, self._leases = cache, running, leases
+        self._waiting, self._results = waiting, results
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._sent_s = 0.0
         self._sent_generated = self._logged_cached = 0
         self._sent_idle = False
+        self._sent_used = 0
         self._rate = 0.0  # generated tokens per second over the last interval
 
     def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
@@ -57,9 +61,11 @@ class Reporter:
 
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle."""
-        now = self._clock()
-        if now - self._sent_s < STATS_INTERVAL_S and idle == self._sent_idle:
+        now, used = self._clock(), self._used()
+        is_news = idle != self._sent_idle or (idle and used != self._sent_used)  # a client's lease has ended
+        if now - self._sent_s < STATS_INTERVAL_S and not is_news:
             return
+        self._sent_used = used
         passed, new = now - self._sent_s, self._results.generated_tokens - self._sent_generated
         # a window that begins or ends idle says nothing of how fast tokens come
         self._rate = 0.0 if idle or self._sent_idle or passed <= 0 else new / passed
@@ -68,7 +74,7 @@ class Reporter:
 
     def stats(self) -> Stats:
         """Every counter as it is now."""
-        cache, results = self._cache, self._results
+        cache, results, leases = self._cache, self._results, self._leases
         return Stats(
             prefill_tokens=self.prefill_tokens,
             retractions=self._running.num_retractions,
@@ -77,14 +83,19 @@ class Reporter:
             discarded_tokens=results.discarded_tokens,
             running_requests=len(self._running),
             waiting_requests=len(self._waiting),
-            used_tokens=cache.total_tokens - cache.available_tokens,
+            used_tokens=self._used(),
             total_tokens=cache.total_tokens,
             evictable_tokens=cache.tree.evictable_tokens,
             last_gen_throughput=self._rate,
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
             cached_tokens=results.cached_tokens,
-            leased_tokens=cache.tree.locked_tokens,
+            leased_tokens=cache.tree.locked_tokens - leases.num_tokens,
+            prefix_leases=len(leases.leases),
+            prefix_lease_tokens=leases.num_tokens,
+            prefix_lease_limit=leases.max_tokens,
+            revoked_prefix_leases=leases.num_revoked,
+            next_prefix_lease_end_s=leases.next_end_s,
             owned_tokens=self._running.owned_tokens,
             penalty_slots=self._running.num_penalty_slots,
             cached_tokens_in_tree=cache.tree_tokens,
@@ -109,3 +120,7 @@ class Reporter:
             waiting=stats.waiting_requests,
             tokens_per_s=tokens_per_s,
         )
+
+    def _used(self) -> int:
+        """Slots that cannot be taken: leased or owned by running requests, or held by clients."""
+        return self._cache.total_tokens - self._cache.available_tokens

@@ -19,6 +19,7 @@ from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.request import Request
 from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.rows import RowFlag
 from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 from ramet.runtime.scheduler.stopping import Stopping
@@ -45,8 +46,8 @@ class _News:
 class Results:
     """Applies step results to the running set and sends what is new to the detokenizer."""
 
-    def __init__(self, running: RunningSet, stopping: Stopping, detokenizer: Outbox) -> None:
-        self._running, self._stopping, self._detokenizer = running, stopping, detokenizer
+    def __init__(self, running: RunningSet, leases: PrefixLeases, stopping: Stopping, detokenizer: Outbox) -> None:
+        self._running, self._leases, self._stopping, self._detokenizer = running, leases, stopping, detokenizer
         self._eos_ids = np.array(sorted(stopping.eos_ids), dtype=np.int32)
         self._news = _News()
         self.generated_tokens = 0
@@ -67,7 +68,7 @@ class Results:
         going = alive.copy()
         going[list(ends)] = False
         for index in step.prefills[going[step.prefills]]:
-            self._running.publish(self._running.at(rows[index]))
+            self._publish(self._running.at(rows[index]))
         self._append_tokens(step, result, going)
         ends |= self._finished(step, result, going)
         self._add_drawn_logprobs(step, result, going)
@@ -75,6 +76,12 @@ class Results:
         for index in sorted(ends):
             self._end(self._running.at(rows[index]), ends[index])
         self._running.confirm(step.number)
+
+    def _publish(self, running: RunningRequest) -> None:
+        """Share what is computed of its prompt; the lease that it asked for begins with the last of it."""
+        self._running.publish(running)
+        if running.applied >= running.request.prompt_len:
+            self._leases.begin(running.request)
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
         draws = step.batch.draws
@@ -185,6 +192,10 @@ class Results:
 
     def _close(self, request: Request, finish: Finish) -> None:
         self._stopping.forget(request.uid)
+        if finish.aborted:
+            self._leases.withdraw(request.uid)
+        else:
+            self._leases.keep(request.uid)
         self.finished_requests += 1
         self._news.closed.append(Closed(request.uid, replace(finish, num_retractions=request.num_retractions)))
 

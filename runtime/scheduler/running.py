@@ -5,7 +5,7 @@ waiting one has not; `take`, `make_room`, `publish` and `end` are the only ways 
 flight reads or writes is freed when that step has been confirmed, not before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,11 +99,15 @@ class RunningSet:
         rows: RowAllocator,
         penalty_slots: RowAllocator,
         table: RowTable,
+        give_way: Callable[[], bool],
         prompt_is_seen: bool = False,
     ) -> None:
-        """`prompt_is_seen`: repetition penalties count the prompt's tokens as drawn."""
+        """`give_way` ends one lease of a client, if that gives memory; False: there is none.
+
+        `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn.
+        """
         self._cache, self._rows, self._penalty_slots = cache, rows, penalty_slots
-        self.table = table
+        self.table, self._give_way = table, give_way
         self._prompt_is_seen = prompt_is_seen
         self._running: dict[Uid, RunningRequest] = {}
         self._by_row: list[RunningRequest | None] = [None] * len(table.uids)
@@ -183,6 +187,11 @@ class RunningSet:
         return [held.slots for held in self._held]
 
     @property
+    def held_leases(self) -> list[Lease]:
+        """Those that nobody runs on, but that keep what a step in flight reads."""
+        return [held.lease for held in self._held if held.lease is not None]
+
+    @property
     def owned_tokens(self) -> int:
         """Slots that belong to running requests, or to steps in flight, and not to the tree."""
         own = sum(int(self.table.allocated[each.row]) - each.lease.length for each in self._running.values())
@@ -196,9 +205,10 @@ class RunningSet:
         running = RunningRequest(request, row, lease, self.table)
         penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
         self.table.open(row, request, lease.length, penalty_slot)
-        if not self._grow(running, len(request.tokens)):
-            self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
-            return None
+        while not self._grow(running, len(request.tokens)):
+            if len(self._running) or self._in_flight or not self._give_way():
+                self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
+                return None
         self.table.slots[row, : lease.length] = prefix
         if lease.length:
             self._slot_updates[row] = (0, lease.length)
@@ -213,6 +223,7 @@ class RunningSet:
     def make_room(self) -> list[Request] | None:
         """A slot for the next token of every decoding row, retracting requests if need be. Returns the retracted.
 
+        What clients hold gives way only when a single request is left that does not fit beside it.
         None: memory is short, but steps are in flight; what they hold may be enough, so apply their results first.
         """
         retracted: list[Request] = []
@@ -223,9 +234,10 @@ class RunningSet:
                 break
             if self._in_flight:
                 return None
-            victim = self._victim()
-            assert len(self._running) > 1, f"request {victim.uid} alone does not fit the pool"
-            retracted.append(self._retract(victim))
+            if len(self._running) > 1:
+                retracted.append(self._retract(self._victim()))
+            elif not self._give_way():
+                raise AssertionError(f"request {self._victim().uid} alone does not fit the pool")
         return retracted
 
     def publish(self, running: RunningRequest) -> None:

@@ -25,7 +25,7 @@ from ramet.ipc.messages import (
 )
 from ramet.runtime.config import make_args
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.scheduler.invariants import check_owners
+from ramet.runtime.scheduler.invariants import check_locks, check_owners
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -94,6 +94,7 @@ class BenchTop:
         self.scheduler.turn()
         if self.deep_checks:
             check_owners(self.scheduler.cache, self.scheduler.running)
+            check_locks(self.scheduler.cache, self.scheduler.running, self.scheduler.leases)
             self._check_in_flight()
         for step in self.steps.drain():
             self.told.append(step)

@@ -48,7 +48,7 @@ from ramet.runtime.scheduler.watchdog import Watchdog
 class Quiet:
     def __init__(self):
         self.left = [Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10]))]
-    def drain(self, block):
+    def drain(self, block, timeout_s):
         if block and not self.left:
             threading.Event().wait(0.9)
             print("still here", flush=True)

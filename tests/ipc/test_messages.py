@@ -29,7 +29,7 @@ from tests.fakes.specs import make_spec
 EXAMPLES = [
     Admit(
         [1, 2],
-        make_spec(stop=("a",), sampling_seed=-5, namespace=("salt",)),
+        make_spec(stop=("a",), sampling_seed=-5, namespace=("salt",), prefix_lease_s=2.5),
         pack_ids([5, -1, 2**31 - 1]),
         arrival_s=1.5,
     ),
@@ -118,3 +118,13 @@ def test_a_memory_channel_can_cross_the_wire_format():
     channel.send(EXAMPLES[0])
     (got,) = channel.drain()
     assert got == EXAMPLES[0] and got is not EXAMPLES[0]
+
+
+def test_a_wait_for_a_message_ends_without_one_when_its_time_is_over(folder: SocketFolder):
+    receiver: Receiver[messages.ToScheduler] = Receiver(folder.address("c"), messages.ToScheduler)
+    assert receiver.drain(block=True, timeout_s=0.001) == []
+    sender = Sender(folder.address("c"))
+    sender.send(Abort([1]))
+    assert receiver.drain(block=True, timeout_s=60) == [Abort([1])]
+    sender.close()
+    receiver.close()

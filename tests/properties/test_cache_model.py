@@ -35,6 +35,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.cache = PrefixCache(PageAllocator(self.num_pages, self.page_size))
         self.live: list[Held] = []
+        self.client_leases: list[tuple[Lease, list[int]]] = []
         # the model: what each slot of the pool was last written for: (namespace, tokens up to and including it)
         self.written: dict[int, tuple[tuple[str, ...], tuple[int, ...]]] = {}
 
@@ -83,6 +84,25 @@ class CacheMachine(RuleBasedStateMachine):
         assert h.lease.length == n - n % self.page_size
         assert self.cache.peek(np.array([*h.tokens, 9], dtype=np.int32), h.namespace) >= h.lease.length
 
+    @rule(h=held)
+    def hold(self, h: Held | None) -> None:
+        """A client holds what a request has published."""
+        if h is not None and h in self.live and h.lease.length:
+            lease = self.cache.hold(np.array(h.tokens[: h.lease.length], dtype=np.int32), h.namespace)
+            self.client_leases.append((lease, h.tokens[: h.lease.length]))
+
+    @precondition(lambda self: self.client_leases)
+    @rule(data=st.data())
+    def end_a_hold(self, data: st.DataObject) -> None:
+        lease, _ = self.client_leases.pop(data.draw(st.integers(0, len(self.client_leases) - 1)))
+        others = [each for each, _ in self.client_leases]
+        leases = [*others, *(h.lease for h in self.live)]
+        before, gives = self.cache.available_tokens, self.cache.is_sole(lease)
+        freed = self.cache.tokens_of([*leases, lease]) - self.cache.tokens_of(leases)
+        self.cache.release(lease)
+        assert self.cache.available_tokens == before + freed
+        assert freed > 0 or not gives
+
     @rule(h=consumes(held), publish=st.booleans())
     def leave(self, h: Held | None, publish: bool) -> None:
         if h is None or h not in self.live:
@@ -100,7 +120,7 @@ class CacheMachine(RuleBasedStateMachine):
         if slots is not None:
             self.cache.free(slots)
 
-    @precondition(lambda self: not self.live)
+    @precondition(lambda self: not self.live and not self.client_leases)
     @rule()
     def flush(self) -> None:
         self.cache.flush()
@@ -124,9 +144,14 @@ class CacheMachine(RuleBasedStateMachine):
                 assert self.written[int(h.slots[i])] == (h.namespace, tuple(h.tokens[: i + 1]))
 
     @invariant()
-    def nothing_is_locked_when_nobody_holds_a_lease(self) -> None:
-        if not self.live:
-            assert self.cache.tree.locked_tokens == 0
+    def exactly_the_leases_are_locked(self) -> None:
+        leases = [h.lease for h in self.live] + [lease for lease, _ in self.client_leases]
+        assert self.cache.tree.locked_tokens == self.cache.tokens_of(leases)
+
+    @invariant()
+    def what_clients_hold_stays_cached(self) -> None:
+        for lease, tokens in self.client_leases:
+            assert self.cache.peek(np.array([*tokens, 9], dtype=np.int32), lease.namespace) >= len(tokens)
 
 
 class CacheMachine16(CacheMachine):

@@ -1,7 +1,8 @@
 """Planning a step while the one before runs changes nothing that a client sees.
 
 Random schedules (arrivals, aborts, shortages, stop texts and patterns, penalties, log-probabilities, hidden states,
-seeds, samples) run twice: step after step, and overlapped on a device that computes as late as it can.
+seeds, samples, leases of clients) run twice: step after step, and overlapped on a device that computes as late as it
+can.
 """
 
 import random
@@ -83,6 +84,8 @@ def _arrival(draw: random.Random, turn: int, uid: int) -> Arrival:
     num_new = draw.choice([0, 1, 2, 9, 30, 30])
     if draw.random() < 0.2:
         asked["min_new_tokens"] = draw.randint(0, num_new)
+    if draw.random() < 0.5:
+        asked["prefix_lease_s"] = draw.choice([0, 2, 100, 100, 100])
     asked["priority"] = draw.choice([0, 0, 1])
     return Arrival(turn, uid, prompt, num_new, asked, draw.choice([None, None, None, 0, 3, 12]))
 
@@ -98,6 +101,7 @@ def play(schedule: Schedule, overlap: str) -> BenchTop:
             if each.abort_after is not None and turn == each.turn + each.abort_after:
                 top.abort(*range(each.uid, each.uid + each.asked.get("n", 1)))
         top.turn()
+        top.clock.advance(0.25)
         turn += 1
         assert turn < 20_000, "it never ends"
     return top
@@ -131,6 +135,10 @@ def check(seed: int) -> None:
             assert what_clients_see(plain, uid) == what_clients_see(overlapped, uid), (seed, uid)
     state = overlapped.scheduler.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
+    for top in (plain, overlapped):
+        top.clock.advance(100)
+        top.turn()
+        assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.leases.leases) == 0, seed
     assert plain.scheduler._results.discarded_tokens == 0
     stopped = sum(finish.kind is not FinishKind.LENGTH for finish in overlapped.finish.values())
     assert overlapped.scheduler._results.discarded_tokens <= stopped, seed
@@ -153,14 +161,17 @@ def test_overlapped_is_plain_for_long(first: int):
 
 def test_the_schedules_reach_what_they_are_for():
     """Steps really overlap, memory really runs out, texts really stop, tokens really are discarded."""
-    retractions = discarded = stops = 0
+    retractions = discarded = stops = leases = revoked = 0
     for seed in range(60):
         top = play(make_schedule(seed), "on")
         assert isinstance(top.runner, DelayedRunner) and top.runner.most_in_flight <= 2
         retractions += top.scheduler.running.num_retractions
         discarded += top.scheduler._results.discarded_tokens
+        leases += len(top.scheduler.leases.leases)
+        revoked += top.scheduler.leases.num_revoked
         stops += sum(isinstance(finish.matched, str) for finish in top.finish.values())
-    assert retractions > 5 and discarded > 20 and stops > 5, (retractions, discarded, stops)
+    reached = (retractions, discarded, stops, leases, revoked)
+    assert retractions > 5 and discarded > 20 and stops > 5 and leases > 5 and revoked > 1, reached
 
 
 def test_a_planned_step_is_a_value():

@@ -1,4 +1,4 @@
-"""Random arrivals, aborts and shortages against the whole scheduler: every output is what the prompt alone implies.
+"""Random arrivals, aborts, shortages and leases of clients: every output is what the prompt alone implies.
 
 The model is `expected_output`: a function of the prompt. The scheduler runs on HashRunner, whose tokens depend on what
 can be read through the slot table, so a slot that is lost, shared or overwritten shows as a wrong token.
@@ -24,6 +24,7 @@ ARRIVAL = st.fixed_dictionaries(
         "turns_before": st.integers(0, 3),
         "abort_after": st.none() | st.integers(0, 30),
         "namespace": st.sampled_from([(), ("a",)]),
+        "lease_s": st.sampled_from([None, None, None, 0, 1, 5, 100]),
     }
 )
 
@@ -66,7 +67,8 @@ def check_scenario(
         for _ in range(arrival["turns_before"]):
             turn = one_turn(top, turn, aborts)
         prompts[uid] = [(arrival["family"] * 7 + i) % 97 for i in range(arrival["shared"])] + arrival["own"]
-        top.add(uid, prompts[uid], arrival["num_new"], namespace=arrival["namespace"])
+        asked = {"namespace": arrival["namespace"], "prefix_lease_s": arrival["lease_s"]}
+        top.add(uid, prompts[uid], arrival["num_new"], **asked)
         if arrival["abort_after"] is not None:
             aborts.append((turn + arrival["abort_after"], uid))
     for _ in range(20_000):
@@ -83,6 +85,10 @@ def check_scenario(
     state = top.scheduler.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
+    assert state["prefix_lease_tokens"] <= total // 2
+    top.clock.advance(100)
+    top.turn()
+    assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.leases.leases) == 0
 
 
 def one_turn(top: BenchTop, turn: int, aborts: list[tuple[int, int]]) -> int:
@@ -90,4 +96,5 @@ def one_turn(top: BenchTop, turn: int, aborts: list[tuple[int, int]]) -> int:
         if when == turn:
             top.abort(uid)
     top.turn()
+    top.clock.advance(0.25)
     return turn + 1

@@ -45,4 +45,3 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
-    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept", neutral=(0.0,))] = None

@@ -86,7 +86,7 @@ def test_every_sampling_parameter_is_a_field_of_generate_and_of_openai_s_bodies(
 
 def test_of_several_names_the_first_counts_and_the_others_are_checked() -> None:
     assert read_params({"sampling_seed": 1, "seed": 2}, DEFAULTS).sampling_seed == 1
-    with pytest.raises(ClientError, match="^seed is 'x'"):
+    with pytest.raises(ClientError, match=r"^seed is 'x'"):
         read_params({"sampling_seed": 1, "seed": "x"}, DEFAULTS)
 
 

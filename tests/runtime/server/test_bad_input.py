@@ -144,6 +144,14 @@ BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
     ({"text": "a", "priority": 2**31}, ("priority", str(2**31), str(2**31 - 1))),
     ({"text": "a", "priority": "high"}, ("priority", "'high'", "integer")),
     ({"text": "a", "cache_salt": 5}, ("cache_salt", "5", "string")),
+    ({"text": "a", "prefix_lease_s": -0.5}, ("prefix_lease_s", "-0.5", ">= 0")),
+    ({"text": "a", "prefix_lease_s": "long"}, ("prefix_lease_s", "'long'", "number")),
+    ({"text": "a", "prefix_lease_s": True}, ("prefix_lease_s", "True", "number")),
+    ({"text": "a", "prefix_lease_s": [5]}, ("prefix_lease_s", "one prompt")),
+    ({"text": ["a", "b"], "prefix_lease_s": [5]}, ("prefix_lease_s", "1 entries", "2")),
+    ({"text": ["a", "b"], "prefix_lease_s": [5, -1]}, ("prefix_lease_s", "-1", ">= 0")),
+    (b'{"text": "a", "prefix_lease_s": NaN}', ("prefix_lease_s", "not valid JSON")),
+    (b'{"text": "a", "prefix_lease_s": 1e999}', ("prefix_lease_s", "infinity")),
     ({"text": "a", "cache_salt": "s" * 1025}, ("cache_salt", "1025", "1024")),
     ({"text": "a", "extra_key": ["k", "l"]}, ("extra_key", "one prompt")),
     ({"text": "a", "return_hidden_states": "first"}, ("return_hidden_states", "'first'", "last")),
@@ -179,7 +187,7 @@ def test_bad_bodies_on_generate(body: Any, pieces: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("field, value, type_error", [
     ("image_data", "http://x/y.png", 5), ("audio_data", ["x"], 5), ("video_data", {"a": 1}, 5), ("lora_path", "a", 5),
     ("return_routed_experts", True, "x"), ("routed_experts_start_len", 3, "x"), ("session_params", {"id": "s"}, 5),
-    ("grammar_backend", "outlines", 5), ("token_healing", True, "x"), ("prefix_lease_s", 3, "x"),
+    ("grammar_backend", "outlines", 5), ("token_healing", True, "x"),
 ])  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(field: str, value: object, type_error: object) -> None:
     async def check(server: Served) -> None:

@@ -1,6 +1,7 @@
 """/generate: shapes of replies, batches, samples, streams."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,17 @@ def test_input_ids_reach_the_engine_packed() -> None:
         sent = server.engine.of_type(Generate)
         assert [unpack_ids(m.ids) for m in sent] == [[5, 6, 511], [1], [2, 3]]
         assert all(m.text is None and m.arrival_s > 0 for m in sent)
+
+    served(check)
+
+
+@pytest.mark.parametrize("value, leases", [
+    (None, [None, None]), (5, [5.0, 5.0]), (0, [0.0, 0.0]), ([2.5, None], [2.5, None]),
+])  # fmt: skip
+def test_a_lease_is_asked_for_all_prompts_or_for_each(value: Any, leases: list[float | None]) -> None:
+    async def check(server: Served) -> None:
+        await server.post("/generate", {"text": ["a", "b"], "prefix_lease_s": value})
+        assert [message.spec.prefix_lease_s for message in server.engine.of_type(Generate)] == leases
 
     served(check)
 

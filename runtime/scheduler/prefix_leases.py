@@ -1,0 +1,226 @@
+"""The leases of clients (`prefix_lease_s`): prefixes that stay in the pool while no request needs them.
+
+Decides how much clients may hold, until when, and which lease ends first when memory is short. Knows requests and the
+cache, not the running set.
+
+    arrival    the prompt's whole pages are claimed, or the request is refused: what was accepted is granted later
+    computed   the lease begins, or is renewed: one for each prefix of a namespace, and the later deadline counts
+    end        the deadline passes; a request with `prefix_lease_s` 0 and the same prompt arrives; the cache is
+               flushed; memory is short (`give_way`); or the only request that asked for it is aborted before its end
+
+A claimed prefix is entered in the ledger, a tree of its own without slots: what prompts share is counted once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.messages import Uid
+from ramet.runtime import log
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.prefix import Lease, PrefixCache
+from ramet.runtime.cache.radix import Node, RadixTree
+from ramet.runtime.request import Request
+
+MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
+MAX_LEASES = 1024
+
+
+@dataclass(slots=True)
+class _Claimed:
+    """One prefix of one namespace, and who asked for it."""
+
+    entry: Node  # in the ledger
+    lease: Lease | None = None  # None: it is not computed yet, or the lease has ended
+    until_s: float = -inf  # as requests asked that have ended
+    promised: set[Uid] = field(default_factory=set)  # requests whose prompt is not computed
+    granted: dict[Uid, float] = field(default_factory=dict)  # requests that run on -> the deadline they asked for
+
+    @property
+    def deadline_s(self) -> float:
+        return max(self.until_s, *self.granted.values(), -inf)
+
+
+class PrefixLeases:
+    """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds."""
+
+    def __init__(self, cache: PrefixCache, clock: Callable[[], float], longest_s: float) -> None:
+        self._cache, self._clock, self._longest_s = cache, clock, longest_s
+        self._ledger = RadixTree(cache.page_size)
+        self._claimed: dict[Node, _Claimed] = {}  # by entry
+        self._by_uid: dict[Uid, _Claimed] = {}
+        self._look_s = inf  # no lease ends before; may be early
+        self.max_tokens = int(cache.total_tokens * MAX_SHARE)
+        self.num_revoked = 0  # leases that ended early because memory was short
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [each.lease for each in self._claimed.values() if each.lease is not None]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the leases hold; what they share counts once."""
+        return self._cache.tokens_of(self.leases)
+
+    @property
+    def num_open(self) -> int:
+        """Requests that asked for a lease and have not ended."""
+        return len(self._by_uid)
+
+    @property
+    def next_end_s(self) -> float | None:
+        """Seconds until the first lease ends; None: there is none."""
+        ends = [each.deadline_s for each in self._claimed.values() if each.lease is not None]
+        return max(0.0, min(ends) - self._clock()) if ends else None
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long nobody needs to call `expire`; None: until there is another lease."""
+        return None if self._look_s == inf else max(0.0, self._look_s - self._clock())
+
+    # -- what requests ask ------------------------------------------------------------------------------------------
+
+    def claim(self, request: Request) -> ErrorRecord | None:
+        """When a request arrives. Returns why its lease cannot be granted."""
+        seconds = request.spec.prefix_lease_s
+        if seconds is None:
+            return None
+        if seconds == 0:
+            self._release(request)
+            return None
+        if not self._cache.enabled:
+            return _refused(f"is {seconds:g}, but this server keeps no prefixes (--disable-radix-cache)")
+        if seconds > self._longest_s:
+            fact = f"is {seconds:g}, must be in [0, {self._longest_s:g}]: at most --max-prefix-lease-s seconds"
+            return _refused(fact)
+        prefix = self._prefix(request)
+        return self._enter(request, prefix) if len(prefix) else None
+
+    def begin(self, request: Request) -> None:
+        """Its prompt is computed and published. Called again after a retraction, which changes nothing."""
+        claimed = self._by_uid.get(request.uid)
+        if claimed is None or request.uid not in claimed.promised:
+            return
+        seconds = request.spec.prefix_lease_s
+        assert seconds is not None
+        claimed.promised.remove(request.uid)
+        claimed.granted[request.uid] = self._clock() + seconds
+        self._look_s = min(self._look_s, claimed.granted[request.uid])
+        if claimed.lease is None:
+            claimed.lease = self._cache.hold(self._prefix(request), request.spec.namespace)
+
+    def keep(self, uid: Uid) -> None:
+        """The request has ended by itself: what it asked for stands."""
+        claimed = self._by_uid.pop(uid, None)
+        if claimed is not None:
+            claimed.until_s = max(claimed.until_s, claimed.granted.pop(uid, -inf))
+            self._forget_if_unused(claimed)
+
+    def withdraw(self, uid: Uid) -> None:
+        """The request was aborted, or its client went away: only what others asked for stands."""
+        claimed = self._by_uid.pop(uid, None)
+        if claimed is not None:
+            claimed.promised.discard(uid)
+            claimed.granted.pop(uid, None)
+            if claimed.deadline_s == -inf:
+                self._end(claimed)
+            elif claimed.lease is not None:
+                self._look_s = min(self._look_s, claimed.deadline_s)
+            self._forget_if_unused(claimed)
+
+    # -- what ends leases -------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """End the leases whose time is over."""
+        now = self._clock()
+        if now < self._look_s:
+            return
+        for claimed in list(self._claimed.values()):
+            if claimed.lease is not None and claimed.deadline_s <= now:
+                self._end(claimed)
+                self._forget_if_unused(claimed)
+        self._look_s = min((each.deadline_s for each in self._claimed.values() if each.lease is not None), default=inf)
+
+    def give_way(self) -> bool:
+        """End the earliest of the leases that alone keep memory from eviction; False: there is none."""
+        sole = [each for each in self._claimed.values() if each.lease is not None and self._cache.is_sole(each.lease)]
+        if not sole:
+            return False
+        first = min(sole, key=lambda each: each.deadline_s)
+        assert first.lease is not None
+        log.LOGGER.warning("memory is short: a client's lease on a prefix of %d tokens ends early", first.lease.length)
+        self.num_revoked += 1
+        self._end(first)
+        self._forget_if_unused(first)
+        return True
+
+    def end_all(self) -> None:
+        """Before the cache is flushed."""
+        for claimed in list(self._claimed.values()):
+            self._end(claimed)
+            self._forget_if_unused(claimed)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _prefix(self, request: Request) -> Ints:
+        """The prompt's whole pages."""
+        return request.tokens[: request.prompt_len - request.prompt_len % self._cache.page_size]
+
+    def _enter(self, request: Request, prefix: Ints) -> ErrorRecord | None:
+        """Claim a prefix, if the bounds allow it."""
+        namespace = request.spec.namespace
+        new, taken = len(prefix) - self._ledger.match_length(prefix, namespace), self._ledger.locked_tokens
+        asks = f"asks to hold {len(prefix)} tokens"
+        if len(prefix) > self.max_tokens:
+            return _refused(f"{asks}, must be at most {self.max_tokens}: half of the KV pool")
+        if taken + new > self.max_tokens:
+            fact = f"{asks}, {new} of them new, but {taken} of the {self.max_tokens} that clients may hold are taken"
+            return _refused(fact, status=503)
+        entry, _ = self._ledger.insert(prefix, prefix, namespace)  # the slots do not matter here
+        claimed = self._claimed.get(entry)
+        if claimed is None:
+            if len(self._claimed) >= MAX_LEASES:
+                self._sweep()
+                return _refused(f"{asks}, but clients hold {MAX_LEASES} prefixes already", status=503)
+            self._ledger.lock(entry)
+            claimed = self._claimed[entry] = _Claimed(entry)
+        claimed.promised.add(request.uid)
+        self._by_uid[request.uid] = claimed
+        return None
+
+    def _release(self, request: Request) -> None:
+        """A client gives the lease on this prompt back, whoever asked for it."""
+        prefix = self._prefix(request)
+        if self._ledger.match_length(prefix, request.spec.namespace) < len(prefix) or not len(prefix):
+            return
+        entry, _ = self._ledger.match(prefix, request.spec.namespace)
+        claimed = self._claimed.get(entry)
+        if claimed is not None:
+            for uid in (*claimed.promised, *claimed.granted):
+                del self._by_uid[uid]
+            claimed.promised.clear()
+            self._end(claimed)
+            self._forget_if_unused(claimed)
+
+    def _end(self, claimed: _Claimed) -> None:
+        """The lease ends. Requests whose prompt is not computed may still begin another."""
+        if claimed.lease is not None:
+            self._cache.release(claimed.lease)
+        claimed.lease, claimed.until_s = None, -inf
+        for uid in claimed.granted:
+            del self._by_uid[uid]
+        claimed.granted.clear()
+
+    def _forget_if_unused(self, claimed: _Claimed) -> None:
+        if claimed.lease is None and not claimed.promised and self._claimed.pop(claimed.entry, None) is not None:
+            self._ledger.unlock(claimed.entry)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """The ledger keeps nothing but what is claimed."""
+        self._ledger.evict(self._ledger.evictable_tokens)
+
+
+def _refused(fact: str, status: int = 400) -> ErrorRecord:
+    return ErrorRecord("prefix_lease_s", fact, status=status)
