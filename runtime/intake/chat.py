@@ -15,7 +15,7 @@ from ramet.ipc.messages import Chat, Finish, FinishKind, RenderReply
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.handle import EngineHandle
 from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.parsers.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_style
@@ -119,7 +119,7 @@ class Prepared(NamedTuple):
 
 
 async def prepare(
-    client: EngineClient,
+    client: EngineHandle,
     submission: Submission,
     style: Style,
     chat: Chat,
@@ -161,7 +161,7 @@ def check_most(place: str, unit: str, number: int, most: int) -> None:
         raise ClientError(place, f"has {number} {unit}, must have at most {most}")
 
 
-async def render(client: EngineClient, chat: Chat, place: str = "messages") -> RenderReply:
+async def render(client: EngineHandle, chat: Chat, place: str = "messages") -> RenderReply:
     """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)

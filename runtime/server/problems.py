@@ -8,8 +8,7 @@ from typing import Any, Literal
 import orjson
 from aiohttp import web
 
-from ramet.runtime.engine_client.failures import ServerError
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 
 CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
 # what clients of OpenAI and Anthropic ask before they try again: a deadline would be missed again

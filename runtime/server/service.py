@@ -7,7 +7,7 @@ from aiohttp import web
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.handle import EngineHandle
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.response_store import ResponseStore
@@ -17,7 +17,7 @@ from ramet.runtime.text.pooling import Pooling
 @dataclass(frozen=True, slots=True)
 class Service:
     args: Args
-    client: EngineClient
+    client: EngineHandle
     metrics: Metrics
     defaults: SamplingParams  # what a client that names no parameter gets
     started: int  # Unix time in seconds

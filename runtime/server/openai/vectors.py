@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, RequestSpec
-from ramet.runtime.engine_client.failures import ServerError
 from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.errors import ServerError
 from ramet.runtime.text.pooling import Kind
 
 PREFILL_ONLY = SamplingParams(max_new_tokens=0)
