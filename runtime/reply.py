@@ -1,13 +1,13 @@
 """What a finished or growing sequence looks like to a client: the reply of /generate. Decides names, not transport.
 
-`meta_info` is the HTTP server's and the in-process LLM's, so that both answer alike; `Sequence` is the LLM's own.
+`meta_info` is the HTTP server's and the in-process LLM's, so that both answer alike; `GrowingReply` is the LLM's own.
 """
 
 import time
 from typing import Any
 
-from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs, Opened
-from ramet.runtime.logprobs import HiddenLists, LogprobLists
+from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.engine_client.submission import Sequence
 
 WEIGHT_VERSION = "default"
 
@@ -29,7 +29,7 @@ def finish_reason(finish: Finish | None) -> dict[str, Any] | None:
 def meta_info(
     rid: str, finish: Finish | None, *, prompt_tokens: int, completion_tokens: int, cached_tokens: int, latency_s: float
 ) -> dict[str, Any]:
-    """`e2e_latency` (seconds) and the number of retractions are told at the end only."""
+    """`e2e_latency` (seconds) and the number of retractions are known at the end only."""
     info: dict[str, Any] = {
         "id": rid,
         "finish_reason": finish_reason(finish),
@@ -44,60 +44,34 @@ def meta_info(
     return info
 
 
-class Sequence:
-    """One sequence's output as it grows."""
+class GrowingReply:
+    """What was read of one sequence so far."""
 
-    def __init__(self, rid: str, arrival_s: float) -> None:
-        self.rid, self._arrival_s = rid, arrival_s
-        self.finish: Finish | None = None
-        self._opened: Opened | None = None
-        self._texts: list[str] = []
-        self._tokens: list[int] = []
-        self._scores: LogprobLists | None = None
-        self._hidden: HiddenLists | None = None
+    def __init__(self, sequence: Sequence) -> None:
+        self._sequence = sequence
+        self._text, self._ids = "", list[int]()
 
-    @property
-    def done(self) -> bool:
-        return self.finish is not None
+    def read(self) -> dict[str, Any]:
+        """Take what came, where the sequence grows; everything so far: {"text", "output_ids", "meta_info"}."""
+        sequence = self._sequence
+        texts, ids = sequence.take()
+        self._text += "".join(texts) + sequence.tail
+        self._ids += ids
+        return {"text": self._text, "output_ids": list(self._ids), "meta_info": meta_of(sequence)}
 
-    @property
-    def size(self) -> int:
-        """Grows with all that a reader has not seen."""
-        return len(self._tokens) + self.done
 
-    def open(self, opened: Opened) -> None:
-        self._opened = opened
-        self._scores = LogprobLists(opened) if opened.spec.logprobs is not None else None
-        self._hidden = HiddenLists(opened) if opened.spec.hidden is not None else None
-
-    def score(self, scores: Logprobs) -> None:
-        assert self._scores is not None, f"log-probabilities came for {scores.uid}, which did not ask for them"
-        self._scores.add(scores)
-
-    def show(self, states: HiddenStates) -> None:
-        assert self._hidden is not None, f"hidden states came for {states.uid}, which did not ask for them"
-        self._hidden.add(states)
-
-    def add(self, token: int, text: str) -> None:
-        self._tokens.append(token)
-        self._texts.append(text)
-
-    def close(self, finish: Finish, tail: str) -> None:
-        self.finish = finish
-        self._texts.append(tail)
-
-    def reply(self) -> dict[str, Any]:
-        """Everything so far: {"text", "output_ids", "meta_info"}."""
-        meta = meta_info(
-            self.rid,
-            self.finish,
-            prompt_tokens=self._opened.prompt_tokens if self._opened else 0,
-            completion_tokens=len(self._tokens),
-            cached_tokens=self._opened.cached_tokens if self._opened else 0,
-            latency_s=time.monotonic() - self._arrival_s,
-        )
-        if self._scores is not None:
-            meta |= self._scores.meta()
-        if self._hidden is not None and self.done:
-            meta["hidden_states"] = self._hidden.meta()
-        return {"text": "".join(self._texts), "output_ids": list(self._tokens), "meta_info": meta}
+def meta_of(sequence: Sequence) -> dict[str, Any]:
+    """`meta_info` of all that was taken of it, named by its uid."""
+    meta = meta_info(
+        f"{sequence.uid}",
+        sequence.finish,
+        prompt_tokens=sequence.num_prompt,
+        completion_tokens=sequence.num_taken,
+        cached_tokens=sequence.num_cached,
+        latency_s=time.monotonic() - sequence.submission.arrival_s,
+    )
+    if sequence.scores is not None:
+        meta |= sequence.scores.meta()
+    if sequence.hidden is not None and sequence.finish is not None:
+        meta["hidden_states"] = sequence.hidden.meta()
+    return meta

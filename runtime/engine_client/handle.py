@@ -15,7 +15,7 @@ from ramet.runtime.errors import RametError
 
 
 class EngineHandle(Protocol):
-    """A submission is read whole (`await submission.finished()`), or as a stream (`await submission.next()` until [])."""
+    """A submission is read whole (`await submission.finished()`) or as a stream (`await submission.next()`)."""
 
     limits: Limits  # of the model and the memory
 
