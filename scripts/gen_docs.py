@@ -22,7 +22,7 @@ from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, 
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
-from ramet.runtime.server.native import GenerateBody
+from ramet.runtime.server.native.generate import GenerateBody
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates

@@ -12,9 +12,9 @@ from aiohttp import web
 from ramet.runtime import log
 from ramet.runtime.engine_client import failures
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server import problems, request_ids
+from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.server.service import Service
 
 OPEN_PATHS = frozenset({"/health", "/metrics"})  # no key is asked
 CLIENT_GONE = 499

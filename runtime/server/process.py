@@ -25,8 +25,8 @@ from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.app import make_app
-from ramet.runtime.server.response_store import ResponseStore
-from ramet.runtime.server.service import Service
+from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import read_pooling
 

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from ramet.runtime.server.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
-from ramet.runtime.server.health import health, health_generate, metrics, ready
-from ramet.runtime.server.native import GenerateBody, generate
+from ramet.runtime.server.http.service import Handler, Service
+from ramet.runtime.server.native.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
+from ramet.runtime.server.native.generate import GenerateBody, generate
+from ramet.runtime.server.native.health import health, health_generate, metrics, ready
 from ramet.runtime.server.openai.chat import chat_completions
 from ramet.runtime.server.openai.chat_types import ChatBody, TokenizeBody
 from ramet.runtime.server.openai.completions import completions
@@ -24,7 +25,6 @@ from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_types import ResponsesBody
 from ramet.runtime.server.openai.scores import score
 from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
-from ramet.runtime.server.service import Handler, Service
 from ramet.runtime.server.spec import openapi
 from ramet.runtime.server.spec.anthropic import AnthropicEvent, AnthropicReply, TokenCount
 from ramet.runtime.server.spec.native import (

@@ -16,9 +16,9 @@ from ramet.runtime.config import Args, make_args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.process import make_runner
-from ramet.runtime.server.response_store import ResponseStore
-from ramet.runtime.server.service import Service
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, FakeEngine
 

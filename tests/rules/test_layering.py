@@ -126,19 +126,32 @@ def test_every_module_says_what_it_decides():
             assert doc and len(doc) > 20, path
 
 
-SURFACES = {"openai", "anthropic"}  # each speaks to clients of its own
+SURFACES = {"native", "openai", "anthropic"}  # each speaks to clients of its own
+SHARED = "http"  # what surfaces share
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "runtime" / "server").rglob("*.py")), ids=lambda p: p.stem)
-def test_the_server_s_surfaces_know_neither_each_other_nor_their_table(path: Path):
+def test_a_surface_imports_neither_another_nor_what_composes_them(path: Path):
     server = ROOT / "runtime" / "server"
     room = path.relative_to(server).parts[0]
-    if room == "routes.py":
-        return
-    for target in ours(path):
-        if target.is_relative_to(server):
-            inside = target.relative_to(server).parts[0]
-            assert inside not in SURFACES - {room}, f"{path.name} imports {target.relative_to(ROOT)}"
-            assert inside != "routes.py" or room == "app.py", f"{path.name} imports the table of routes"
-            if room == "parsers":
-                assert inside == "parsers", f"{path.name} imports {target.relative_to(ROOT)}"
+    seen = {target.relative_to(server).parts[0] for target in ours(path) if target.is_relative_to(server)}
+    if room == SHARED:
+        assert seen <= {SHARED}
+    elif room in SURFACES:
+        assert seen <= {SHARED, room}
+
+
+def package(path: Path) -> str:
+    """The folder of a module; one that lies directly in a room stands for itself."""
+    inside = path.relative_to(ROOT)
+    return str(inside.with_suffix("") if len(inside.parts) <= 2 else inside.parent)
+
+
+def test_packages_do_not_import_each_other_in_a_circle():
+    below: dict[str, set[str]] = {}
+    for path in modules():
+        seen = {package(target) for target in ours(path) if target.name != "__init__.py"}
+        below.setdefault(package(path), set()).update(seen - {package(path)})
+    while free := {name for name, seen in below.items() if not seen & below.keys()}:
+        below = {name: seen for name, seen in below.items() if name not in free}
+    assert not below, f"a circle runs through {', '.join(sorted(below))}"

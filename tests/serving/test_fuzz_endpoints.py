@@ -19,7 +19,7 @@ import yarl
 from fuzzed_requests import DEAD, LIVE, Fuzzer, Request
 from live import Live
 
-from ramet.runtime.server.problems import shape_of
+from ramet.runtime.server.http.problems import shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError
 

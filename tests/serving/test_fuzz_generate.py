@@ -14,7 +14,7 @@ from live import Live
 from msgspec.structs import fields
 
 from ramet.ipc.params import NEUTRAL, SamplingParams
-from ramet.runtime.server.native import GenerateBody
+from ramet.runtime.server.native.generate import GenerateBody
 
 HIDDEN = 256
 

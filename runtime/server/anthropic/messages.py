@@ -18,12 +18,12 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Part, Reader, Thought, prepare, read_parts, refuse_aborted, render
 from ramet.runtime.intake.params import read_params, read_spec
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.server import problems, request_ids, sse
 from ramet.runtime.server.anthropic.chat import read_chat
 from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBody
-from ramet.runtime.server.model_names import check_model
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
+from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 
 SIGNATURE = ""  # of thinking: nothing here has to be proved later
 

@@ -30,14 +30,14 @@ from ramet.runtime.intake.chat import (
 )
 from ramet.runtime.intake.params import read_params, read_spec
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.server import problems, request_ids, sse
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, TokenizeBody
 from ramet.runtime.server.openai.logprobs import chat_logprobs, whole_chat_logprobs
 from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 from ramet.runtime.server.openai.types import ending, usage
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
 
 TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
 

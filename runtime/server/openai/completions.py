@@ -21,12 +21,12 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.params import read_params, read_spec
 from ramet.runtime.logprobs import LogprobLists
-from ramet.runtime.server import problems, request_ids, sse
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.logprobs import CompletionLogprobs, read_logprobs
 from ramet.runtime.server.openai.types import CompletionBody, ending, usage
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
 
 DEFAULT_MAX_TOKENS = 16
 NOT_ENDED = {"finish_reason": None, "matched_stop": None}

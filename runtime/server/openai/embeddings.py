@@ -17,13 +17,13 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbe
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, one_of
-from ramet.runtime.server import problems, request_ids
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import FORMATS, KINDS, MOST_INPUTS, EmbeddingsBody
 from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, in_base64, prompt_to_embed, vector_of
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
 from ramet.runtime.text.pooling import Kind, Pooling
 
 OTHER_VOCABULARY = (

@@ -12,13 +12,13 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import render
-from ramet.runtime.server import problems
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.chat import as_written, chat_of
 from ramet.runtime.server.openai.chat_types import TokenizeBody
 from ramet.runtime.server.openai.types import DetokenizeBody
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
 
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
 

@@ -19,14 +19,14 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, one_of
 from ramet.runtime.intake.chat import render
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.server import problems, request_ids
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import METHODS, Document, RerankBody
 from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.openai.types import usage
 from ramet.runtime.server.openai.vectors import Recipe, cosine, prompt_to_embed, vector_of
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
 QUESTION = """\

@@ -20,14 +20,14 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Reader, prepare
 from ramet.runtime.intake.params import read_params, read_spec
-from ramet.runtime.server import problems, request_ids, sse
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.response_store import Stored
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.response_store import Stored
-from ramet.runtime.server.service import Service
 
 MOST_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"

@@ -12,7 +12,7 @@ from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import AT_ONCE, Part, Reader, Thought, refuse_aborted
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.server import problems, sse
+from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.openai.logprobs import chat_logprobs
 
 Item = dict[str, Any]

@@ -17,12 +17,12 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.limits import MOST_IDS
-from ramet.runtime.server import problems, request_ids
-from ramet.runtime.server.model_names import check_model
+from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import ScoreBody
 from ramet.runtime.server.openai.types import usage
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
 
 # Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
 NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from ramet.runtime.server import problems
+from ramet.runtime.server.http import problems
 from ramet.runtime.server.spec.errors import AnthropicError, NativeError, OpenAIError, OpenAIStreamError, StreamError
 from ramet.version import __version__
 

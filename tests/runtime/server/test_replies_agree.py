@@ -13,8 +13,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ramet.ipc.messages import Generate, PeerDied
-from ramet.runtime.server import problems
-from ramet.runtime.server.problems import shape_of
+from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.problems import shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.server.spec import openapi
 from ramet.runtime.server.spec.errors import OpenAIError, OpenAIStreamError, StreamError

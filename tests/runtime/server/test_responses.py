@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from ramet.ipc.messages import Generate, Render
-from ramet.runtime.server.response_store import ResponseStore
+from ramet.runtime.server.http.response_store import ResponseStore
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
 

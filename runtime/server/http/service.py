@@ -10,7 +10,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine_client.handle import EngineHandle
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
-from ramet.runtime.server.response_store import ResponseStore
+from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.text.pooling import Pooling
 
 

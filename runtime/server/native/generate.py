@@ -23,9 +23,9 @@ from ramet.runtime.intake.fields import unbuilt
 from ramet.runtime.intake.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
 from ramet.runtime.logprobs import NAMES
 from ramet.runtime.reply import meta_info
-from ramet.runtime.server import problems, request_ids, sse
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
+from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 
 Texts = str | list[str | None] | None
 

@@ -2,7 +2,7 @@
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.service import Service
+from ramet.runtime.server.http.service import Service
 
 ANY_MODEL = "default"  # what clients send that do not care
 

@@ -16,9 +16,9 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.reply import WEIGHT_VERSION
-from ramet.runtime.server import problems
-from ramet.runtime.server.request_body import read_object
-from ramet.runtime.server.service import Service
+from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.request_body import read_object
+from ramet.runtime.server.http.service import Service
 from ramet.version import __version__
 
 MAX_FLUSH_WAIT_S = 3600.0

@@ -11,8 +11,8 @@ from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
-from ramet.runtime.server import problems
-from ramet.runtime.server.service import Service
+from ramet.runtime.server.http import problems
+from ramet.runtime.server.http.service import Service
 
 GENERATE_WITHIN_S = 20.0
 ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
