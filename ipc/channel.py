@@ -93,14 +93,14 @@ class ThreadInbox(Generic[M]):
     """An inbox between threads of one process, with one reader. Messages that are sent together arrive together."""
 
     def __init__(self) -> None:
-        self._queue: deque[M] = deque()
+        self._queue: deque[Any] = deque()
         self._changed = threading.Condition()
         self._stopped = False
 
-    def send(self, message: M) -> None:
+    def send(self, message: Message) -> None:
         self.send_all((message,))
 
-    def send_all(self, messages: Iterable[M]) -> None:
+    def send_all(self, messages: Iterable[Message]) -> None:
         with self._changed:
             self._queue.extend(messages)
             self._changed.notify()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ramet.ipc.channel import ThreadInbox
-from ramet.ipc.messages import Limits, Message, TokenStep, ToScheduler, ToTokenizer
+from ramet.ipc.messages import Limits, Message, TokenStep, ToScheduler, ToServer, ToTokenizer
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine_client.client import EngineClient
@@ -126,7 +126,7 @@ class InProcessEngine:
         self._threads.append(EngineThread("tokenizer", self._loop, partial(self._tokenize, encoder), self._failed))
         self._ready.set_result(client)
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: TokenStep | ToServer) -> None:
         try:
             self.client.deliver(self._detokenizer.step(message) if isinstance(message, TokenStep) else message)
         except Exception as error:  # noqa: BLE001 - logged, and every call ends with it

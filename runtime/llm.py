@@ -10,19 +10,23 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any, TypeVar
 
-from ramet.ipc.messages import ControlReply
+from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.handle import EngineHandle
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
 from ramet.runtime.inprocess import InProcessEngine
-from ramet.runtime.intake.calls import Defaults, TextOrIds, read_prompts
+from ramet.runtime.intake.calls import Defaults, TextOrIds, pack_any, plain, read_prompts
+from ramet.runtime.intake.embeddings import prompt_to_embed, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.scores import label_scores, read_pairs
 from ramet.runtime.reply import GrowingReply
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
+from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import LoopThread
 
@@ -67,6 +71,10 @@ class LLM:
     def close(self) -> None:
         """Open calls end with EngineClosed, as will later ones; threads end, and the model is dropped."""
         self._close()
+
+    @cached_property
+    def _pooling(self) -> Pooling:
+        return read_pooling(self.args.model_folder)
 
     # -- generate ---------------------------------------------------------------------------------------------------
 
@@ -113,7 +121,63 @@ class LLM:
         finally:
             self._loop.soon(stream.leave)
 
+    # -- numbers ----------------------------------------------------------------------------------------------------
+
+    def embed(
+        self,
+        inputs: TextOrIds | Sequence[TextOrIds],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+    ) -> list[list[float]]:
+        """A vector for each text or list of token ids, as /v1/embeddings makes them. Raises ClientError.
+
+        pooling: "mean" of all tokens or "last", normalize: to length 1; by default both are what the model's folder
+        says. dimensions: only the first numbers of each vector.
+        """
+        limits = self._handle.limits
+        recipe = read_recipe(pooling, normalize, dimensions, self._pooling, limits.hidden_size)
+        contents = read_inputs("inputs", plain(inputs), limits.vocab_size)
+        asked = [prompt_to_embed("", place, recipe.kind, content) for place, content in contents]
+        return [vector_of(output.hidden, recipe).tolist() for output in self._loop.run(self._whole(asked))]
+
+    def score(
+        self,
+        query: TextOrIds,
+        items: TextOrIds | Sequence[TextOrIds],
+        label_token_ids: Sequence[int],
+        *,
+        apply_softmax: bool = False,
+        item_first: bool = False,
+    ) -> list[list[float]]:
+        """For each item the probability of each label after query and item, as /v1/score has it. Raises ClientError.
+
+        Texts are joined as texts and ids as ids. apply_softmax: the scores of an item add up to 1. item_first: the
+        query follows the item.
+        """
+        vocab_size, labels = self._handle.limits.vocab_size, plain(label_token_ids)
+        asked = read_pairs("", plain(query), plain(items), labels, item_first, vocab_size)
+        return [label_scores(output.scores, apply_softmax) for output in self._loop.run(self._whole(asked))]
+
+    # -- text and ids -----------------------------------------------------------------------------------------------
+
+    def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text, as a prompt has them. Raises ClientError."""
+        return unpack_ids(self._loop.run(self._handle.tokenize(text, add_special_tokens)).ids)
+
+    def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Raises ClientError."""
+        packed = pack_any("ids", ids)
+        return self._loop.run(self._handle.detokenize(packed, skip_special_tokens))
+
     # -- beside it --------------------------------------------------------------------------------------------------
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What the options that were left open came to: device, dtype, num_threads, max_total_tokens and others."""
+        found: dict[str, Any] = json.loads(self._handle.limits.resolved)
+        return found
 
     def state(self) -> dict[str, Any]:
         """The scheduler's counters between two steps: what /get_server_info has in `internal_states`."""
@@ -136,6 +200,11 @@ class LLM:
     async def _finished(self, prompts: list[Prompt]) -> list[Output]:
         with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
             return await submission.finished()
+
+    async def _whole(self, prompts: list[Prompt]) -> list[Output]:
+        """For numbers, which are worth nothing in part. Raises what ended one of them."""
+        with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
+            return await submission.whole()
 
     async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the caller's event loop for what runs on the engine's."""

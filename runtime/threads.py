@@ -134,7 +134,7 @@ class EngineThread(threading.Thread):
 class Arrivals:
     """Messages of other threads for an event loop. One wake-up of the loop delivers all that is waiting by then."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Message], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Any], None]) -> None:
         self._loop, self._deliver = loop, deliver
         self._queue: deque[Message] = deque()
         self._waking = False

@@ -76,6 +76,13 @@ def _prompt(content: Any, spec: RequestSpec, at: str, params_at: str, hidden_siz
     return Prompt("", spec, text, ids, place + at, "sampling_params" + params_at, embeds)
 
 
+def plain(value: Any) -> Any:
+    """Arrays and tuples as lists, and their numbers as Python's, which is what bodies hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _is_single(prompts: Any) -> bool:
     """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
     return isinstance(prompts, str) or _is_embeds(prompts) or (len(prompts) > 0 and _is_id(prompts[0]))

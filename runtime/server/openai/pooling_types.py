@@ -1,17 +1,16 @@
 """The bodies of the endpoints that turn texts into numbers: embeddings, scores, ranks. Only shapes."""
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
+from ramet.runtime.intake.embeddings import KINDS
 from ramet.runtime.intake.limits import MOST_IDS
 from ramet.runtime.intake.schemas import IDS, TEXT, one_of, texts_or_ids
-from ramet.runtime.text.pooling import Kind
 
 MOST_INPUTS = 2048
 FORMATS = ("float", "base64")
-KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 METHODS = ("generate", "embed")
 Text = str | None
 Flag = bool | None
