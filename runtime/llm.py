@@ -21,9 +21,12 @@ from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.calls import Defaults, TextOrIds, pack_any, plain, read_prompts
+from ramet.runtime.intake.chat import Style, style_of
+from ramet.runtime.intake.chat_calls import ChatCall, prepare_all, read_chats
 from ramet.runtime.intake.embeddings import prompt_to_embed, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.intake.scores import label_scores, read_pairs
-from ramet.runtime.reply import GrowingReply
+from ramet.runtime.reply import GrowingReply, chat_reply
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import Pooling, read_pooling
@@ -73,6 +76,10 @@ class LLM:
         self._close()
 
     @cached_property
+    def _style(self) -> Style:
+        return style_of(self.args)
+
+    @cached_property
     def _pooling(self) -> Pooling:
         return read_pooling(self.args.model_folder)
 
@@ -120,6 +127,45 @@ class LLM:
                     yield reply
         finally:
             self._loop.soon(stream.leave)
+
+    def chat(
+        self,
+        messages: Sequence[dict[str, Any]] | Sequence[Sequence[dict[str, Any]]],
+        sampling_params: Params = None,
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        tool_choice: str | dict[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        reasoning_effort: str | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        documents: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        separate_reasoning: bool = True,
+        **extras: Any,
+    ) -> list[Reply]:
+        """One chat, or a list of chats; a reply for every sample of every chat, chat by chat.
+
+        A reply is {"message", "finish_reason", "meta_info"}. The message is that of /v1/chat/completions: role, content,
+        reasoning, and tool_calls where there are any; it may stand in the next turn's messages as it is. finish_reason
+        is "stop", "length", "tool_calls" or "abort". meta_info is as `generate` has it, with `reasoning_tokens`.
+        Arguments mean what the fields of /v1/chat/completions mean, sampling_params and `extras` what those of
+        `generate` mean; without max_new_tokens an output may go on to the context's end. Raises ClientError.
+        """
+        fields = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "reasoning_effort": reasoning_effort,
+            "chat_template_kwargs": chat_template_kwargs,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+        }
+        style = self._style if separate_reasoning else self._style._replace(reasoning=None)
+        asked = read_chats(
+            messages, sampling_params, fields, extras, self._defaults, style, parallel=parallel_tool_calls
+        )
+        return [chat_reply(output, Reader(reading)) for output, reading in self._loop.run(self._chats(asked))]
 
     # -- numbers ----------------------------------------------------------------------------------------------------
 
@@ -200,6 +246,14 @@ class LLM:
     async def _finished(self, prompts: list[Prompt]) -> list[Output]:
         with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
             return await submission.finished()
+
+    async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
+        """Every sequence that ended, with how it is read."""
+        with self._handle.open(streaming=False, as_batch=True) as submission:
+            ready = await submission.during(prepare_all(self._handle.render, calls))
+            self._handle.send([Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready], submission)
+            readings = [chat.reading for chat in ready for _ in range(chat.spec.params.n)]
+            return list(zip(await submission.finished(), readings, strict=True))
 
     async def _whole(self, prompts: list[Prompt]) -> list[Output]:
         """For numbers, which are worth nothing in part. Raises what ended one of them."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.intake.reading import Reader, joined, read_parts
 
 WEIGHT_VERSION = "default"
 
@@ -58,6 +59,23 @@ class GrowingReply:
         self._text += "".join(texts) + sequence.tail
         self._ids += ids
         return {"text": self._text, "output_ids": list(self._ids), "meta_info": meta_of(sequence)}
+
+
+def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
+    """Of one that has ended: its message as OpenAI's chat completions have it, and `meta_info` as of /generate."""
+    finish = sequence.finish
+    assert finish is not None, f"{sequence.uid} has not ended"
+    said = joined(read_parts(sequence.take()[0], sequence.tail, reader), reader)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": said.text if said.text or not said.calls else None,
+        "reasoning": said.thought or None,
+    }
+    if said.calls:
+        calls = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in said.calls]
+        message["tool_calls"] = [{"id": name, "type": "function", "function": called} for name, called in calls]
+    meta = {**meta_of(sequence), "reasoning_tokens": reader.reasoning_tokens}
+    return {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
 
 
 def meta_of(sequence: Sequence) -> dict[str, Any]:

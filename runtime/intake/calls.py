@@ -6,7 +6,7 @@ neither. Prompts and parameters are checked where those of bodies are checked.
 
 from collections.abc import Sequence as Many
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import SamplingParams, parse, shown
@@ -20,11 +20,12 @@ from ramet.runtime.intake.prompts import pack_embeds
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 
 
-class Defaults:
+class Defaults(NamedTuple):
     """What a call that names nothing gets, and what the engine takes."""
 
-    def __init__(self, params: SamplingParams, hidden_size: int, processors_on: bool) -> None:
-        self.params, self.hidden_size, self.processors_on = params, hidden_size, processors_on
+    params: SamplingParams
+    hidden_size: int
+    processors_on: bool
 
 
 def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
