@@ -224,7 +224,12 @@ def _phases(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     beside = whole - spent["forward"]
     print(f"all but forward: {beside / whole:.1%} of a step (asked: under 10 %), {steps:.0f} steps")
     shares = {name: round(seconds / whole, 4) for name, seconds in spent.items()}
-    return {"threads": llm.resolved["num_threads"], "steps": steps, "phase_shares": shares, "beside_forward": round(beside / whole, 4)}
+    return {
+        "threads": llm.resolved["num_threads"],
+        "steps": steps,
+        "phase_shares": shares,
+        "beside_forward": round(beside / whole, 4),
+    }
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ MAX_BIASES = 1024
 MAX_SAMPLES = 128
 MAX_NEW_TOKENS = 1 << 30
 GREEDY_BELOW = 1e-6  # a temperature under this is greedy decoding
-CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
 
 
 def about(text: str, **schema: Any) -> msgspec.Meta:
@@ -82,12 +81,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
         return self.frequency_penalty != 0 or self.presence_penalty != 0 or self.repetition_penalty != 1
 
 
-# Known parameters whose feature is not built: any value but the neutral one is refused, never ignored.
-NEUTRAL: dict[str, Any] = {
-    "json_schema": None, "regex": None, "ebnf": None, "structural_tag": None,
-}  # fmt: skip
-
-
 def parse(
     raw: Mapping[str, Any], defaults: SamplingParams | None = None, place: str = "sampling_params"
 ) -> SamplingParams:
@@ -96,7 +89,6 @@ def parse(
     Raises ClientError naming the parameter, its value and the valid range.
     """
     given = {k: v for k, v in raw.items() if v is not None}
-    _check_unbuilt(given, place)
     fields = {name: check.read(f"{place}.{name}", given[name]) for name, check in CHECKS.items() if name in given}
     base = defaults if defaults is not None else SamplingParams()
     params = msgspec.structs.replace(base, **fields)
@@ -114,21 +106,6 @@ def shown(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits"  # Python refuses to print the very longest
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _check_unbuilt(given: Mapping[str, Any], place: str) -> None:
-    asked = [name for name in CONSTRAINTS if name in given]
-    if len(asked) > 1:
-        raise ClientError(f"{place}.{asked[1]}", "Only one of json_schema, regex, ebnf, or structural_tag can be set.")
-    for name, neutral in NEUTRAL.items():
-        if name not in given:
-            continue
-        where = f"{place}.{name}"
-        value = given[name]
-        if name in _UNBUILT_CHECKS:
-            value = _UNBUILT_CHECKS[name](where, value)
-        if value != neutral:
-            raise ClientError(where, f"is {shown(value)}, but this feature is not built yet", "omit it")
 
 
 def _number(where: str, value: Any, valid: str) -> float:
@@ -229,18 +206,6 @@ def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
     return tuple(biases.items())
 
 
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ClientError(where, f"is {shown(value)}, must be a string")
-    return value
-
-
-def _schema(where: str, value: Any) -> Any:
-    if not isinstance(value, str | dict):
-        raise ClientError(where, f"is {shown(value)}, must be a JSON schema as a string or an object")
-    return value
-
-
 def _object(where: str, value: Any) -> Any:
     if not isinstance(value, dict):
         raise ClientError(where, f"is {shown(value)}, must be an object")
@@ -281,11 +246,4 @@ CHECKS: dict[str, Check] = {
     "spaces_between_special_tokens": _flag,
     "no_stop_trim": _flag,
     "custom_params": Check("an object", _object, {"type": "object"}),
-}
-
-_UNBUILT_CHECKS: dict[str, Any] = {
-    "json_schema": _schema,
-    "regex": _text,
-    "ebnf": _text,
-    "structural_tag": _text,
 }

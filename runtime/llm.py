@@ -20,12 +20,13 @@ from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
 from ramet.runtime.inprocess import InProcessEngine
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, TextOrIds, pack_any, plain, read_prompts
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.chat_calls import ChatCall, prepare_all, read_chats
-from ramet.runtime.intake.embeddings import prompt_to_embed, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, read_recipe, vector_of
 from ramet.runtime.intake.reading import Reader, Reading
-from ramet.runtime.intake.scores import label_scores, read_pairs
+from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.reply import GrowingReply, chat_reply
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
@@ -146,9 +147,10 @@ class LLM:
     ) -> list[Reply]:
         """One chat, or a list of chats; a reply for every sample of every chat, chat by chat.
 
-        A reply is {"message", "finish_reason", "meta_info"}. The message is that of /v1/chat/completions: role, content,
-        reasoning, and tool_calls where there are any; it may stand in the next turn's messages as it is. finish_reason
-        is "stop", "length", "tool_calls" or "abort". meta_info is as `generate` has it, with `reasoning_tokens`.
+        A reply is {"message", "finish_reason", "meta_info"}. The message is that of /v1/chat/completions: role,
+        content, reasoning, and tool_calls where there are any; it may stand in the next turn's messages as it is.
+        finish_reason is "stop", "length", "tool_calls" or "abort". meta_info is as `generate` has it, with
+        `reasoning_tokens`.
         Arguments mean what the fields of /v1/chat/completions mean, sampling_params and `extras` what those of
         `generate` mean; without max_new_tokens an output may go on to the context's end. Raises ClientError.
         """
@@ -171,7 +173,7 @@ class LLM:
 
     def embed(
         self,
-        inputs: TextOrIds | Sequence[TextOrIds],
+        input: TextOrIds | Sequence[TextOrIds],
         *,
         pooling: str | None = None,
         normalize: bool | None = None,
@@ -183,9 +185,10 @@ class LLM:
         says. dimensions: only the first numbers of each vector.
         """
         limits = self._handle.limits
-        recipe = read_recipe(pooling, normalize, dimensions, self._pooling, limits.hidden_size)
-        contents = read_inputs("inputs", plain(inputs), limits.vocab_size)
-        asked = [prompt_to_embed("", place, recipe.kind, content) for place, content in contents]
+        given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
+        fields = convert(given, EmbedFields)
+        recipe = read_recipe(fields, self._pooling, limits.hidden_size)
+        asked = read_inputs("", fields, recipe.kind, limits.vocab_size)
         return [vector_of(output.hidden, recipe).tolist() for output in self._loop.run(self._whole(asked))]
 
     def score(
@@ -202,9 +205,10 @@ class LLM:
         Texts are joined as texts and ids as ids. apply_softmax: the scores of an item add up to 1. item_first: the
         query follows the item.
         """
-        vocab_size, labels = self._handle.limits.vocab_size, plain(label_token_ids)
-        asked = read_pairs("", plain(query), plain(items), labels, item_first, vocab_size)
-        return [label_scores(output.scores, apply_softmax) for output in self._loop.run(self._whole(asked))]
+        given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
+        fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
+        asked = read_pairs("", fields, self._handle.limits.vocab_size)
+        return [label_scores(fields, output.scores) for output in self._loop.run(self._whole(asked))]
 
     # -- text and ids -----------------------------------------------------------------------------------------------
 

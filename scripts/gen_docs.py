@@ -15,10 +15,11 @@ from typing import Any
 from msgspec.inspect import TupleType
 from msgspec.json import schema_components
 
-from ramet.ipc.params import CHECKS, NEUTRAL, SamplingParams
+from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
+from ramet.runtime.intake.sampling import Constraints
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
@@ -106,13 +107,16 @@ def parsers_table() -> str:
 
 
 def body_rows(struct: Any) -> list[str]:
-    """A row for each field, those of the struct itself first and those that are refused until they are built last."""
+    """A row for each field, those of the struct itself before its bases', those that are not built last."""
     (shape,), components = schema_components([struct], ref_template="{name}")
     fields = components[shape["$ref"]]["properties"]
-    own = struct.__annotations__
+
+    def declared(name: str) -> int:
+        return next(i for i, base in enumerate(struct.__mro__) if name in base.__annotations__)
+
     return [
         f"| `{name}` | {kind_of(fields[name])} | {fields[name].get('description', '')} |"
-        for name in sorted(fields, key=lambda name: ("x-unbuilt" in fields[name], name not in own))
+        for name in sorted(fields, key=lambda name: ("x-unbuilt" in fields[name], declared(name)))
     ]
 
 
@@ -131,6 +135,7 @@ def kinds_of(schema: dict[str, Any]) -> list[str]:
     types = schema.get("type", [])
     kinds = [types] if isinstance(types, str) else types
     inside = kind_of(schema["items"]) if isinstance(schema.get("items"), dict) else ""
+    inside = f"({inside})" if " or " in inside else inside
     return [f"array of {inside}" if kind == "array" and inside else kind for kind in kinds]
 
 
@@ -154,11 +159,12 @@ def sampling_table() -> str:
 def sampling_defaults_note() -> str:
     taken = ", ".join(f"`{name}`" for name in TAKEN)
     bundled, table = sampling_defaults(BUNDLED_MODEL, "model"), SamplingParams()
+    unbuilt = ", ".join(f"`{name}`" for name in Constraints.__struct_fields__)
     changed = [f"`{name}` {getattr(bundled, name)}" for name in TAKEN if getattr(bundled, name) != getattr(table, name)]
     return (
         f"The model's generation_config.json goes before the table for {taken}, unless the server runs with\n"
         f"`--sampling-defaults openai`. The bundled model's has {', '.join(changed)}.\n\n"
-        f"Known but not built yet, and refused unless neutral: {', '.join(f'`{name}`' for name in NEUTRAL)}."
+        f"Known but not built yet, and refused unless neutral: {unbuilt}."
     )
 
 

@@ -1,10 +1,8 @@
 """A request's body: bytes -> a JSON object -> a typed struct.
 
-Decides what is too large, too deep or of the wrong type, and how that is said. Knows no endpoint.
+Decides what is too large, too deep, of the wrong type or not built. Knows no endpoint.
 """
 
-import re
-from collections.abc import Collection
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,21 +10,11 @@ import orjson
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.explain import explained
+from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED
+from ramet.runtime.intake.unbuilt import refuse_unbuilt
 
 T = TypeVar("T")
-MAX_OPENED = 500_000  # objects and arrays: each costs a fraction of a microsecond, and nobody else is served then
-MAX_DEPTH = 64
-_MISMATCH = re.compile(r"Expected `(.+?)`(?: (?!got)(.+?))?(?:, got `.+?`)?(?: - at `\$\.?(.*)`)?$")
-_WHERE = re.compile(r"(.*?)(?: - at `(?:\$\.?)?(.*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?$")
-_WORDS = {
-    "bool": "true or false",
-    "int": "an integer",
-    "float": "a number",
-    "str": "a string",
-    "array": "a list",
-    "object": "an object",
-}
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -56,47 +44,13 @@ def deeper_than(levels: int, value: Any) -> bool:
 
 
 def convert(value: dict[str, Any], type_: type[T]) -> T:
-    """The object as a struct. A known key of the wrong type is a ClientError that names it; others are ignored."""
+    """The object as a struct; unknown keys are ignored. Raises ClientError for what is wrong or not built."""
     try:
-        return msgspec.convert(value, type_)
+        body = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise _explained(value, str(error)) from None
-
-
-def one_of(place: str, value: str, words: Collection[str]) -> str:
-    """A word that must be one of these."""
-    if value not in words:
-        raise ClientError(place, f"is {shown(value)}, must be {' or '.join(repr(word) for word in words)}")
-    return value
-
-
-def _explained(value: Any, text: str) -> ClientError:
-    """What msgspec says, as we say it."""
-    if missing := _MISSING.match(text):
-        return ClientError(".".join(name for name in (missing[2], missing[1]) if name), "is missing")
-    mismatch = _MISMATCH.match(text)
-    if mismatch is None:
-        found = _WHERE.fullmatch(text)
-        assert found is not None, text
-        place, what = found[2] or "body", found[1]
-        if what.startswith("Invalid enum value"):
-            return ClientError(place, f"is {shown(_at(value, place))}, must be one of the values in /openapi.json")
-        return ClientError(place, what[:1].lower() + what[1:], "see /openapi.json")
-    place = mismatch[3] or "body"
-    words = [word for word in mismatch[1].split(" | ") if word != "null"]
-    wanted = " or ".join(_WORDS.get(word, word) for word in words)
-    bound = f" {mismatch[2]}" if mismatch[2] else ""  # such as: >= 0, of length <= 5, matching regex '...'
-    return ClientError(place, f"is {shown(_at(value, place))}, must be {wanted}{bound}")
-
-
-def _at(value: Any, place: str) -> Any:
-    """The value at a path such as `sampling_params[1]`."""
-    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
-        if index:
-            value = value[int(index)]
-        elif isinstance(value, dict) and name in value:
-            value = value[name]
-    return value
+        raise explained(value, type_, str(error)) from None
+    refuse_unbuilt(body, value)
+    return body
 
 
 def _near(data: bytes, position: int) -> str:

@@ -9,13 +9,13 @@ from operator import index
 from typing import Any, NamedTuple
 
 from ramet.ipc.messages import pack_ids
-from ramet.ipc.params import SamplingParams, parse, shown
+from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.extras import Asking, read_specs
 from ramet.runtime.intake.prompts import pack_embeds
+from ramet.runtime.intake.specs import SpecLists, read_specs
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 
@@ -42,25 +42,12 @@ def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], def
 
 def read_calls(count: int, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[RequestSpec]:
     """What is asked for each of so many prompts. Raises ClientError, and TypeError for an unknown argument."""
-    unknown = set(extras) - set(Asking.__struct_fields__)
+    known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
+    unknown = set(extras) - set(known)
     if unknown:
-        raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(Asking.__struct_fields__)}")
-    params = _params(count, sampling_params, defaults.params)
-    return read_specs(convert(extras, Asking), params, True, defaults.processors_on)
-
-
-def _params(count: int, given: Any, defaults: SamplingParams) -> list[SamplingParams]:
-    if not isinstance(given, list | tuple):
-        return [_parse("sampling_params", given, defaults)] * count
-    if len(given) != count:
-        raise ClientError("sampling_params", f"has {len(given)} entries for {count} prompts")
-    return [_parse(f"sampling_params[{i}]", raw, defaults) for i, raw in enumerate(given)]
-
-
-def _parse(place: str, raw: Any, defaults: SamplingParams) -> SamplingParams:
-    if not isinstance(raw, dict | None):
-        raise ClientError(place, f"is {shown(raw)}, must be a dict, or a list of one for each prompt")
-    return parse(raw or {}, defaults, place)
+        raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
+    body = convert({**extras, "sampling_params": sampling_params}, SpecLists)
+    return read_specs(body, count, True, defaults.params, defaults.processors_on)
 
 
 def _prompt(content: Any, spec: RequestSpec, at: str, params_at: str, hidden_size: int) -> Prompt:

@@ -1,39 +1,31 @@
-"""A chat in and out: messages and tools to a prompt's ids, an output's text to thoughts, text and tool calls.
+"""A chat to a prompt's ids: which of its tools may be called, what its template gets, and what reads its outputs.
 
-Decides which parsers read an output and what a chat may ask of them. Knows no client's shapes: chat completions,
-responses and Anthropic messages all speak through here, in OpenAI's messages.
+Decides what a chat may ask of this model. Chat completions, responses, Anthropic's messages and `LLM` all come through
+here, with OpenAI's messages.
 """
 
-from collections.abc import Sized
-from itertools import groupby
+from collections.abc import Awaitable, Callable, Mapping, Sized
+from collections.abc import Sequence as Many
 from typing import Any, NamedTuple
 
 import orjson
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Chat, Finish, FinishKind, RenderReply
-from ramet.ipc.params import SamplingParams
+from ramet.ipc.messages import Chat, RenderReply
+from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.handle import EngineHandle
-from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.parsers.reasoning import ReasoningParser, detect_reasoning, make_reasoning, reasoning_style
-from ramet.runtime.intake.parsers.tools import (
-    CallArguments,
-    CallStart,
-    Event,
-    ToolParser,
-    detect_tools,
-    make_tool_parser,
-    tool_parser_class,
-)
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
+from ramet.runtime.intake.messages import AllowedTools, NamedChoice, TemplateFields
+from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style
+from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
+from ramet.runtime.intake.reading import Reading
 from ramet.runtime.text.template_files import read_templates
 
-MAX_TURNS = 1 << 14  # messages, items or content blocks: each costs time before any token is counted
-MAX_TOOLS = 1 << 10
-AT_ONCE = 256  # tokens of a whole reply that are read, or told with log-probabilities, before others are served
 NOT_FORCED = "needs constrained decoding, which is not built yet"
+Render = Callable[[bytes], Awaitable[RenderReply]]  # of a Chat as JSON
 
 
 class Style(NamedTuple):
@@ -84,13 +76,6 @@ def _chosen(option: str, detected: list[str | None]) -> str | None:
             return option
 
 
-class Thought(NamedTuple):
-    text: str
-
-
-Part = Event | Thought
-
-
 def refuse_without_parser(tools: Sized, style: Style) -> None:
     """Tools whose calls nobody would find are refused, not ignored."""
     if tools and style.tools is None:
@@ -100,14 +85,67 @@ def refuse_without_parser(tools: Sized, style: Style) -> None:
         raise ClientError("tools", "are set, but this model's chat template does not speak of them", "--chat-template")
 
 
-class Reading(NamedTuple):
-    """How the outputs of one chat are read."""
+def callable_tools(choice: str | NamedChoice | None, names: Many[str]) -> frozenset[str]:
+    """Of the tools with these names, those that may be called. What would have to be called is refused."""
+    match choice:
+        case None:
+            return frozenset(names)
+        case "auto":
+            if not names:
+                raise ClientError("tool_choice", "is 'auto', but tools is empty", "it needs tools")
+            return frozenset(names)
+        case "none":
+            return frozenset()
+        case NamedChoice(type="allowed_tools"):
+            return _allowed(choice.allowed_tools or choice, names)
+    given = choice if isinstance(choice, str) else choice.type
+    raise ClientError("tool_choice", f"is {shown(given)}, which {NOT_FORCED}", "use auto")
 
-    style: Style
-    tail: str = ""  # of the prompt
-    continued: str | None = None  # the text of the turn that the output goes on with; None: it begins a turn
-    tools: frozenset[str] = frozenset()  # names; empty: calls are text
-    parallel: bool = True  # more than one call is told
+
+def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> frozenset[str]:
+    if allowed.mode == "required":
+        raise ClientError("tool_choice", f"has the mode 'required', which {NOT_FORCED}", "use the mode auto")
+    if allowed.mode is None or allowed.tools is None:
+        raise ClientError("tool_choice", "is of type 'allowed_tools', must have the mode auto and a list of tools")
+    chosen = set[str]()
+    for tool in allowed.tools:
+        function = tool.get("function", tool)
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or name not in names:
+            raise ClientError("tool_choice", f"names {shown(name)}, must name some of tools: {', '.join(names)}")
+        chosen.add(name)
+    return frozenset(chosen)
+
+
+def template_kwargs(effort: str | None, verbosity: str | None) -> dict[str, Any]:
+    """Templates know either an effort or whether to think at all."""
+    kwargs: dict[str, Any] = {}
+    if effort is not None:
+        kwargs = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return kwargs if verbosity is None else {**kwargs, "verbosity": verbosity}
+
+
+def chat_of(written: Mapping[str, Any], tools: frozenset[str]) -> Chat:
+    """What the template gets of a chat that was checked: its messages and tools with the client's keys in their order.
+
+    `tools`: those that may be called.
+    """
+    fields = convert({name: written.get(name) for name in TemplateFields.__struct_fields__}, TemplateFields)
+    goes_on = bool(fields.continue_final_message)
+    if goes_on and fields.add_generation_prompt:
+        raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
+    documents = {} if fields.documents is None else {"documents": fields.documents}
+    return Chat(
+        written["messages"],
+        [_without_nulls(tool) for tool in written.get("tools") or () if tool["function"]["name"] in tools] or None,
+        template_kwargs(fields.reasoning_effort, fields.verbosity) | documents | (fields.chat_template_kwargs or {}),
+        add_generation_prompt=not goes_on if fields.add_generation_prompt is None else fields.add_generation_prompt,
+        continue_final_message=goes_on,
+    )
+
+
+def _without_nulls(tool: dict[str, Any]) -> dict[str, Any]:
+    return {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
 
 
 class Prepared(NamedTuple):
@@ -119,8 +157,7 @@ class Prepared(NamedTuple):
 
 
 async def prepare(
-    client: EngineHandle,
-    submission: Submission,
+    render: Render,
     style: Style,
     chat: Chat,
     spec: RequestSpec,
@@ -129,39 +166,20 @@ async def prepare(
     parallel: bool = True,
     as_shown: bool = False,
 ) -> Prepared:
-    """Render a chat and choose what reads its outputs. Raises ClientError, or what ended the submission meanwhile.
+    """Render a chat and choose what reads its outputs. Raises ClientError.
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
     """
-    rendered = await submission.during(render(client, chat, place))
+    rendered = await rendered_by(render, chat, place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
-    reading = Reading(style, rendered.tail, continued, names, parallel)
+    reading = Reading(style.tools, style.reasoning, rendered.tail, continued, names, parallel)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     return Prepared(rendered.ids, spec, reading)
 
 
-def refuse_aborted(finish: Finish) -> None:
-    """For replies that have no word for an end on somebody's word: it is an error."""
-    if finish.aborted:
-        raise ClientError("", f"The request was ended before it was done: {finish.message}", code="aborted")
-
-
-def _text(message: Any) -> str:
-    """Of a message as the client wrote it."""
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
-
-
-def check_most(place: str, unit: str, number: int, most: int) -> None:
-    if number > most:
-        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
-
-
-async def render(client: EngineHandle, chat: Chat, place: str = "messages") -> RenderReply:
+async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:
     """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)
@@ -170,145 +188,31 @@ async def render(client: EngineHandle, chat: Chat, place: str = "messages") -> R
     except (orjson.JSONEncodeError, TypeError) as error:
         raise ClientError(place, f"cannot be written as JSON: {error}") from None
     try:
-        return await client.render(written)
+        return await render(written)
     except ClientError as error:
         if place != "messages" and error.place.startswith("messages"):  # which of these was made of what, nobody knows
             raise error.at(place) from None
         raise
 
 
+def check_most(place: str, unit: str, number: int, most: int) -> None:
+    if number > most:
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
+
+
+def _text(message: Any) -> str:
+    """Of a message as the client wrote it."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content)
+    return content if isinstance(content, str) else ""
+
+
 def _showing(params: SamplingParams, reading: Reading) -> SamplingParams:
     """With the special tokens in the text that the parsers look for."""
-    style = reading.style
-    calls = bool(reading.tools) and style.tools is not None and tool_parser_class(style.tools).shows_special
-    thoughts = style.reasoning is not None and reasoning_style(style.reasoning).shows_special
+    tools, reasoning = reading.tool_parser, reading.reasoning_parser
+    calls = bool(reading.tools) and tools is not None and tool_parser_class(tools).shows_special
+    thoughts = reasoning is not None and reasoning_style(reasoning).shows_special
     if not (calls or thoughts):
         return params
     return replace(params, skip_special_tokens=False, spaces_between_special_tokens=False)
-
-
-class Reader:
-    """The output of one sequence, read token by token."""
-
-    def __init__(self, reading: Reading) -> None:
-        style = reading.style
-        self._thoughts: ReasoningParser | None = (
-            make_reasoning(style.reasoning, reading.tail, reading.continued) if style.reasoning else None
-        )
-        self._tools: ToolParser | None = (
-            make_tool_parser(style.tools, reading.tools) if style.tools and reading.tools else None
-        )
-        self._parallel, self._full = reading.parallel, False
-        self.plain = self._thoughts is None and self._tools is None  # text passes as it is
-        self._within = 0  # tokens until the answer began
-        self._thought = False
-        self.num_calls = 0
-
-    @property
-    def reasoning_tokens(self) -> int:
-        """Those of the thought and its tags; none where there was no thought."""
-        return self._within if self._thought else 0
-
-    @property
-    def thinking(self) -> bool:
-        """Inside a thought, or it is not yet decided whether there is one."""
-        return self._thoughts is not None and self._thoughts.thinking
-
-    def push(self, text: str) -> list[Part]:
-        """One token's text."""
-        thoughts = self._thoughts
-        if thoughts is None:
-            return self._read(text) if text else []
-        if thoughts.thinking:
-            self._within += 1
-        return self._divided(*thoughts.push(text)) if text else []
-
-    def close(self, tail: str) -> list[Part]:
-        """`tail`: text that only the end made certain."""
-        parts: list[Part] = []
-        if self._thoughts is not None:
-            parts += self._divided(*self._thoughts.push(tail)) if tail else []
-            parts += self._divided(*self._thoughts.close())
-        elif tail:
-            parts += self._read(tail)
-        if self._tools is not None:
-            parts += self._kept(self._tools.close())
-        return parts
-
-    def new_call_id(self) -> str:
-        return self._tools.new_id() if self._tools is not None else ""
-
-    def reason(self, finish: Finish) -> str:
-        """Of its end, in OpenAI's words."""
-        return "tool_calls" if self.num_calls and finish.kind is FinishKind.STOP else finish.kind.value
-
-    def _divided(self, thought: str, text: str) -> list[Part]:
-        self._thought = self._thought or thought != ""
-        return [*([Thought(thought)] if thought else []), *(self._read(text) if text else [])]
-
-    def _read(self, text: str) -> list[Part]:
-        return [text] if self._tools is None else self._kept(self._tools.push(text))
-
-    def _kept(self, events: list[Event]) -> list[Part]:
-        """Without all that comes from a second call on, where one alone is told."""
-        kept: list[Part] = []
-        for event in events:
-            if isinstance(event, CallStart):
-                self._full = self._full or (self.num_calls > 0 and not self._parallel)
-                self.num_calls += not self._full
-            if not self._full:
-                kept.append(event)
-        return kept
-
-
-class Call(NamedTuple):
-    id: str
-    name: str
-    arguments: str  # JSON
-
-
-class Said(NamedTuple):
-    """A whole output in its parts."""
-
-    text: str
-    thought: str
-    calls: list[Call]
-
-
-def read_parts(sequence: Sequence, reader: Reader) -> list[Part]:
-    """All that a sequence said that has ended; no two texts, thoughts or arguments follow each other."""
-    texts, _ = sequence.take()
-    parts = [part for text in texts for part in reader.push(text)] + reader.close(sequence.tail)
-    merged: list[Part] = []
-    for kind, group in groupby(parts, type):
-        if kind is CallStart:
-            merged += group
-        else:
-            merged.append(_joined(list(group)))
-    return merged
-
-
-def _joined(parts: list[Part]) -> Part:
-    """Parts of one kind as one: joined once, for adding up thousands of pieces copies each of them as often."""
-    first = parts[0]
-    if isinstance(first, str):
-        return "".join([part for part in parts if isinstance(part, str)])
-    text = "".join([part.text for part in parts if isinstance(part, Thought | CallArguments)])
-    return Thought(text) if isinstance(first, Thought) else CallArguments(text)
-
-
-def joined(parts: list[Part], reader: Reader) -> Said:
-    text, thought, heads, arguments = "", "", list[str](), list[str]()
-    for part in parts:
-        match part:
-            case str():
-                text += part
-            case Thought():
-                thought += part.text
-            case CallStart():
-                heads.append(part.name)
-                arguments.append("")
-            case CallArguments():
-                arguments[-1] += part.text
-    calls = [Call(reader.new_call_id(), name, said) for name, said in zip(heads, arguments, strict=True)]
-    return Said(text, thought, calls)

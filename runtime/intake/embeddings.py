@@ -8,26 +8,41 @@ import math
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Iterator
 from operator import mul
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Annotated, NamedTuple, TypeAlias
 
-from ramet.ipc.params import SamplingParams, shown
+from msgspec import Meta, Struct
+
+from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
-from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import one_of
+from ramet.runtime.intake.fields import Prompts
+from ramet.runtime.intake.limits import MAX_INPUTS
+from ramet.runtime.intake.prompts import read_contents
 from ramet.runtime.logprobs import HiddenLists
 from ramet.runtime.text.pooling import Kind, Pooling
 
 PREFILL_ONLY = SamplingParams(max_new_tokens=0)
-KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 OTHER_VOCABULARY = (
     "are they ids of another model's tokenizer? LangChain's OpenAIEmbeddings sends such, unless "
     "check_embedding_ctx_length=False"
 )
 Vector: TypeAlias = "array[float]"
+
+
+class EmbedFields(Struct, frozen=True, kw_only=True):
+    """What is embedded, and how; by default as the model's folder says."""
+
+    input: Annotated[Prompts, about(f"a text, token ids, or a list of either: at most {MAX_INPUTS} of them")]
+    dimensions: Annotated[
+        Annotated[int, Meta(ge=1)] | None, about("only the first numbers of each vector, in [1, hidden size]")
+    ] = None
+    pooling: Annotated[
+        Kind | None,
+        about('"mean" over all tokens, or "last": the last token\'s; by default what the model\'s folder says'),
+    ] = None
+    normalize: Annotated[bool | None, about("vectors of length 1; by default what the model's folder says")] = None
 
 
 class Recipe(NamedTuple):
@@ -38,41 +53,20 @@ class Recipe(NamedTuple):
     dimensions: int | None = None
 
 
-def read_recipe(
-    pooling: str | None, normalize: bool | None, dimensions: int | None, default: Pooling, hidden_size: int
-) -> Recipe:
+def read_recipe(fields: EmbedFields, default: Pooling, hidden_size: int) -> Recipe:
     """`default`: what counts where a client says nothing. Raises ClientError."""
     if not hidden_size:
         raise ClientError("model", "has no hidden states, so there are no embeddings")
-    if dimensions is not None and not 1 <= dimensions <= hidden_size:
-        raise ClientError("dimensions", f"is {shown(dimensions)}, must be in [1, {hidden_size}]")
-    kind = KINDS[one_of("pooling", default.kind if pooling is None else pooling, KINDS)]
-    return Recipe(kind, default.normalize if normalize is None else normalize, dimensions)
+    if fields.dimensions is not None and fields.dimensions > hidden_size:
+        raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {hidden_size}]")
+    normalize = default.normalize if fields.normalize is None else fields.normalize
+    return Recipe(fields.pooling or default.kind, normalize, fields.dimensions)
 
 
-def read_inputs(place: str, value: Any, vocab_size: int) -> Iterator[tuple[str, str | bytes]]:
-    """(place, text or packed ids) of each input. The first entry of a list says what the others must be."""
-    match value:
-        case str() as text:
-            yield place, prompts.check_text(place, text)
-        case [str(), *_] as texts:
-            for i, item in enumerate(texts):
-                yield f"{place}[{i}]", prompts.check_text(f"{place}[{i}]", item)
-        case [] | [list(), *_] as lists:
-            for i, item in enumerate(lists):
-                yield f"{place}[{i}]", _pack(f"{place}[{i}]", item, vocab_size)
-        case [*ids]:
-            yield place, _pack(place, ids, vocab_size)
-        case other:
-            raise ClientError(place, f"is {shown(other)}, must be a string, a list of strings, or token ids")
-
-
-def _pack(place: str, ids: Any, vocab_size: int) -> bytes:
-    try:
-        return prompts.pack_checked(place, ids, vocab_size)
-    except ClientError as error:
-        strange = isinstance(ids, list) and bool(ids) and all(isinstance(token, int) for token in ids)
-        raise ClientError(error.place, error.fact, OTHER_VOCABULARY if strange else "") from None
+def read_inputs(rid: str, fields: EmbedFields, kind: Kind, vocab_size: int) -> list[Prompt]:
+    """One prompt for each input, in order."""
+    contents, _ = read_contents("input", fields.input, vocab_size, OTHER_VOCABULARY)
+    return [prompt_to_embed(rid, place, kind, content) for place, content in contents]
 
 
 def prompt_to_embed(rid: str, place: str, kind: Kind, content: str | bytes) -> Prompt:

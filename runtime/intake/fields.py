@@ -1,25 +1,55 @@
-"""What bodies say of their fields: a sampling parameter under some name, or a feature that is not built.
+"""Types that fields of several bodies have, and structs that are put together from fields.
 
-Decides their descriptions and schemas, for /openapi.json and the documentation. Knows no endpoint.
+Decides what a valid text, id or key is. Knows no endpoint.
 """
 
-from typing import Any, get_type_hints
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-from msgspec import Meta
+from msgspec import Meta, Struct, defstruct
 
-from ramet.ipc.params import CHECKS, SamplingParams, about
+from ramet.runtime.intake.limits import INT32, MAX_KEY_CHARS, MAX_RID_CHARS
 
-_ABOUT = {
-    name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
-}
-
-
-def sampled(name: str, note: str = "") -> Meta:
-    """Says of a field that it is the sampling parameter `name`."""
-    text = f"{_ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
-    return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
+OrEach: TypeAlias = T | list[T | None] | None  # one value for all prompts, or one for each
+Field = tuple[str, Any, Any]  # name, annotation, default
 
 
-def unbuilt(text: str, **schema: Any) -> Meta:
-    """Says of a field that any value but one that asks for nothing is refused."""
-    return about(f"*refused until it is built*: {text}", **{"x-unbuilt": True}, **schema)
+def named(words: str, **bounds: Any) -> Meta:
+    """Bounds that errors tell in these words."""
+    return Meta(extra={"words": words}, **bounds)
+
+
+Text = Annotated[str, Meta(min_length=1)]
+TokenId = Annotated[int, named("a token id of the vocabulary", ge=0, le=INT32 - 1)]
+# of a prompt: what is outside the vocabulary is told where the vocabulary is known
+PromptId = Annotated[int, named("a token id", extra_json_schema={"minimum": 0, "maximum": INT32 - 1})]
+Ids = Annotated[list[PromptId], Meta(min_length=1)]
+Prompts = Text | Annotated[list[Text | PromptId | Ids], Meta(min_length=1)]  # a text, token ids, or a list of either
+Int32 = Annotated[int, Meta(ge=-INT32, le=INT32 - 1)]
+Key = Annotated[str, Meta(max_length=MAX_KEY_CHARS)]
+# Patterns: msgspec 0.22 writes past its own memory where one stands in a union with a list or an object; a test looks.
+# The log prints a rid, so it has no line breaks; `$` alone would let a last one pass.
+RID = rf"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]{{1,{MAX_RID_CHARS}}}$(?!\n)"
+Rid = Annotated[
+    str,
+    named(f"a string of 1 to {MAX_RID_CHARS} characters, no line breaks and other control characters", pattern=RID),
+]
+ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")]
+
+
+def including(fields: Iterable[Field]) -> Callable[[type[S]], type[S]]:
+    """Adds to a struct the fields that it does not declare itself."""
+
+    def extended(cls: type[S]) -> type[S]:
+        new = [field for field in fields if field[0] not in cls.__struct_fields__]
+        about = {"__doc__": cls.__doc__}
+        return cast(
+            type[S],
+            defstruct(
+                cls.__name__, new, bases=(cls,), module=cls.__module__, namespace=about, frozen=True, kw_only=True
+            ),
+        )
+
+    return extended

@@ -1,7 +1,15 @@
-"""Limits of fields that both their checks and their schemas name. Decides numbers, knows no field."""
+"""Bounds of what one request may bring. Decides numbers; those of sampling stand in ipc/params.py."""
 
-MOST_IDS = 1024  # chosen tokens at each place
-MOST_KEY_CHARS = 1024  # of a key or salt of the cache
+INT32 = 1 << 31
+MAX_OPENED = 500_000  # brackets of a body: each costs a fraction of a microsecond, in which no one else is served
+MAX_DEPTH = 64  # levels of a body
+MAX_SEQUENCES = 16_384  # prompts times samples of one request
+MAX_INPUTS = 2048  # of one request for embeddings
+MAX_TURNS = 1 << 14  # messages, items or content blocks: each costs time before any token is counted
+MAX_TOOLS = 1 << 10
+MAX_TOP = 256  # best tokens at each place
+MAX_CHAT_TOP = 20  # the same of chats, as OpenAI's: each place is an object with texts and bytes
+MAX_IDS = 1024  # chosen tokens at each place
+MAX_KEY_CHARS = 1024  # of a key or salt of the cache
 MAX_RID_CHARS = 256
-RID = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+$"  # no line breaks and other controls: the log prints it
-MOST_EMBED = 1e4  # of a number of an embedding: sums over layers must stay within float16's 65504
+MAX_EMBED = 1e4  # of a number of an embedding: sums over layers must stay within float16's 65504

@@ -6,18 +6,63 @@ without penalties, whatever defaults the model or the server has.
 
 import math
 from collections.abc import Sequence as Many
-from typing import Any
+from typing import Annotated
 
-from ramet.ipc.params import SamplingParams, shown
+from msgspec import Meta, Struct
+
+from ramet.ipc.params import SamplingParams, about
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import prompts
-from ramet.runtime.intake.limits import MOST_IDS
+from ramet.runtime.intake.fields import Ids, PromptId, Text
+from ramet.runtime.intake.limits import MAX_IDS
+from ramet.runtime.intake.prompts import check_count, pack_checked, read_contents
 from ramet.runtime.logprobs import LogprobLists
 
 # Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
 NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
+
+
+class ScoreFields(Struct, frozen=True, kw_only=True):
+    """Which of a few tokens follows."""
+
+    query: Annotated[Text | Ids, about("what all prompts begin with: a text, or token ids")]
+    items: Annotated[
+        Text | Annotated[list[Text | Ids], Meta(min_length=1)],
+        about("what follows it in each prompt: texts, or token ids as query is"),
+    ]
+    label_token_ids: Annotated[
+        Annotated[list[PromptId], Meta(min_length=1, max_length=MAX_IDS)],
+        about("the tokens whose probability is asked for"),
+    ]
+    apply_softmax: Annotated[bool | None, about("scores of an item add up to 1")] = None
+    item_first: Annotated[bool | None, about("the query follows the item")] = None
+
+
+def read_pairs(rid: str, fields: ScoreFields, vocab_size: int) -> list[Prompt]:
+    """One prompt for each item. Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
+    labels = fields.label_token_ids
+    pack_checked("label_token_ids", labels, vocab_size)
+    spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=tuple(labels)))
+    [(_, query)], _ = read_contents("query", fields.query, vocab_size)
+    items, _ = read_contents("items", fields.items, vocab_size)
+    check_count("items", len(items))
+    pairs = []
+    for place, item in items:
+        match (item, query) if fields.item_first else (query, item):
+            case (str() as first, str() as second):
+                pairs.append(Prompt(rid, spec, text=first + second, place=place))
+            case (bytes() as first, bytes() as second):
+                pairs.append(Prompt(rid, spec, ids=first + second, place=place))
+            case _:
+                wanted = "a string" if isinstance(query, str) else "a list of token ids"
+                raise ClientError(place, f"must be {wanted}, as query is")
+    return pairs
+
+
+def label_scores(fields: ScoreFields, logprobs: LogprobLists | None) -> list[float]:
+    """Of the labels of one item, in their order."""
+    return (shares if fields.apply_softmax else probabilities)(next_logprobs(logprobs))
 
 
 def next_logprobs(logprobs: LogprobLists | None) -> list[float]:
@@ -38,42 +83,3 @@ def shares(logprobs: Many[float]) -> list[float]:
     weights = [math.exp(value - best) for value in logprobs]
     total = sum(weights)
     return [weight / total for weight in weights]
-
-
-def _read_labels(ids: list[int], vocab_size: int) -> tuple[int, ...]:
-    if len(ids) > MOST_IDS:
-        raise ClientError("label_token_ids", f"has {len(ids)} entries, must have at most {MOST_IDS}")
-    prompts.pack_checked("label_token_ids", ids, vocab_size)
-    return tuple(ids)
-
-
-def read_pairs(rid: str, query: Any, items: Any, labels: list[int], item_first: bool, vocab_size: int) -> list[Prompt]:
-    """One prompt for each item, in order. `labels`: the tokens whose probabilities are asked for."""
-    spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=_read_labels(labels, vocab_size)))
-    if isinstance(query, str):
-        prompts.check_text("query", query)
-    else:
-        prompts.pack_checked("query", query, vocab_size)
-    if isinstance(items, str):
-        return [_pair(rid, "items", spec, query, items, item_first, vocab_size)]
-    if not isinstance(items, list):
-        raise ClientError("items", f"is {shown(items)}, must be a text, a list of texts, or lists of token ids")
-    prompts.check_count("items", len(items), len(items))
-    return [_pair(rid, f"items[{i}]", spec, query, item, item_first, vocab_size) for i, item in enumerate(items)]
-
-
-def label_scores(logprobs: LogprobLists | None, apply_softmax: bool) -> list[float]:
-    """Of the labels of one item, in their order. `apply_softmax`: they add up to 1."""
-    return (shares if apply_softmax else probabilities)(next_logprobs(logprobs))
-
-
-def _pair(rid: str, place: str, spec: RequestSpec, query: Any, item: Any, item_first: bool, vocab_size: int) -> Prompt:
-    """Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
-    if isinstance(query, str) and isinstance(item, str):
-        texts = prompts.check_text("query", query), prompts.check_text(place, item)
-        return Prompt(rid, spec, text="".join(texts[::-1] if item_first else texts), place=place)
-    if isinstance(query, list) and isinstance(item, list):
-        ids = prompts.pack_checked("query", query, vocab_size), prompts.pack_checked(place, item, vocab_size)
-        return Prompt(rid, spec, ids=b"".join(ids[::-1] if item_first else ids), place=place)
-    wanted = "a string" if isinstance(query, str) else "a list of token ids"
-    raise ClientError(place, f"is {shown(item)}, must be {wanted}, as query is")

@@ -27,6 +27,7 @@ KNOWN = {
     "$ref", "anyOf", "enum", "const", "type", "properties", "required", "patternProperties", "additionalProperties",
     "items", "minItems", "maxItems", "maxProperties", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "exclusiveMinimum", "default", "description", "title", "examples", "x-unbuilt",
+    "discriminator",
 }  # fmt: skip
 
 
@@ -47,7 +48,9 @@ class SchemaValues:
             return draw.choice(schema["enum"])
         if "anyOf" in schema:
             beside = {
-                key: item for key, item in schema.items() if key not in ("anyOf", "default", "description", "title")
+                key: item
+                for key, item in schema.items()
+                if key not in ("anyOf", "default", "description", "title", "discriminator")
             }
             return self.value(self._merged(beside, self._likely(schema["anyOf"])), depth)
         kind = schema.get("type")
@@ -98,8 +101,8 @@ class SchemaValues:
         return draw.choice((None, True, 1, 0.5, self.text()))
 
     def _likely(self, choices: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """null is rarely worth a body."""
-        real = [choice for choice in choices if choice.get("type") != "null"]
+        """null is rarely worth a body, and neither is what is refused until it is built."""
+        real = [choice for choice in choices if choice.get("type") != "null" and "x-unbuilt" not in choice]
         return self._draw.choice(real) if real and self._draw.random() < 0.9 else self._draw.choice(choices)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:

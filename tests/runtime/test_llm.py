@@ -103,7 +103,7 @@ def test_without_a_seed_two_runs_differ(llm: LLM):
         ("", {}, "text", "no tokens"),
         ([[]], {}, "input_ids", "at least 1"),
         ([[VOCABULARY]], {}, "input_ids", str(VOCABULARY)),
-        (["x", "y"], [{}], "sampling_params", "has 1 entries for 2 prompts"),
+        (["x", "y"], [{}], "sampling_params", "has 1 entries, must have one for each of the 2 prompts"),
         ([8] * 5000, {}, "input_ids", "5000 tokens"),
     ],
 )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from live import Live
 from msgspec.structs import fields
 
-from ramet.ipc.params import NEUTRAL, SamplingParams
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.intake.sampling import Constraints
 from ramet.runtime.server.native.generate import GenerateBody
 
 HIDDEN = 256
@@ -54,7 +55,11 @@ def some_of(fields: dict[str, st.SearchStrategy[Any]], most: int) -> st.SearchSt
 
 
 SAMPLING = some_of(
-    {name: mostly(PLAUSIBLE.get(name, st.booleans())) for name in (*SamplingParams.__struct_fields__, *NEUTRAL)}, 5
+    {
+        name: mostly(PLAUSIBLE.get(name, st.booleans()))
+        for name in (*SamplingParams.__struct_fields__, *Constraints.__struct_fields__)
+    },
+    5,
 )
 ROW = st.lists(st.sampled_from([0.0, 0.5, -1.0]), min_size=HIDDEN, max_size=HIDDEN)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {

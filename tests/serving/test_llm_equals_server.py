@@ -67,7 +67,9 @@ def test_chats(server: Live, llm: LLM, messages: list[dict[str, Any]], fields: d
     (theirs,) = whole["choices"]
     (ours,) = llm.chat(messages, {"temperature": 0, "max_new_tokens": 40}, **fields)
     keys = {"role", "content", "reasoning", "tool_calls"}
-    assert without({"id"}, ours["message"]) == without({"id"}, {k: v for k, v in theirs["message"].items() if k in keys})
+    assert without({"id"}, ours["message"]) == without(
+        {"id"}, {k: v for k, v in theirs["message"].items() if k in keys}
+    )
     assert ours["finish_reason"] == theirs["finish_reason"]
     meta, usage = ours["meta_info"], whole["usage"]
     assert (meta["prompt_tokens"], meta["completion_tokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])

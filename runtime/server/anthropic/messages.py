@@ -15,11 +15,13 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Part, Reader, Thought, prepare, read_parts, refuse_aborted, render
-from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.intake.chat import prepare, rendered_by
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.intake.reading import Part, Reader, Thought, read_parts, refuse_aborted
+from ramet.runtime.intake.sampling import read_params
+from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.anthropic.chat import read_chat
-from ramet.runtime.server.anthropic.types import UNBUILT, CountBody, MessagesBody
+from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.http import problems, request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.request_body import read_object
@@ -32,21 +34,18 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     """Anthropic's messages with tools and thinking, whole or as a stream."""
     body = convert(await read_object(request), MessagesBody)
     model = check_model(service, body.model)
-    fields = asdict(body)
-    prompts.refuse_unbuilt(fields, UNBUILT)
-    _refuse_parts(body)
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    params = read_params(fields, replace(service.defaults, n=1))
+    params = read_params(asdict(body), replace(service.defaults, n=1))
     spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor)
     chat, parallel = read_chat(body, service.style)
     message_id = f"msg_{prompts.new_id()}"
     rid = request_ids.of_request(request, message_id, body.rid)
-    silent = body.thinking is not None and body.thinking.get("display") == "omitted"
+    silent = body.thinking is not None and body.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream)) as submission:
         shown_as = body.skip_special_tokens is not None
-        ready = await prepare(
-            service.client, submission, service.style, chat, spec, parallel=parallel, as_shown=shown_as
+        ready = await submission.during(
+            prepare(service.client.render, service.style, chat, spec, parallel=parallel, as_shown=shown_as)
         )
         item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
         service.client.send([item], submission)
@@ -64,20 +63,11 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
             "type": "message",
             "role": "assistant",
             "model": model,
-            "content": _content(_told(read_parts(sequence, reader), silent), reader),
+            "content": _content(_told(read_parts(sequence.take()[0], sequence.tail, reader), silent), reader),
             **_ending(reader, sequence.finish),
             "usage": _usage(sequence),
         }
     )
-
-
-def _refuse_parts(body: MessagesBody) -> None:
-    """What else is not built. The code of a thread tells the client's tool runner to send whole chats from then on."""
-    if body.output_config is not None:
-        prompts.refuse_unbuilt({"output_config.format": body.output_config.get("format")}, {"output_config.format": ()})
-    if body.thread is not None:
-        fact = f"is {shown(body.thread)}, but this feature is not built yet"
-        raise ClientError("thread", fact, "send every turn of the chat", code="thread_unsupported_request")
 
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
@@ -85,7 +75,7 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
     body = convert(await read_object(request), CountBody)
     check_model(service, body.model)
     chat, _ = read_chat(body, service.style)
-    prompt = await render(service.client, chat)
+    prompt = await rendered_by(service.client.render, chat)
     return problems.reply({"input_tokens": len(prompt.ids) // ID_BYTES})
 
 

@@ -1,48 +1,99 @@
-"""The bodies of Anthropic's endpoints. Only shapes; content blocks are read in chat.py."""
+"""The bodies of Anthropic's endpoints, their turns and content blocks. Only shapes; chat.py makes a chat of them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
-from ramet.runtime.intake.fields import sampled, unbuilt
-from ramet.runtime.intake.sampling_fields import SamplingFields
-from ramet.runtime.intake.schemas import (
-    ANTHROPIC_MESSAGE,
-    HIDDEN_STATES,
-    TEXT_BLOCK,
-    TOOL_NAME,
-    one_of,
-    typed_fields,
-)
+from ramet.runtime.intake.fields import Text, ToolName
+from ramet.runtime.intake.messages import Media
+from ramet.runtime.intake.sampling import sampled
+from ramet.runtime.intake.specs import Hidden, SamplingFields
+from ramet.runtime.intake.unbuilt import unbuilt
+
+
+class Block(Struct, frozen=True, tag_field="type"):
+    """A piece of a turn's content."""
+
+
+class TextBlock(Block, frozen=True, tag="text"):
+    text: str
+
+
+class ThinkingBlock(Block, frozen=True, tag="thinking"):
+    thinking: str
+
+
+class RedactedThinking(Block, frozen=True, tag="redacted_thinking"):
+    """Its words were never known."""
+
+
+class ToolUse(Block, frozen=True, tag="tool_use"):
+    id: str
+    name: Text
+    input: dict[str, Any]
+
+
+TextBlocks = str | list[TextBlock | Media]
+
+
+class ToolResult(Block, frozen=True, tag="tool_result"):
+    tool_use_id: str
+    content: TextBlocks | None = None
+    is_error: bool | None = None
+
+
+class Turn(Struct, frozen=True, tag_field="role"):
+    """What one side said."""
+
+
+class UserTurn(Turn, frozen=True, tag="user"):
+    content: str | list[TextBlock | ToolResult | Media]
+
+
+class AssistantTurn(Turn, frozen=True, tag="assistant"):
+    content: str | list[TextBlock | ToolUse | ThinkingBlock | RedactedThinking]
+
+
+class SystemTurn(Turn, frozen=True, tag="system"):
+    content: TextBlocks
 
 
 class AnthropicTool(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(pattern=TOOL_NAME)]
+    name: ToolName
     description: str | None = None
     input_schema: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
-    type: Annotated[
-        str | None, about("`custom`; Anthropic's own tools run on its servers alone", **one_of("custom"))
-    ] = None
+    type: Annotated[Literal["custom"] | None, about("Anthropic's own tools run on its servers alone")] = None
+
+
+class AnthropicChoice(Struct, frozen=True, kw_only=True):
+    type: Literal["auto", "none", "any", "tool"]
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingOptions(Struct, frozen=True, kw_only=True):
+    type: Literal["enabled", "adaptive", "disabled"]
+    display: str | None = None
+
+
+class OutputConfig(Struct, frozen=True, kw_only=True):
+    format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
 
 
 Turns = Annotated[
-    list[Annotated[dict[str, Any], Meta(extra_json_schema=ANTHROPIC_MESSAGE)]],
-    about("turns of user and assistant; a last one of the assistant is continued", minItems=1),
+    list[UserTurn | AssistantTurn | SystemTurn],
+    Meta(min_length=1),
+    about("turns of user and assistant; a last one of the assistant is continued"),
 ]
 ModelName = Annotated[str | None, about("the served model, `default`, or nothing")]
-System = Annotated[str | list[dict[str, Any]] | None, about("the system text, or text blocks", items=TEXT_BLOCK)]
+System = Annotated[TextBlocks | None, about("the system text, or text blocks")]
 Tools = Annotated[list[AnthropicTool] | None, about("functions that the model may call")]
-ToolChoice = Annotated[
-    dict[str, Any] | None,
-    about("`auto` or `none`; `any` and a named tool are not built yet", **typed_fields("auto", "none", "any", "tool")),
-]
+ToolChoice = Annotated[AnthropicChoice | None, about("`auto` or `none`; `any` and a named tool are not built yet")]
 Thinking = Annotated[
-    dict[str, Any] | None,
+    ThinkingOptions | None,
     about(
         "`enabled` or `disabled` (as if absent): given to the chat template as `enable_thinking`; nothing is done "
-        "with `budget_tokens`; with the `display` `omitted` thoughts are not told",
-        **typed_fields("enabled", "adaptive", "disabled"),
+        "with `budget_tokens`; with the `display` `omitted` the reply has no thoughts"
     ),
 ]
 TemplateKwargs = Annotated[dict[str, Any] | None, about("given to the chat template")]
@@ -78,18 +129,17 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     stop_sequences: Annotated[Any, sampled("stop")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
     service_tier: Annotated[str | None, about("accepted; nothing is done with it")] = None
-    return_hidden_states: Annotated[
-        bool | str | None, unbuilt("hidden states; completions tell them", enum=HIDDEN_STATES)
-    ] = None
+    return_hidden_states: Annotated[Hidden | None, unbuilt("completions have them", neutral=(False,))] = None
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
     output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
-    output_config: Annotated[
-        dict[str, Any] | None, about("nothing is done with `effort`; `format` is refused until it is built")
+    output_config: Annotated[OutputConfig | None, about("nothing is done with `effort`")] = None
+    # the code sends the client's tool runner back to whole chats
+    thread: Annotated[
+        dict[str, Any] | None,
+        unbuilt(
+            "a chat that the server keeps; the client sends all of it",
+            hint="send every turn of the chat",
+            code="thread_unsupported_request",
+        ),
     ] = None
-    thread: Annotated[dict[str, Any] | None, unbuilt("a chat that the server keeps; the client sends all of it")] = None
-
-
-UNBUILT: dict[str, tuple[Any, ...]] = {
-    "mcp_servers": (), "container": (), "output_format": (), "return_hidden_states": (False,),
-}  # fmt: skip

@@ -25,10 +25,7 @@ def of_request(request: web.Request, made: str, rid: str | None) -> str:
     """
     sent = request.headers.get(HEADER, "")
     known = _WORD.fullmatch(sent) is not None
-    if rid is not None:
-        chosen = prompts.check_rid("rid", rid)
-    else:
-        chosen = f"{made}:{sent}" if known else made
+    chosen = rid or (f"{made}:{sent}" if known else made)
     request[_KEY] = sent if known else chosen
     return chosen
 

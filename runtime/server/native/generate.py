@@ -4,84 +4,69 @@ Decides how the native request is read and how its replies look. Section 1 of th
 """
 
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
-from msgspec.structs import asdict
+from msgspec import Meta, Struct
 
 from ramet.ipc.messages import Limits
-from ramet.ipc.params import SamplingParams, about, parse
+from ramet.ipc.params import SamplingParams, about
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.extras import Asking, read_specs
-from ramet.runtime.intake.fields import unbuilt
-from ramet.runtime.intake.schemas import ID_OR_IDS, RID, ROW_OR_ROWS, SAMPLING, each
+from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Rid, Text
+from ramet.runtime.intake.limits import MAX_EMBED
+from ramet.runtime.intake.specs import SpecLists, read_specs
+from ramet.runtime.intake.unbuilt import unbuilt
 from ramet.runtime.logprobs import NAMES
 from ramet.runtime.reply import meta_info
 from ramet.runtime.server.http import problems, request_ids, sse
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
 
-Texts = str | list[str | None] | None
+Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
+Media = str | dict[str, Any] | list[Any] | None
 
 
-class GenerateBody(Asking, frozen=True, kw_only=True):
+class GenerateBody(SpecLists, frozen=True, kw_only=True):
     """Every field this endpoint knows. A list gives one value per prompt."""
 
-    text: Annotated[str | list[str] | None, about("a prompt, or a list of them", **each(minLength=1), minItems=1)] = (
+    text: Annotated[Text | Annotated[list[Text], Meta(min_length=1)] | None, about("a prompt, or a list of them")] = (
         None
     )
     input_ids: Annotated[
-        list[Any] | None, about("a prompt as token ids, or a list of such", items=ID_OR_IDS, minItems=1)
+        Annotated[list[PromptId | Ids], Meta(min_length=1)] | None, about("a prompt as token ids, or a list of such")
     ] = None
     input_embeds: Annotated[
-        list[Any] | None,
-        about(
-            "a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only",
-            items=ROW_OR_ROWS,
-            minItems=1,
-        ),
-    ] = None
-    sampling_params: Annotated[
-        dict[str, Any] | list[dict[str, Any] | None] | None,
-        about("see docs/sampling.md; one for all prompts or for each", **each(properties=SAMPLING)),
+        Annotated[list[list[Embed | list[Embed]]], Meta(min_length=1)] | None,
+        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
     ] = None
     rid: Annotated[
         str | list[str] | None,
-        about("name of the request, for /abort_request; a new one if it is absent", **each(**RID)),
+        about(
+            "name of the request, for /abort_request; a new one if it is absent", pattern=RID, items={"pattern": RID}
+        ),
     ] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
-    image_data: Annotated[str | dict[str, Any] | list[Any] | None, unbuilt("pictures")] = None
-    audio_data: Annotated[str | dict[str, Any] | list[Any] | None, unbuilt("sound")] = None
-    video_data: Annotated[str | dict[str, Any] | list[Any] | None, unbuilt("films")] = None
-    lora_path: Annotated[Texts, unbuilt("an adapter")] = None
-    return_routed_experts: Annotated[bool | None, unbuilt("which experts each token went through")] = None
-    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on")] = None
-    session_params: Annotated[dict[str, Any] | list[dict[str, Any] | None] | None, unbuilt("a session")] = None
+    image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
+    audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
+    video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
+    lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
+    return_routed_experts: Annotated[
+        bool | None, unbuilt("which experts each token went through", neutral=(False,))
+    ] = None
+    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on", neutral=(0,))] = None
+    session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
-    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again")] = None
-    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept")] = None
-
-
-# Fields whose feature is not built: the values that ask for nothing. null and an empty list always do.
-UNBUILT: dict[str, tuple[Any, ...]] = {
-    "image_data": ("",), "audio_data": ("",), "video_data": ("",),
-    "lora_path": ("",),
-    "return_routed_experts": (False,), "routed_experts_start_len": (0,),
-    "session_params": ({},), "grammar_backend": (),
-    "token_healing": (False,), "prefix_lease_s": (0.0,),
-}  # fmt: skip
+    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
+    prefix_lease_s: Annotated[float | None, unbuilt("how long the prompt's prefix is kept", neutral=(0.0,))] = None
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
     body = convert(await read_object(request), GenerateBody)
-    prompts.refuse_unbuilt(asdict(body), UNBUILT)
     items, batch = read_prompts(
         body,
         request_ids.of_request(request, prompts.new_id(), body.rid if isinstance(body.rid, str) else None),
@@ -107,61 +92,53 @@ def read_prompts(
 ) -> tuple[list[Prompt], bool]:
     """The prompts in order, and whether the client sent a list of them."""
     place, contents, batch = _contents(body, limits)
-    count = len(contents)
-    params = _params(body, count, batch, defaults)
-    prompts.check_count(place, count, sum(p.n for p in params))
-    rids = _rids(body, request_id, count, batch)
+    specs = read_specs(body, len(contents), batch, defaults, processors_on)
+    prompts.check_count(place, sum(spec.params.n for spec in specs))
+    rids = _rids(body, request_id, len(contents), batch)
     each = isinstance(body.sampling_params, list)
-    specs = read_specs(body, params, batch, processors_on)
     items = [
         Prompt(
             rids[i],
             specs[i],
-            place=f"{place}[{i}]" if batch else place,
+            place=at,
             params_place=f"sampling_params[{i}]" if each else "sampling_params",
-            **contents[i],
+            **content,
         )
-        for i in range(count)
+        for i, (at, content) in enumerate(contents)
     ]
     return items, batch
 
 
-def _contents(body: GenerateBody, limits: Limits) -> tuple[str, list[dict[str, Any]], bool]:
-    """(the field that holds the prompts, each prompt as a field of Prompt, whether it is a list of prompts)."""
+def _contents(body: GenerateBody, limits: Limits) -> tuple[str, list[tuple[str, dict[str, Any]]], bool]:
+    """(the field that holds the prompts, each prompt's place and content, whether it is a list of prompts)."""
     given = [name for name in ("text", "input_ids", "input_embeds") if getattr(body, name) is not None]
     if len(given) != 1:
         raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
-    check: Callable[[str, Any], str | bytes] = prompts.check_text
-    match given[0]:
-        case "text":
-            name, batch = "text", isinstance(body.text, list)
-        case "input_ids":
-            name, batch = "ids", prompts.is_batch_of_ids(body.input_ids or [])
-            check = partial(prompts.pack_checked, vocab_size=limits.vocab_size)
-        case _:
-            name, batch = "embeds", prompts.is_batch_of_embeds(body.input_embeds or [])
-            check = partial(prompts.pack_embeds, hidden_size=limits.hidden_size)
-    place, value = given[0], getattr(body, given[0])
-    if not batch:
-        return place, [{name: check(place, value)}], False
-    return place, [{name: check(f"{place}[{i}]", each)} for i, each in enumerate(value)], True
+    (place,) = given
+    if body.input_embeds is None:
+        contents, batch = prompts.read_contents(place, getattr(body, place), limits.vocab_size)
+        return place, [(at, prompts.as_fields(content)) for at, content in contents], batch
+    lists: list[Any] = body.input_embeds
+    batch = bool(lists[0]) and isinstance(lists[0][0], list)
+    each = [(f"{place}[{i}]", rows) for i, rows in enumerate(lists)] if batch else [(place, lists)]
+    return place, [(at, {"embeds": prompts.pack_embeds(at, rows, limits.hidden_size)}) for at, rows in each], batch
 
 
-def _params(body: GenerateBody, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
-    given = body.sampling_params
-    if not isinstance(given, list):
-        return [parse(given or {}, defaults)] * count
-    prompts.check_length("sampling_params", len(given), count, batch)
-    return [parse(each or {}, defaults, f"sampling_params[{i}]") for i, each in enumerate(given)]
+class OneRid(Struct):
+    rid: Rid
+
+
+class Rids(Struct):
+    rid: list[Rid]
 
 
 def _rids(body: GenerateBody, request_id: str, count: int, batch: bool) -> list[str]:
     if body.rid is None:
         return [f"{request_id}-{i}" for i in range(count)] if batch else [request_id]
     if isinstance(body.rid, str):
-        return [prompts.check_rid("rid", body.rid)] * count
+        return [convert({"rid": body.rid}, OneRid).rid] * count
     prompts.check_length("rid", len(body.rid), count, batch)
-    return [prompts.check_rid(f"rid[{i}]", rid) for i, rid in enumerate(body.rid)]
+    return convert({"rid": body.rid}, Rids).rid
 
 
 class GrownList:

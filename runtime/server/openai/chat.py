@@ -11,32 +11,24 @@ import orjson
 from aiohttp import web
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Chat, Finish
+from ramet.ipc.messages import Finish
 from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import (
-    Call,
-    Part,
-    Reader,
-    Thought,
-    joined,
-    prepare,
-    read_parts,
-    refuse_without_parser,
-)
-from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.intake.chat import callable_tools, chat_of, prepare, refuse_without_parser
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.intake.reading import Call, Part, Reader, Thought, joined, read_parts
+from ramet.runtime.intake.sampling import read_params
+from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.http import problems, request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.chat_types import UNBUILT, ChatBody, TokenizeBody
+from ramet.runtime.server.openai.chat_types import ChatBody
 from ramet.runtime.server.openai.logprobs import chat_logprobs, whole_chat_logprobs
-from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
 from ramet.runtime.server.openai.types import ending, usage
 
 TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
@@ -47,27 +39,26 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     written = await read_object(request)
     body = convert(written, ChatBody)
     model = check_model(service, body.model)
-    fields = asdict(body)
-    prompts.refuse_unbuilt(fields, UNBUILT)
     names = callable_tools(body.tool_choice, [tool.function.name for tool in body.tools or ()])
     refuse_without_parser(names, service.style)
-    params = read_params(fields, replace(service.defaults, max_new_tokens=TO_THE_END), body.response_format)
+    params = read_params(asdict(body), replace(service.defaults, max_new_tokens=TO_THE_END))
     processors_on = service.args.execute.enable_custom_logit_processor
     spec = read_spec(body, params, processors_on, _logprobs(body), body.return_hidden_states)
     rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
-    chat = chat_of(body, body.messages, as_written(written.get("tools") or [], names))
+    chat = chat_of(written, names)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
     kind = "chat.completion.chunk" if body.stream else "chat.completion"
     frame = {"id": rid, "object": kind, "created": int(time.time()), "model": model}
     with service.client.open(streaming=bool(body.stream)) as submission:
-        ready = await prepare(
-            service.client,
-            submission,
-            style,
-            chat,
-            spec,
-            parallel=body.parallel_tool_calls is not False,
-            as_shown=body.skip_special_tokens is not None,
+        ready = await submission.during(
+            prepare(
+                service.client.render,
+                style,
+                chat,
+                spec,
+                parallel=body.parallel_tool_calls is not False,
+                as_shown=body.skip_special_tokens is not None,
+            )
         )
         item = Prompt(rid, ready.spec, ids=ready.ids, place="messages")
         service.client.send([item], submission)
@@ -92,30 +83,6 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     return problems.reply({**frame, "choices": whole, "usage": _usage(done, readers)})
 
 
-def as_written(tools: list[Any], names: frozenset[str]) -> list[Any]:
-    """For templates that write a tool as JSON: the client's keys in the client's order, without those that are null."""
-    return [
-        {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
-        for tool in tools
-        if tool["function"]["name"] in names
-    ]
-
-
-def chat_of(body: ChatBody | TokenizeBody, messages: list[Any], tools: list[Any]) -> Chat:
-    """What the template gets."""
-    goes_on = bool(body.continue_final_message)
-    if goes_on and body.add_generation_prompt:
-        raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
-    documents = {} if body.documents is None else {"documents": body.documents}
-    return Chat(
-        messages,
-        tools or None,
-        template_kwargs(body.reasoning_effort, body.verbosity) | documents | (body.chat_template_kwargs or {}),
-        add_generation_prompt=not goes_on if body.add_generation_prompt is None else body.add_generation_prompt,
-        continue_final_message=goes_on,
-    )
-
-
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
     if body.top_logprobs is not None and not body.logprobs:
         raise ClientError("top_logprobs", f"is {body.top_logprobs}, but logprobs is not true", "it needs logprobs")
@@ -129,7 +96,7 @@ def _usage(sequences: list[Sequence], readers: list[Reader]) -> dict[str, Any]:
 async def _whole(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     finish = sequence.finish
     assert finish is not None
-    said = joined(read_parts(sequence, reader), reader)
+    said = joined(read_parts(sequence.take()[0], sequence.tail, reader), reader)
     message: dict[str, Any] = {
         "role": "assistant",
         "content": said.text if said.text or not said.calls else None,

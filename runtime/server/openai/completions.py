@@ -13,13 +13,14 @@ from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Finish
-from ramet.ipc.params import MAX_SAMPLES, shown
+from ramet.ipc.params import MAX_SAMPLES
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.intake.sampling import read_params
+from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.server.http import problems, request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
@@ -30,16 +31,13 @@ from ramet.runtime.server.openai.types import CompletionBody, ending, usage
 
 DEFAULT_MAX_TOKENS = 16
 NOT_ENDED = {"finish_reason": None, "matched_stop": None}
-UNBUILT: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
 
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's text completions, whole or as a stream with one event per token."""
     body = convert(await read_object(request), CompletionBody)
     model = check_model(service, body.model)
-    fields = asdict(body)
-    prompts.refuse_unbuilt(fields, UNBUILT)
-    params = read_params(fields, replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS), body.response_format)
+    params = read_params(asdict(body), replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
     best_of = _best_of(body, params.n)
     rid = request_ids.of_request(request, f"cmpl-{prompts.new_id()}", body.rid)
     logprobs = read_logprobs(body.logprobs, bool(body.echo))
@@ -88,26 +86,9 @@ def _mean_logprob(sequence: Sequence) -> float:
 
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
-    """One prompt as a string or as ids, or a list of either."""
-    match body.prompt:
-        case str() as text:
-            items = [Prompt(rid, spec, text=prompts.check_text("prompt", text))]
-        case [str(), *_] as texts:
-            items = [
-                Prompt(rid, spec, text=prompts.check_text(f"prompt[{i}]", t), place=f"prompt[{i}]")
-                for i, t in enumerate(texts)
-            ]
-        case [list(), *_] as lists:
-            items = [
-                Prompt(rid, spec, ids=prompts.pack_checked(f"prompt[{i}]", each, vocab_size), place=f"prompt[{i}]")
-                for i, each in enumerate(lists)
-            ]
-        case [*numbers]:
-            items = [Prompt(rid, spec, ids=prompts.pack_checked("prompt", numbers, vocab_size))]
-        case other:
-            raise ClientError("prompt", f"is {shown(other)}, must be a string, a list of strings, or token ids")
-    prompts.check_count("prompt", len(items), len(items) * spec.params.n)
-    return items
+    contents, _ = prompts.read_contents("prompt", body.prompt, vocab_size)
+    prompts.check_count("prompt", len(contents) * spec.params.n)
+    return [Prompt(rid, spec, place=place, **prompts.as_fields(content)) for place, content in contents]
 
 
 async def _echo(service: Service, item: Prompt) -> str:

@@ -12,13 +12,14 @@ from aiohttp import web
 from ramet.runtime.engine_client.submission import Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert, one_of
-from ramet.runtime.intake.embeddings import Recipe, in_base64, prompt_to_embed, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.embeddings import Recipe, in_base64, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.server.http import problems, request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.pooling_types import FORMATS, MOST_INPUTS, EmbeddingsBody
+from ramet.runtime.server.openai.pooling_types import EmbeddingsBody
 from ramet.runtime.server.openai.types import usage
 
 
@@ -28,16 +29,12 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
-    recipe = read_recipe(body.pooling, body.normalize, body.dimensions, service.pooling, limits.hidden_size)
-    packed = (
-        one_of("encoding_format", FORMATS[0] if body.encoding_format is None else body.encoding_format, FORMATS)
-        == "base64"
-    )
-    contents = list(read_inputs("input", body.input, limits.vocab_size))
-    if not 0 < len(contents) <= MOST_INPUTS:
-        raise ClientError("input", f"has {len(contents)} entries, must have 1 to {MOST_INPUTS}")
-    check_numbers("input", len(contents), limits.hidden_size)
-    items = [prompt_to_embed(rid, place, recipe.kind, content) for place, content in contents]
+    recipe = read_recipe(body, service.pooling, limits.hidden_size)
+    packed = body.encoding_format == "base64"
+    items = read_inputs(rid, body, recipe.kind, limits.vocab_size)
+    if len(items) > MAX_INPUTS:
+        raise ClientError("input", f"has {len(items)} entries, must have 1 to {MAX_INPUTS}")
+    check_numbers("input", len(items), limits.hidden_size)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
     data = [await _written(sequence, recipe, packed) for sequence in done]

@@ -7,9 +7,7 @@ from typing import Any
 import orjson
 
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import AT_ONCE
-from ramet.runtime.intake.extras import MOST_TOP
+from ramet.runtime.intake.reading import MAX_AT_ONCE
 from ramet.runtime.logprobs import LogprobLists, Place, Triple
 
 
@@ -17,8 +15,6 @@ def read_logprobs(logprobs: int | bool | None, echo: bool) -> LogprobSpec | None
     """`logprobs` is how many of the best tokens are told at each place; with `echo` the prompt's places as well."""
     if logprobs is None or logprobs is False:
         return None
-    if not 0 <= logprobs <= MOST_TOP:
-        raise ClientError("logprobs", f"is {logprobs}, must be in [0, {MOST_TOP}]")
     return LogprobSpec(0 if echo else None, int(logprobs), texts=True)
 
 
@@ -58,8 +54,8 @@ def _by_text(place: Place) -> dict[str, float] | None:
 async def whole_chat_logprobs(scores: LogprobLists) -> dict[str, Any]:
     """All of the output's places, as JSON already; others are served in between."""
     written = []
-    for start in range(0, len(scores.output), AT_ONCE):
-        written.append(orjson.dumps(chat_logprobs(scores, start, start + AT_ONCE)["content"])[1:-1])
+    for start in range(0, len(scores.output), MAX_AT_ONCE):
+        written.append(orjson.dumps(chat_logprobs(scores, start, start + MAX_AT_ONCE)["content"])[1:-1])
         await asyncio.sleep(0)
     return {"content": orjson.Fragment(b"[" + b",".join(written) + b"]"), "refusal": None}
 

@@ -11,12 +11,11 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import render
+from ramet.runtime.intake.chat import chat_of, rendered_by
 from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.chat import as_written, chat_of
 from ramet.runtime.server.openai.chat_types import TokenizeBody
 from ramet.runtime.server.openai.types import DetokenizeBody
 
@@ -49,15 +48,14 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     limit = service.client.limits.context_length
     if body.messages is not None:
         names = frozenset(tool.function.name for tool in body.tools or ())
-        tools = as_written(written.get("tools") or [], names)
-        rendered = await render(service.client, chat_of(body, body.messages, tools))
+        rendered = await rendered_by(service.client.render, chat_of(written, names))
         ids = unpack_ids(rendered.ids)
         return problems.reply({"tokens": ids, "count": len(ids), "max_model_len": limit})
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     if isinstance(body.prompt, list):
-        prompts.check_count("prompt", len(texts), len(texts))
+        prompts.check_count("prompt", len(texts))
     characters = sum(map(len, texts))
     if characters > MAX_TOKENIZE:
         raise ClientError("prompt", f"has {characters} characters in all, must have at most {MAX_TOKENIZE}")
@@ -72,14 +70,11 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     """Token ids, or lists of them, to text."""
     body = convert(await read_object(request), DetokenizeBody)
     check_model(service, body.model)
-    vocab_size = service.client.limits.vocab_size
-    if not isinstance(body.tokens, list) or not prompts.is_batch_of_ids(body.tokens):
-        packed = prompts.pack_checked("tokens", body.tokens, vocab_size)
-        return problems.reply({"text": await service.client.detokenize(packed, body.skip_special_tokens)})
-    prompts.check_count("tokens", len(body.tokens), len(body.tokens))
-    lists = [prompts.pack_checked(f"tokens[{i}]", ids, vocab_size) for i, ids in enumerate(body.tokens)]
-    texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in lists))
-    return problems.reply({"text": texts})
+    contents, batch = prompts.read_contents("tokens", body.tokens, service.client.limits.vocab_size)
+    prompts.check_count("tokens", len(contents))
+    packed = [ids for _, ids in contents if isinstance(ids, bytes)]
+    texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in packed))
+    return problems.reply({"text": texts if batch else texts[0]})
 
 
 def _card(service: Service) -> dict[str, Any]:

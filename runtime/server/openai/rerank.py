@@ -16,8 +16,8 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert, one_of
-from ramet.runtime.intake.chat import render
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.embeddings import Recipe, cosine, prompt_to_embed, vector_of
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.intake.scores import NEXT_TOKEN, next_logprobs, shares
@@ -25,7 +25,7 @@ from ramet.runtime.server.http import problems, request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.pooling_types import METHODS, Document, RerankBody
+from ramet.runtime.server.openai.pooling_types import RerankBody
 from ramet.runtime.server.openai.types import usage
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
@@ -45,13 +45,13 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     """Documents sorted by how well they fit a query."""
     body = convert(await read_object(request), RerankBody)
     model = check_model(service, body.model)
-    method = one_of("method", METHODS[0] if body.method is None else body.method, METHODS)
-    query, documents = read_texts(body)
+    prompts.check_count("documents", len(body.documents))
+    query, documents = body.query, [each if isinstance(each, str) else each.text for each in body.documents]
     top_n = len(documents) if body.top_n is None else body.top_n
-    if not 1 <= top_n <= len(documents):
+    if top_n > len(documents):
         raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")
     rid = request_ids.of_request(request, f"rerank-{prompts.new_id()}", None)
-    if method == "embed":
+    if body.method == "embed":
         worths, done = await _by_embeddings(service, rid, query, documents, body.instruct)
     else:
         worths, done = await _by_answers(service, rid, query, documents, body.instruct or INSTRUCT)
@@ -59,19 +59,6 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     shown_texts = documents if body.return_documents is not False else None
     results = [_result(i, worths[i], shown_texts) for i in best]
     return problems.reply({"id": rid, "object": "rerank", "model": model, "results": results, "usage": usage(done)})
-
-
-def read_texts(body: RerankBody) -> tuple[str, list[str]]:
-    """The query, and the text of each document."""
-    prompts.check_count("documents", len(body.documents), len(body.documents))
-    documents = [_text_of(f"documents[{i}]", document) for i, document in enumerate(body.documents)]
-    return prompts.check_text("query", body.query), documents
-
-
-def _text_of(place: str, document: str | Document) -> str:
-    if isinstance(document, str):
-        return prompts.check_text(place, document)
-    return prompts.check_text(f"{place}.text", document.text)
 
 
 def judge_messages(query: str, document: str, instruct: str) -> list[dict[str, str]]:
@@ -124,7 +111,7 @@ async def _question(service: Service, prompt: Prompt, query: str, document: str,
     if not service.style.has_template:
         return prompt._replace(text=flattened(messages))
     try:
-        asked = await render(service.client, Chat(messages, kwargs={"enable_thinking": False}))
+        asked = await rendered_by(service.client.render, Chat(messages, kwargs={"enable_thinking": False}))
     except ClientError as error:
         raise error.at(prompt.place) from None
     if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:

@@ -18,46 +18,47 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Reader, prepare
-from ramet.runtime.intake.params import read_params, read_spec
+from ramet.runtime.intake.chat import prepare
+from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.sampling import read_params
+from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.http import problems, request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.responses_chat import items_of, listed, read_chat, read_items
+from ramet.runtime.server.openai.responses_chat import as_items, listed, read_chat, read_input, read_output, with_types
 from ramet.runtime.server.openai.responses_items import Output
-from ramet.runtime.server.openai.responses_types import UNBUILT, ResponsesBody
+from ramet.runtime.server.openai.responses_types import ResponsesBody
 
-MOST_ITEMS = 100
+MAX_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"
 
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    body = convert(await read_object(request), ResponsesBody)
+    written = with_types(await read_object(request))
+    body = convert(written, ResponsesBody)
     model = check_model(service, body.model)
-    fields = asdict(body)
-    prompts.refuse_unbuilt(fields, UNBUILT)
-    form = body.text.format if body.text is not None else None
-    params = read_params(fields, replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS, n=1), form, "text.format")
+    params = read_params(asdict(body), replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS, n=1))
     before = _messages_before(service, body.previous_response_id) if body.previous_response_id else []
-    items = items_of(body.input)
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
     rid = request_ids.of_request(request, response_id, body.rid)
     spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, _logprobs(body))
-    response = _frame(body, response_id, model, params, stored=body.store is not False and service.responses.is_on)
+    stored = body.store is not False and service.responses.is_on
+    response = _frame(body, response_id, model, params, written.get("tool_choice") or "auto", stored)
     with service.client.open(streaming=bool(body.stream)) as submission:
-        ready = await prepare(
-            service.client,
-            submission,
-            service.style,
-            chat,
-            spec,
-            place="input",
-            parallel=body.parallel_tool_calls is not False,
-            as_shown=body.skip_special_tokens is not None,
+        ready = await submission.during(
+            prepare(
+                service.client.render,
+                service.style,
+                chat,
+                spec,
+                place="input",
+                parallel=body.parallel_tool_calls is not False,
+                as_shown=body.skip_special_tokens is not None,
+            )
         )
         item = Prompt(rid, ready.spec, ids=ready.ids, place="input")
         service.client.send([item], submission)
@@ -66,9 +67,8 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
         def keep() -> None:
             if response["store"]:
-                said = read_items(output.items)
-                messages = [*before, *read_items(items), *said]
-                response["store"] = service.responses.put(response_id, response, items, messages)
+                messages = [*before, *read_input(body.input), *read_output(output.items)]
+                response["store"] = service.responses.put(response_id, response, as_items(written["input"]), messages)
 
         if body.stream:
 
@@ -109,9 +109,9 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, An
     """Newest first unless the query says order=asc; `limit` of them, those that come `after` an id."""
     if query.get("order") != "asc":
         items.reverse()
-    limit = query.get("limit", str(MOST_ITEMS))
-    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_ITEMS:
-        raise ClientError("limit", f"is {shown(limit)}, must be in [1, {MOST_ITEMS}]")
+    limit = query.get("limit", str(MAX_ITEMS))
+    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_ITEMS:
+        raise ClientError("limit", f"is {shown(limit)}, must be in [1, {MAX_ITEMS}]")
     after = query.get("after")
     start = next((i + 1 for i, item in enumerate(items) if item["id"] == after), 0)
     page = items[start : start + int(limit)]
@@ -139,7 +139,9 @@ def _logprobs(body: ResponsesBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
-def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingParams, stored: bool) -> dict[str, Any]:
+def _frame(
+    body: ResponsesBody, response_id: str, model: str, params: SamplingParams, choice: Any, stored: bool
+) -> dict[str, Any]:
     """The response before it has said anything."""
     return {
         "id": response_id,
@@ -159,7 +161,7 @@ def _frame(body: ResponsesBody, response_id: str, model: str, params: SamplingPa
         "store": stored,
         "temperature": params.temperature,
         "text": {"format": {"type": "text"}},
-        "tool_choice": body.tool_choice or "auto",
+        "tool_choice": choice,
         "tools": [to_builtins(tool) for tool in body.tools or ()],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": params.top_p,

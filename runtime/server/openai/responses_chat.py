@@ -5,12 +5,20 @@ Decides what an item becomes, and how it is listed later. Knows no reply and no 
 
 from typing import Any
 
+import msgspec
+
 from ramet.ipc.messages import Chat
-from ramet.ipc.params import shown
-from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import MAX_TURNS, Style, check_most, refuse_without_parser
-from ramet.runtime.server.openai.responses_types import ResponsesBody
-from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
+from ramet.runtime.intake.chat import Style, callable_tools, refuse_without_parser, template_kwargs
+from ramet.runtime.intake.messages import Refusal, TextPart
+from ramet.runtime.server.openai.responses_types import (
+    FunctionCall,
+    FunctionOutput,
+    InputItem,
+    InputMessage,
+    Parts,
+    Reasoning,
+    ResponsesBody,
+)
 
 Message = dict[str, Any]
 Item = dict[str, Any]
@@ -23,23 +31,23 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
         body.reasoning.effort if body.reasoning is not None else None,
         body.text.verbosity if body.text is not None else None,
     )
-    messages = [*instructions, *before, *read_items(items_of(body.input))]
+    messages = [*instructions, *before, *read_input(body.input)]
     return Chat(messages, _tools(body, style) or None, kwargs | (body.chat_template_kwargs or {}))
 
 
-def items_of(given: Any) -> list[Item]:
-    """The input as items."""
-    if not isinstance(given, str | list):
-        raise ClientError("input", f"is {shown(given)}, must be a string or a list of items")
-    if isinstance(given, str):
-        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    if not given:
-        raise ClientError("input", "is [], must hold at least one item")
-    check_most("input", "items", len(given), MAX_TURNS)
-    for i, item in enumerate(given):
-        if not isinstance(item, dict):
-            raise ClientError(f"input[{i}]", f"is {shown(item)}, must be an item")
-    return given
+def with_types(written: dict[str, Any]) -> dict[str, Any]:
+    """A body whose items all have a type."""
+    given = written.get("input")
+    if not isinstance(given, list):
+        return written
+    return {**written, "input": [{"type": "message", **item} if isinstance(item, dict) else item for item in given]}
+
+
+def as_items(given: str | list[Item]) -> list[Item]:
+    """An input as it is listed later."""
+    if isinstance(given, list):
+        return given
+    return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
 
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
@@ -49,9 +57,9 @@ def listed(response_id: str, items: list[Item]) -> list[Item]:
     """Items as a stored response lists them: each has an id, by which OpenAI's client tells what it is."""
     listing = []
     for i, item in enumerate(items):
-        kind = item.get("type", "message")
+        kind = item["type"]
         made_id = f"{_PREFIXES[kind]}_{response_id.removeprefix('resp_')}_{i}"
-        told = {**item, "type": kind, "id": made_id, "status": "completed"}
+        told = {**item, "id": made_id, "status": "completed"}
         told |= {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
         if kind == "message":
             told["content"] = _listed_content(item)
@@ -68,40 +76,33 @@ def _listed_content(item: Item) -> list[Any]:
     return [{"type": "input_text", "text": content}]
 
 
-def read_items(items: list[Item]) -> list[Message]:
+def read_output(items: list[Item]) -> list[Message]:
+    """What a response said, as the next one reads it."""
+    return read_input(msgspec.convert(items, list[InputItem]))
+
+
+def read_input(given: str | list[InputItem]) -> list[Message]:
     """Messages: what the assistant thought, said and called in one turn is one of them."""
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
     messages: list[Message] = []
-    for i, item in enumerate(items):
-        place = f"input[{i}]"
-        match item.get("type", "message"):
-            case "message":
-                _add_message(messages, place, item)
-            case "function_call":
-                function = {name: _string(f"{place}.{name}", item.get(name)) for name in ("name", "arguments")}
-                call = {
-                    "id": _string(f"{place}.call_id", item.get("call_id")),
-                    "type": "function",
-                    "function": function,
-                }
+    for item in given:
+        match item:
+            case InputMessage(role, content):
+                _add_message(messages, role, _text(content))
+            case FunctionCall(call_id, name, arguments):
+                function = {"name": name, "arguments": arguments}
+                call = {"id": call_id, "type": "function", "function": function}
                 _turn(messages).setdefault("tool_calls", []).append(call)
-            case "function_call_output":
-                text = _content(f"{place}.output", item.get("output"))
-                call_id = _string(f"{place}.call_id", item.get("call_id"))
-                messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
-            case "reasoning":
-                if thought := "".join(_parts(f"{place}.content", item.get("content") or [])):
+            case FunctionOutput(call_id, output):
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": _text(output)})
+            case Reasoning(content):
+                if thought := _text(content or []):
                     messages.append({"role": "assistant", "content": "", "reasoning_content": thought})
-            case other:
-                valid = "message, function_call, function_call_output or reasoning"
-                raise ClientError(f"{place}.type", f"is {shown(other)}, must be {valid}")
     return messages
 
 
-def _add_message(messages: list[Message], place: str, item: Item) -> None:
-    role = item.get("role")
-    if role not in ("user", "assistant", "system", "developer"):
-        raise ClientError(f"{place}.role", f"is {shown(role)}, must be user, assistant, system or developer")
-    text = _content(f"{place}.content", item.get("content"))
+def _add_message(messages: list[Message], role: str, text: str) -> None:
     if role == "assistant" and messages and _only_thought(messages[-1]):
         messages[-1]["content"] = text
     else:
@@ -119,43 +120,21 @@ def _turn(messages: list[Message]) -> Message:
     return messages[-1]
 
 
-def _content(place: str, content: Any) -> str:
-    return content if isinstance(content, str) else "".join(_parts(place, content))
-
-
-def _parts(place: str, parts: Any) -> list[str]:
-    if not isinstance(parts, list):
-        raise ClientError(place, f"is {shown(parts)}, must be a string or a list of text parts")
-    return [_part(f"{place}[{i}]", part) for i, part in enumerate(parts)]
-
-
-def _part(place: str, part: Any) -> str:
-    match part:
-        case {"type": "input_text" | "output_text" | "text" | "reasoning_text", "text": str() as text}:
-            return text
-        case {"type": "refusal", "refusal": str() as text}:
-            return text
-        case {"type": "input_image" | "input_file" | "input_audio" as kind}:
-            raise ClientError(f"{place}.type", f"is {kind!r}, must be input_text: this model reads text only")
-        case other:
-            raise ClientError(place, f"is {shown(other)}, must be a part such as input_text with its text")
-
-
-def _string(place: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ClientError(place, f"is {shown(value)}, must be a string")
-    return value
+def _text(content: str | Parts) -> str:
+    if isinstance(content, str):
+        return content
+    known = [part for part in content if isinstance(part, TextPart | Refusal)]
+    return "".join(part.refusal if isinstance(part, Refusal) else part.text for part in known)
 
 
 def _tools(body: ResponsesBody, style: Style) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = []
-    for i, tool in enumerate(body.tools or ()):
-        if tool.type != "function":
-            raise ClientError(f"tools[{i}].type", f"is {shown(tool.type)}, must be function: this server runs no tools")
-        if tool.name is None:
-            raise ClientError(f"tools[{i}].name", "is missing, must be a string")
-        function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        tools.append({"type": "function", "function": {k: v for k, v in function.items() if v is not None}})
-    names = callable_tools(body.tool_choice, [tool["function"]["name"] for tool in tools])
+    names = callable_tools(body.tool_choice, [tool.name for tool in body.tools or ()])
     refuse_without_parser(names, style)
-    return [tool for tool in tools if tool["function"]["name"] in names]
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        for tool in body.tools or ()
+        if tool.name in names
+    ]
+    return [
+        {"type": "function", "function": {k: v for k, v in function.items() if v is not None}} for function in functions
+    ]

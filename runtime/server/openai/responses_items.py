@@ -10,8 +10,8 @@ from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import AT_ONCE, Part, Reader, Thought, refuse_aborted
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.intake.reading import MAX_AT_ONCE, Part, Reader, Thought, refuse_aborted
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.openai.logprobs import chat_logprobs
 
@@ -48,8 +48,8 @@ class Output:
         """All of a sequence that has ended, without events; others are served in between."""
         self._telling = False
         texts, _ = self._sequence.take()
-        for start in range(0, len(texts), AT_ONCE):
-            self._read(texts[start : start + AT_ONCE], start)
+        for start in range(0, len(texts), MAX_AT_ONCE):
+            self._read(texts[start : start + MAX_AT_ONCE], start)
             await asyncio.sleep(0)
         assert self._sequence.finish is not None
         self._end(self._sequence.finish)

@@ -1,21 +1,60 @@
-"""The body of /v1/responses. Only shapes; input items are read in responses_chat.py."""
+"""The body of /v1/responses and the items of its input. Only shapes; responses_chat.py makes a chat of items."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.extras import MOST_CHAT_TOP
-from ramet.runtime.intake.fields import sampled, unbuilt
-from ramet.runtime.intake.sampling_fields import SamplingFields
-from ramet.runtime.intake.schemas import HIDDEN_STATES, INPUT, TOOL_CHOICE, TOOL_NAME, one_of, typed_fields
+from ramet.runtime.intake.fields import Text, ToolName
+from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
+from ramet.runtime.intake.messages import (
+    InputText,
+    Media,
+    OutputText,
+    ParallelCalls,
+    ReasoningText,
+    Refusal,
+    TextPart,
+    ToolChoice,
+)
+from ramet.runtime.intake.sampling import sampled
+from ramet.runtime.intake.specs import Hidden, SamplingFields
+from ramet.runtime.intake.unbuilt import unbuilt
+from ramet.runtime.server.openai.types import ResponseFormat
 
-NAMED = {"required": ["type", "name"], "properties": {"name": {"type": "string", "pattern": TOOL_NAME}}}
+Parts = list[InputText | OutputText | TextPart | ReasoningText | Refusal | Media]
+
+
+class Item(Struct, frozen=True, tag_field="type"):
+    """One without a type is a message."""
+
+
+class InputMessage(Item, frozen=True, tag="message"):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Parts
+
+
+class FunctionCall(Item, frozen=True, tag="function_call"):
+    call_id: str
+    name: Text
+    arguments: str
+
+
+class FunctionOutput(Item, frozen=True, tag="function_call_output"):
+    call_id: str
+    output: str | Parts
+
+
+class Reasoning(Item, frozen=True, tag="reasoning"):
+    content: Parts | None = None
+
+
+InputItem = InputMessage | FunctionCall | FunctionOutput | Reasoning
 
 
 class ResponseTool(Struct, frozen=True, kw_only=True):
-    type: Annotated[str, about("`function`; OpenAI's own tools run on its servers alone", enum=["function"])]
-    name: Annotated[str, Meta(pattern=TOOL_NAME)] | None = None
+    type: Annotated[Literal["function"], about("OpenAI's own tools run on its servers alone")]
+    name: ToolName
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
@@ -27,13 +66,7 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
 
 
 class TextOptions(Struct, frozen=True, kw_only=True):
-    format: Annotated[
-        dict[str, Any] | None,
-        unbuilt(
-            'a JSON schema that the output keeps to; {"type": "text"} is taken',
-            **typed_fields("text", "json_object", "json_schema"),
-        ),
-    ] = None
+    format: ResponseFormat = None
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
@@ -41,21 +74,22 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/responses."""
 
     input: Annotated[
-        Any, about("the user's text, or items: messages, function calls and their outputs, reasoning", **INPUT)
+        str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
+        about(
+            "the user's text, or items: messages (which may leave their type out), calls and their outputs, reasoning"
+        ),
     ]
     instructions: Annotated[str | None, about("the system turn; not carried over to a next response")] = None
     previous_response_id: Annotated[str | None, about("the chat goes on where that stored response ended")] = None
     store: Annotated[bool | None, about("whether it can be asked for again and continued; true if it is absent")] = None
     max_output_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
-    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call", items=NAMED)] = None
-    tool_choice: Annotated[
-        Any, about("`auto` or `none`; `required` and a named function are not built yet", **TOOL_CHOICE)
-    ] = None
-    parallel_tool_calls: Annotated[bool | None, about("false: nothing is told from a second call on")] = None
+    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call")] = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: ParallelCalls = None
     reasoning: Annotated[ReasoningOptions | None, about("`effort`")] = None
     text: Annotated[TextOptions | None, about("`format` and `verbosity`")] = None
     top_logprobs: Annotated[
-        Annotated[int, Meta(ge=0, le=MOST_CHAT_TOP)] | None,
+        Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)] | None,
         about("log-probabilities of this many best tokens at each place"),
     ] = None
     include: Annotated[
@@ -64,22 +98,12 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     metadata: Annotated[dict[str, Any] | None, about("comes back with the response")] = None
     user: Annotated[str | None, about("accepted; nothing is done with it")] = None
     truncation: Annotated[
-        str | None, about("`disabled`: what does not fit the context is refused", **one_of("disabled", "auto"))
+        Literal["disabled", "auto"] | None,
+        unbuilt("leaving out what does not fit the context; `disabled` is taken", neutral=("disabled",)),
     ] = None
     stop: Annotated[Any, sampled("stop")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    return_hidden_states: Annotated[
-        bool | str | None, unbuilt("hidden states; completions tell them", enum=HIDDEN_STATES)
-    ] = None
-    background: Annotated[bool | None, unbuilt("an answer to ask for later")] = None
+    return_hidden_states: Annotated[Hidden | None, unbuilt("completions have them", neutral=(False,))] = None
+    background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
-
-
-UNBUILT: dict[str, tuple[Any, ...]] = {
-    "background": (False,),
-    "return_hidden_states": (False,),
-    "conversation": (),
-    "prompt": (),
-    "truncation": ("disabled",),
-}

@@ -20,9 +20,9 @@ async def score(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"score-{prompts.new_id()}", None)
     vocab_size = service.client.limits.vocab_size
-    items = read_pairs(rid, body.query, body.items, body.label_token_ids, bool(body.item_first), vocab_size)
+    items = read_pairs(rid, body, vocab_size)
     check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    scores = [label_scores(sequence.scores, bool(body.apply_softmax)) for sequence in done]
+    scores = [label_scores(body, sequence.scores) for sequence in done]
     return problems.reply({"object": "scoring", "model": model, "scores": scores, "usage": usage(done)})

@@ -1,40 +1,54 @@
 """The bodies of OpenAI's text endpoints and the parts their replies share. Only shapes: no endpoint, no engine.
 
-A field of type `Any` is checked elsewhere, with the schema that stands here: sampling values in ipc.params, prompts in
-prompts.py, messages in the tokenizer.
+A field of type `Any` is a sampling parameter, which ipc/params.py checks.
 """
 
 from collections.abc import Sequence as Many
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ramet.ipc.messages import Finish
 from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.intake.extras import MOST_TOP
-from ramet.runtime.intake.fields import sampled, unbuilt
-from ramet.runtime.intake.sampling_fields import SamplingFields
-from ramet.runtime.intake.schemas import (
-    HIDDEN_STATES,
-    ID_LISTS,
-    texts_or_ids,
-    typed,
-)
-
-_SCHEMA_FORMAT = {
-    "type": "object",
-    "required": ["type", "json_schema"],
-    "properties": {
-        "type": {"const": "json_schema"},
-        "json_schema": {"type": "object", "required": ["schema"], "properties": {"schema": {"type": "object"}}},
-    },
-}
-FORMATS = [typed("text", "json_object"), _SCHEMA_FORMAT, {"type": "null"}]
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts
+from ramet.runtime.intake.limits import MAX_TOP
+from ramet.runtime.intake.sampling import sampled
+from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields
+from ramet.runtime.intake.unbuilt import unbuilt
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
     include_usage: bool | None = None
+
+
+class Format(Struct, frozen=True, tag_field="type"):
+    """Of an output."""
+
+
+class TextFormat(Format, frozen=True, tag="text"):
+    pass
+
+
+class JsonFormat(Format, frozen=True, tag="json_object"):
+    pass
+
+
+class NamedSchema(Struct, frozen=True):
+    schema: dict[str, Any]
+
+
+class SchemaFormat(Format, frozen=True, tag="json_schema"):
+    """The schema stands in `json_schema`, or beside the type."""
+
+    json_schema: NamedSchema | None = None
+    schema: dict[str, Any] | None = None
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonFormat | SchemaFormat | None,
+    unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', neutral=(TextFormat(),)),
+]
 
 
 class SamplingBody(SamplingFields, frozen=True, kw_only=True):
@@ -47,13 +61,8 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     stop: Annotated[Any, sampled("stop")] = None
     user: Annotated[str | None, about("accepted; nothing is done with it")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
-    return_hidden_states: Annotated[
-        bool | str | None,
-        about('true: of every token that is read; "last": of the last one', enum=HIDDEN_STATES),
-    ] = None
-    response_format: Annotated[
-        Any, unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', anyOf=FORMATS)
-    ] = None
+    return_hidden_states: Annotated[Hidden | None, HIDDEN] = None
+    response_format: ResponseFormat = None
     structured_outputs: Annotated[dict[str, Any] | None, unbuilt("vLLM's name for what the output keeps to")] = None
     guided_json: Annotated[str | dict[str, Any] | None, unbuilt("the same, a JSON schema")] = None
     guided_regex: Annotated[str | None, unbuilt("the same, a pattern")] = None
@@ -64,30 +73,24 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     """/v1/completions."""
 
-    prompt: Annotated[Any, about("a text, token ids, or a list of either", **texts_or_ids())]
+    prompt: Annotated[Prompts, about("a text, token ids, or a list of either")]
     max_tokens: Annotated[Any, sampled("max_new_tokens", "16 if it is absent")] = None
     echo: Annotated[bool | None, about("the prompt goes before the output")] = None
     best_of: Annotated[
-        int | None,
-        about(
-            "so many outputs are made, and the n whose tokens are likeliest on average are told",
-            minimum=1,
-            maximum=MAX_SAMPLES,
-        ),
+        Annotated[int, Meta(ge=1, le=MAX_SAMPLES)] | None,
+        about("so many outputs are made, and the n whose tokens are likeliest on average are returned"),
     ] = None
     logprobs: Annotated[
-        int | bool | None,
-        about(
-            "so many best tokens at each place; with `echo` those of the prompt as well", minimum=0, maximum=MOST_TOP
-        ),
+        Annotated[int, Meta(ge=0, le=MAX_TOP)] | bool | None,
+        about("so many best tokens at each place; with `echo` those of the prompt as well"),
     ] = None
-    suffix: Annotated[str | None, unbuilt("what comes after the output")] = None
+    suffix: Annotated[str | None, unbuilt("what comes after the output", neutral=("",))] = None
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):
     """/v1/detokenize."""
 
-    tokens: Annotated[Any, about("token ids, or a list of such lists", **ID_LISTS)]
+    tokens: Annotated[list[PromptId | Ids], Meta(min_length=1), about("token ids, or a list of such lists")]
     model: str | None = None
     skip_special_tokens: bool = True
 

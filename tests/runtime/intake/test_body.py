@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import MAX_DEPTH, convert, deeper_than, parse_object
+from ramet.runtime.intake.body import convert, deeper_than, parse_object
+from ramet.runtime.intake.limits import MAX_DEPTH
 
 VALUES = st.recursive(
     st.none() | st.integers(-5, 5) | st.text('[]{}"\\ab', max_size=6),

@@ -171,7 +171,7 @@ def test_tokens_are_counted_without_running_anything() -> None:
     ({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": "3"}, "max_tokens"),
     ({"messages": []}, "messages"), ({"messages": [{"role": "boss", "content": "a"}]}, "messages[0].role"),
     ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
-    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
     ({"tools": [{"name": "a b"}]}, "tools[0].name"), ({"tools": [{"type": "bash_20250124", "name": "b"}]}, "tools[0]"),

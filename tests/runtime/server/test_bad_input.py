@@ -151,14 +151,15 @@ BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
     ({"text": "a", "custom_logit_processor": "p"}, ("custom_logit_processor", "'p'", "--enable-custom")),
     ({"text": "a", "custom_logit_processor": 5}, ("custom_logit_processor", "5", "string")),
     ({"text": "a", "input_embeds": [[0.1] * HIDDEN]}, ("text and input_ids and input_embeds", "exactly one")),
-    ({"input_embeds": []}, ("input_embeds", "[]", "one for each token")),
+    ({"input_embeds": []}, ("input_embeds", "[]", "empty")),
     ({"input_embeds": "x"}, ("input_embeds", "'x'", "list")),
     ({"input_embeds": [[0.1] * (HIDDEN + 1)]}, ("input_embeds[0]", f"{HIDDEN + 1} numbers", str(HIDDEN))),
     ({"input_embeds": [[0.1] * HIDDEN, 5]}, ("input_embeds[1]", "5")),
-    ({"input_embeds": [["x"] * HIDDEN]}, ("input_embeds[0]", "no number")),
+    ({"input_embeds": [["x"] * HIDDEN]}, ("input_embeds[0][0]", "'x'", "a number")),
     ({"input_embeds": [[1e9] * HIDDEN]}, ("input_embeds[0]", "10000")),
-    ({"input_embeds": [[[0.1] * HIDDEN], [[True] * HIDDEN]]}, ("input_embeds[1][0]", "no number")),
-    ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema, regex, ebnf",)),
+    ({"input_embeds": [[[0.1] * HIDDEN], [[True] * HIDDEN]]}, ("input_embeds[1][0][0]", "a number")),
+    ({"text": "a", "sampling_params": {"ebnf": "b"}}, ("sampling_params.ebnf", "'b'", "not built yet")),
+    ({"text": "a", "sampling_params": {"regex": 5}}, ("sampling_params.regex", "5", "string")),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, Render
 from ramet.runtime.engine_client.client import IN_TURN
 from ramet.runtime.engine_client.submission import Sequence, Submission
-from ramet.runtime.intake.chat import MAX_TOOLS, MAX_TURNS
+from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
 from ramet.runtime.text.chat_messages import normalise
 from tests.fakes.server import Served, served
 

@@ -10,12 +10,12 @@ CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messag
 USER = {"role": "user", "content": "REJECT"}
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [  # path, body, field, a piece of the message
     (RESPONSES, {"input": "hi", "text": {"format": {"type": "json_object"}}}, "text.format", "not built"),
-    (RESPONSES, {"input": "hi", "text": {"format": {"look": 1}}}, "text.format.type", "must be text"),
+    (RESPONSES, {"input": "hi", "text": {"format": {"look": 1}}}, "text.format.type", "must be 'text'"),
     (RESPONSES, {"input": "REJECT"}, "input", "9999"),
     (CHAT, {"messages": [USER]}, "messages", "9999"),
     (CHAT, {"messages": [USER], "max_completion_tokens": 1, "max_tokens": True}, "max_tokens", "True"),
     (CHAT, {"messages": [USER], "sampling_seed": 1, "seed": "x"}, "seed", "'x'"),
-    (MESSAGES, {"messages": [USER], "max_tokens": 1, "tool_choice": {}}, "tool_choice.type", "None"),
+    (MESSAGES, {"messages": [USER], "max_tokens": 1, "tool_choice": {}}, "tool_choice.type", "missing"),
     ("/v1/embeddings", {"input": "hi", "encoding_format": ""}, "encoding_format", "base64"),
     ("/v1/embeddings", {"input": "hi", "pooling": ""}, "pooling", "mean"),
     ("/v1/rerank", {"query": "hi", "documents": ["a"], "method": ""}, "method", "embed"),

@@ -125,8 +125,8 @@ BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, p
     ({"documents": ["a", "b", "REJECT"]}, "documents[2]", ("9999",)),
     ({"documents": ["a", "b", "REJECT"], "method": "embed"}, "documents[2]", ("9999",)),
     ({"query": "REJECT", "method": "embed"}, "query", ("9999",)),
-    ({"top_n": 0}, "top_n", ("0", "[1, 3]")), ({"top_n": 4}, "top_n", ("4", "[1, 3]")),
-    ({"method": "magic"}, "method", ("'magic'", "'generate' or 'embed'")),
+    ({"top_n": 0}, "top_n", ("0", ">= 1")), ({"top_n": 4}, "top_n", ("4", "[1, 3]")),
+    ({"method": "magic"}, "method", ("'magic'", "'embed' or 'generate'")),
     ({"method": "embed", "instruct": "x"}, "instruct", ("'x'", "embed")),
     ({"return_documents": "x"}, "return_documents", ("true or false",)),
 ]  # fmt: skip

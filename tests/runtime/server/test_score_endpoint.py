@@ -65,7 +65,7 @@ BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, p
     ({"label_token_ids": None}, "label_token_ids", ("None",)),
     ({"query": ""}, "query", ("empty",)), ({"query": []}, "query", ("[]", "empty")),
     ({"query": 5}, "query", ("5",)), ({"items": []}, "items", ("at least one",)),
-    ({"items": ["a", ""]}, "items[1]", ("empty",)), ({"items": ["a", [1]]}, "items[1]", ("[1]", "as query is")),
+    ({"items": ["a", ""]}, "items[1]", ("empty",)), ({"items": ["a", [1]]}, "items[1]", ("[1]", "as the first one is")),
     ({"items": [5]}, "items[0]", ("5",)), ({"items": "REJECT"}, "items", ("9999",)),
     ({"items": ["a", "REJECT"]}, "items[1]", ("9999",)),
     ({"items": ["a"] * 16385}, "items", ("16385", "16384")),

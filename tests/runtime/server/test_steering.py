@@ -7,33 +7,40 @@ import pytest
 
 from ramet.ipc.messages import Render
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import Style
-from ramet.runtime.server.openai.steering import callable_tools, template_kwargs
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import Style, callable_tools, template_kwargs
+from ramet.runtime.intake.messages import ChatFields
 from tests.fakes.server import Served, served
 
 NAMES = ("search", "weather")
+USER = {"role": "user", "content": "a"}
 IN_CHATS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
     {"type": "function", "function": {"name": "weather"}}]}}  # fmt: skip
 IN_RESPONSES = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
+
+
+def called_of(choice: Any) -> frozenset[str]:
+    """As a chat's body has it."""
+    return callable_tools(convert({"messages": [USER], "tool_choice": choice}, ChatFields).tool_choice, NAMES)
 
 
 @pytest.mark.parametrize("choice, called", [
     (None, NAMES), ("auto", NAMES), ("none", ()), (IN_CHATS, ("weather",)), (IN_RESPONSES, ("weather",)),
 ])  # fmt: skip
 def test_a_choice_leaves_some_tools(choice: Any, called: tuple[str, ...]) -> None:
-    assert callable_tools(choice, NAMES) == frozenset(called)
+    assert called_of(choice) == frozenset(called)
 
 
 @pytest.mark.parametrize("choice, words", [
     ("required", "constrained decoding"), ({"type": "function", "function": {"name": "weather"}}, "constrained"),
     ({**IN_RESPONSES, "mode": "required"}, "constrained"), ({**IN_RESPONSES, "mode": "maybe"}, "mode"),
-    ({**IN_RESPONSES, "tools": [{"name": "other"}]}, "'other'"), ({**IN_RESPONSES, "tools": [3]}, "None"),
-    ({"type": "allowed_tools"}, "mode"), ("maybe", "'maybe'"), ({}, "{}"),
+    ({**IN_RESPONSES, "tools": [{"name": "other"}]}, "'other'"), ({**IN_RESPONSES, "tools": [3]}, "is 3"),
+    ({"type": "allowed_tools"}, "mode"), ("maybe", "'maybe'"), ({}, "is missing"),
 ])  # fmt: skip
 def test_what_cannot_be_promised_is_refused(choice: Any, words: str) -> None:
     with pytest.raises(ClientError) as caught:
-        callable_tools(choice, NAMES)
-    assert caught.value.place == "tool_choice" and words in str(caught.value)
+        called_of(choice)
+    assert caught.value.place.startswith("tool_choice") and words in str(caught.value)
 
 
 def test_auto_needs_tools() -> None:

@@ -1,0 +1,120 @@
+"""What msgspec says of a wrong body, as a ClientError: the place, the value there, and all that would be valid.
+
+Decides the words. What is valid comes from the body's own types.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from msgspec import inspect
+
+from ramet.ipc.params import shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.unbuilt import Refused
+
+
+class _Spot(NamedTuple):
+    """A place in a body: what stands there, and what may."""
+
+    value: Any
+    kinds: list[inspect.Type]
+
+
+def explained(value: Any, type_: Any, text: str) -> ClientError:
+    """What msgspec says, with the value and all that would be valid."""
+    what, _, path = text.rpartition(" - at `$") if " - at `$" in text else (text, "", "")
+    steps = re.findall(r"[^.\[\]`]+|\[\d+\]", path)
+    missing = re.match(r"Object missing required field `(.+)`", what)
+    spot = _spot(value, type_, [*steps, missing[1]] if missing else steps)
+    place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
+    if missing:
+        named = isinstance(spot.kinds[0], inspect.LiteralType) if spot.kinds else False
+        fact = f"is missing, must be {_wanted(spot.kinds)}" if named else "is missing"
+        return ClientError(f"{place}.{missing[1]}".removeprefix("."), fact)
+    if not what.startswith(("Expected", "Invalid", "Integer", "Number")) or not spot.kinds:
+        return ClientError(place or "body", what)
+    of_length = " of length " in what
+    kinds = [kind for kind in spot.kinds if not of_length or _is_sized(kind, spot.value)]
+    if of_length and spot.value:
+        unit = "characters" if isinstance(spot.value, str) else "entries"
+        return ClientError(place or "body", f"has {len(spot.value)} {unit}, must be {_wanted(kinds)}")
+    told = f"{shown(spot.value)}, must not be empty, but" if of_length else f"{shown(spot.value)}, must be"
+    return ClientError(place or "body", f"is {told} {_wanted(kinds)}")
+
+
+def _is_sized(kind: inspect.Type, value: Any) -> bool:
+    bare = kind.type if isinstance(kind, inspect.Metadata) else kind
+    return isinstance(bare, inspect.StrType if isinstance(value, str) else inspect.ListType)
+
+
+def _spot(value: Any, type_: Any, steps: list[str]) -> _Spot:
+    kinds = list(_kinds(inspect.type_info(type_)))
+    for step in steps:
+        if step[0] == "[":
+            lists = [kind for kind in kinds if isinstance(kind, inspect.ListType)]
+            kinds = [inner for kind in lists for inner in _kinds(kind.item_type)]
+            value = value[int(step[1:-1])]
+        else:
+            kinds = _of_field(kinds, value, step)
+            value = value.get(step)
+    return _Spot(value, kinds)
+
+
+def _of_field(kinds: list[inspect.Type], value: Any, name: str) -> list[inspect.Type]:
+    """What the field may be in those structs that the object can be."""
+    structs = [kind for kind in kinds if isinstance(kind, inspect.StructType)]
+    if any(kind.tag_field == name for kind in structs):
+        return [inspect.LiteralType(tuple(kind.tag for kind in structs if not issubclass(kind.cls, Refused)))]
+    meant = [kind for kind in structs if kind.tag_field is None or value.get(kind.tag_field) == kind.tag]
+    found = [field.type for kind in meant for field in kind.fields if field.encode_name == name]
+    return [inner for each in found for inner in _kinds(each)]
+
+
+def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
+    """The types that a value may have, out of unions and annotations."""
+    match node:
+        case inspect.Metadata(inner, extra=extra):
+            yield from [node] if extra and "words" in extra else _kinds(inner)
+        case inspect.UnionType(types):
+            for each in types:
+                yield from _kinds(each)
+        case _:
+            yield node
+
+
+def _wanted(kinds: list[inspect.Type]) -> str:
+    return " or ".join(dict.fromkeys(word for kind in kinds if (word := _word(kind))))
+
+
+def _word(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata(extra={"words": str(words)}):
+            return words
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.LiteralType(values):
+            return " or ".join(map(repr, values))
+        case inspect.IntType(ge=low, le=high):
+            return "an integer" + _range(low, high)
+        case inspect.FloatType(ge=low, le=high):
+            return "a number" + _range(low, high)
+        case inspect.StrType(min_length=low, max_length=high, pattern=pattern):
+            return "a string" + _size(low, high, "characters") + (f" matching regex {pattern!r}" if pattern else "")
+        case inspect.ListType(min_length=low, max_length=high):
+            return "a list" + _size(low, high, "entries")
+        case inspect.DictType() | inspect.StructType():
+            return "an object"
+    return ""  # null goes without saying
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if high is None:
+        return "" if low is None else f" >= {low}"
+    return f" in [{low}, {high}]"
+
+
+def _size(low: int | None, high: int | None, unit: str) -> str:
+    if high is None:
+        return " of at least one entry" if low and unit == "entries" else ""
+    return f" of {low} to {high} {unit}" if low else f" of at most {high} {unit}"

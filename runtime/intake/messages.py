@@ -1,0 +1,168 @@
+"""The types of a chat as OpenAI's clients write it: messages, their parts and calls, tools and what templates get.
+
+Decides shapes only; what a template gets of a message, text/chat_messages.py decides. Types are there to check with:
+templates get what the client wrote, with its own keys in its order.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ramet.ipc.params import about
+from ramet.runtime.intake.fields import Text, ToolName, named
+from ramet.runtime.intake.unbuilt import Refused, unbuilt
+
+ROLES = ["system", "developer", "user", "assistant", "tool", "function"]
+ROLE = named(
+    f"one of {', '.join(ROLES)}, or a role of this model's chat template",
+    description="or a role of the model's own chat template",
+    extra_json_schema={"enum": ROLES},
+)
+
+
+class Part(Struct, frozen=True, tag_field="type"):
+    """A piece of a message's content."""
+
+
+class TextPart(Part, frozen=True, tag="text"):
+    text: str
+
+
+class InputText(TextPart, frozen=True, tag="input_text"):
+    pass
+
+
+class OutputText(TextPart, frozen=True, tag="output_text"):
+    pass
+
+
+class ReasoningText(TextPart, frozen=True, tag="reasoning_text"):
+    pass
+
+
+class Refusal(Part, frozen=True, tag="refusal"):
+    refusal: str
+
+
+class ImageUrl(Refused, frozen=True, tag="image_url"):
+    pass
+
+
+class Image(Refused, frozen=True, tag="image"):
+    pass
+
+
+class InputImage(Refused, frozen=True, tag="input_image"):
+    pass
+
+
+class InputAudio(Refused, frozen=True, tag="input_audio"):
+    pass
+
+
+class VideoUrl(Refused, frozen=True, tag="video_url"):
+    pass
+
+
+class File(Refused, frozen=True, tag="file"):
+    pass
+
+
+class InputFile(Refused, frozen=True, tag="input_file"):
+    pass
+
+
+class Document(Refused, frozen=True, tag="document"):
+    pass
+
+
+Media = Annotated[
+    ImageUrl | Image | InputImage | InputAudio | VideoUrl | File | InputFile | Document,
+    unbuilt("pictures, sound, films and files"),
+]
+ChatPart = TextPart | InputText | OutputText | Refusal | Media
+
+
+class CalledFunction(Struct, frozen=True):
+    name: Text
+    arguments: Annotated[str | dict[str, Any] | None, about("JSON of an object, or the object")] = None
+
+
+class Call(Struct, frozen=True):
+    function: CalledFunction
+    id: str | None = None
+    type: Literal["function"] | None = None
+
+
+class Message(Struct, frozen=True):
+    """Only an assistant message with calls or reasoning may have no content."""
+
+    role: Annotated[str, ROLE]
+    content: str | list[ChatPart] | None = None
+    name: str | None = None
+    tool_calls: list[Call] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking: str | None = None
+    refusal: str | None = None
+    function_call: CalledFunction | None = None
+
+
+Messages = Annotated[list[Message], Meta(description="the chat", min_length=1)]
+
+
+class Function(Struct, frozen=True, kw_only=True):
+    name: ToolName
+    description: str | None = None
+    parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
+    strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class AllowedTools(Struct, frozen=True, kw_only=True):
+    """Each tool with its name, or with a function that has it."""
+
+    mode: Literal["auto", "required"]
+    tools: list[dict[str, Any]]
+
+
+class NamedChoice(Struct, frozen=True, kw_only=True):
+    """What is allowed stands in `allowed_tools`, or beside the type."""
+
+    type: Literal["function", "custom", "allowed_tools"]
+    allowed_tools: AllowedTools | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+ToolChoice = Annotated[
+    Literal["auto", "none", "required"] | NamedChoice | None,
+    about("`auto` or `none`, or the tools that are allowed; `required` and a named function are not built yet"),
+]
+ParallelCalls = Annotated[bool | None, about("false: nothing is told from a second call on")]
+
+
+class TemplateFields(Struct, frozen=True, kw_only=True):
+    """What a prompt depends on beside messages and tools."""
+
+    reasoning_effort: Annotated[
+        str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")
+    ] = None
+    verbosity: Annotated[str | None, about("given to the chat template")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    documents: Annotated[list[dict[str, Any]] | None, about("given to the chat template")] = None
+    add_generation_prompt: Annotated[bool | None, about("false: the prompt does not begin the reply")] = None
+    continue_final_message: Annotated[bool | None, about("the output goes on where the last message ends")] = None
+
+
+class ChatFields(TemplateFields, frozen=True, kw_only=True):
+    """A chat by itself, as `LLM` takes it."""
+
+    messages: Messages
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice = None

@@ -1,0 +1,162 @@
+"""What an output says: its text to thoughts, content and tool calls, token by token or whole.
+
+Decides which parsers read it. Knows no client's shapes.
+"""
+
+from itertools import groupby
+from typing import NamedTuple
+
+from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.parsers.reasoning import ReasoningParser, make_reasoning
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, ToolParser, make_tool_parser
+
+MAX_AT_ONCE = 256  # tokens of a whole reply that are read before others are served
+
+
+class Thought(NamedTuple):
+    text: str
+
+
+Part = Event | Thought
+
+
+class Reading(NamedTuple):
+    """How the outputs of one chat are read. Parsers are names; None: nothing is looked for."""
+
+    tool_parser: str | None
+    reasoning_parser: str | None
+    tail: str = ""  # of the prompt
+    continued: str | None = None  # the text of the turn that the output goes on with; None: it begins a turn
+    tools: frozenset[str] = frozenset()  # names; empty: calls are text
+    parallel: bool = True  # more than one call is passed on
+
+
+class Reader:
+    """The output of one sequence, read token by token."""
+
+    def __init__(self, reading: Reading) -> None:
+        reasoning, tools = reading.reasoning_parser, reading.tool_parser
+        self._thoughts: ReasoningParser | None = (
+            make_reasoning(reasoning, reading.tail, reading.continued) if reasoning else None
+        )
+        self._tools: ToolParser | None = make_tool_parser(tools, reading.tools) if tools and reading.tools else None
+        self._parallel, self._full = reading.parallel, False
+        self.plain = self._thoughts is None and self._tools is None  # text passes as it is
+        self._within = 0  # tokens until the answer began
+        self._thought = False
+        self.num_calls = 0
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Those of the thought and its tags; none where there was no thought."""
+        return self._within if self._thought else 0
+
+    @property
+    def thinking(self) -> bool:
+        """Inside a thought, or it is not yet decided whether there is one."""
+        return self._thoughts is not None and self._thoughts.thinking
+
+    def push(self, text: str) -> list[Part]:
+        """One token's text."""
+        thoughts = self._thoughts
+        if thoughts is None:
+            return self._read(text) if text else []
+        if thoughts.thinking:
+            self._within += 1
+        return self._divided(*thoughts.push(text)) if text else []
+
+    def close(self, tail: str) -> list[Part]:
+        """`tail`: text that only the end made certain."""
+        parts: list[Part] = []
+        if self._thoughts is not None:
+            parts += self._divided(*self._thoughts.push(tail)) if tail else []
+            parts += self._divided(*self._thoughts.close())
+        elif tail:
+            parts += self._read(tail)
+        if self._tools is not None:
+            parts += self._kept(self._tools.close())
+        return parts
+
+    def new_call_id(self) -> str:
+        return self._tools.new_id() if self._tools is not None else ""
+
+    def reason(self, finish: Finish) -> str:
+        """Of its end, in OpenAI's words."""
+        return "tool_calls" if self.num_calls and finish.kind is FinishKind.STOP else finish.kind.value
+
+    def _divided(self, thought: str, text: str) -> list[Part]:
+        self._thought = self._thought or thought != ""
+        return [*([Thought(thought)] if thought else []), *(self._read(text) if text else [])]
+
+    def _read(self, text: str) -> list[Part]:
+        return [text] if self._tools is None else self._kept(self._tools.push(text))
+
+    def _kept(self, events: list[Event]) -> list[Part]:
+        """Without all that comes from a second call on, where one alone is told."""
+        kept: list[Part] = []
+        for event in events:
+            if isinstance(event, CallStart):
+                self._full = self._full or (self.num_calls > 0 and not self._parallel)
+                self.num_calls += not self._full
+            if not self._full:
+                kept.append(event)
+        return kept
+
+
+class Call(NamedTuple):
+    id: str
+    name: str
+    arguments: str  # JSON
+
+
+class Said(NamedTuple):
+    """A whole output in its parts."""
+
+    text: str
+    thought: str
+    calls: list[Call]
+
+
+def read_parts(texts: list[str], tail: str, reader: Reader) -> list[Part]:
+    """All of an output that has ended; no two texts, thoughts or arguments follow each other."""
+    parts = [part for text in texts for part in reader.push(text)] + reader.close(tail)
+    merged: list[Part] = []
+    for kind, group in groupby(parts, type):
+        if kind is CallStart:
+            merged += group
+        else:
+            merged.append(_joined(list(group)))
+    return merged
+
+
+def _joined(parts: list[Part]) -> Part:
+    """Parts of one kind as one: joined once, for adding up thousands of pieces copies each of them as often."""
+    first = parts[0]
+    if isinstance(first, str):
+        return "".join([part for part in parts if isinstance(part, str)])
+    text = "".join([part.text for part in parts if isinstance(part, Thought | CallArguments)])
+    return Thought(text) if isinstance(first, Thought) else CallArguments(text)
+
+
+def joined(parts: list[Part], reader: Reader) -> Said:
+    text, thought, heads, arguments = "", "", list[str](), list[str]()
+    for part in parts:
+        match part:
+            case str():
+                text += part
+            case Thought():
+                thought += part.text
+            case CallStart():
+                heads.append(part.name)
+                arguments.append("")
+            case CallArguments():
+                arguments[-1] += part.text
+    calls = [Call(reader.new_call_id(), name, said) for name, said in zip(heads, arguments, strict=True)]
+    return Said(text, thought, calls)
+
+
+def refuse_aborted(finish: Finish) -> None:
+    """For replies that have no word for an end on somebody's word: it is an error."""
+    if finish.aborted:
+        raise ClientError("", f"The request was ended before it was done: {finish.message}", code="aborted")

@@ -1,0 +1,155 @@
+"""Bodies to specs: sampling, log-probabilities, priority, hidden states, and whose cache is shared.
+
+Decides how a RequestSpec is made of a client's fields, and what is valid without a vocabulary. Knows no prompt.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, fields
+
+from ramet.ipc.params import SamplingParams, about, parse, shown
+from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named
+from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
+from ramet.runtime.intake.prompts import check_length
+from ramet.runtime.intake.sampling import SHARED, Constraints, GivenParams, sampled
+from ramet.runtime.intake.unbuilt import unbuilt
+
+Hidden = bool | Literal["last"]
+HIDDEN = about('hidden states: true: of every token that is read; "last": of the last one')
+_PRIORITY = about("the larger goes before the smaller, whatever the queue's policy says")
+_SALT = about("prompts share cached prefixes only with those of their salt, a secret that keeps users apart")
+_KEY = about("the same, for a key that is no secret")
+_PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")
+
+
+class SpecFields(Struct, frozen=True, kw_only=True):
+    """Of bodies whose prompts all get the same."""
+
+    priority: Annotated[Int32 | None, _PRIORITY] = None
+    cache_salt: Annotated[Key | None, _SALT] = None
+    extra_key: Annotated[Key | None, _KEY] = None
+    custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
+
+
+@including([*((field.name, field.type, field.default) for field in fields(Constraints)), *SHARED])
+class SamplingFields(SpecFields, frozen=True, kw_only=True):
+    """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
+
+    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
+    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
+    skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
+    rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
+    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
+    lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None
+
+
+class SpecLists(Struct, frozen=True, kw_only=True):
+    """Of /generate and LLM, where a list gives one value per prompt."""
+
+    sampling_params: Annotated[OrEach[GivenParams], about("see docs/sampling.md; one for all prompts or for each")] = (
+        None
+    )
+    return_logprob: Annotated[OrEach[bool], about("log-probabilities of the output's tokens")] = None
+    logprob_start_len: Annotated[
+        OrEach[Annotated[int, named("-1 (none of the prompt) or an integer >= 0, below 2^31", ge=-1, le=INT32 - 1)]],
+        about("those of the prompt too, from this token on; -1: none"),
+    ] = None
+    top_logprobs_num: Annotated[
+        OrEach[Annotated[int, Meta(ge=0, le=MAX_TOP)]], about("at each place those of this many best tokens")
+    ] = None
+    token_ids_logprob: Annotated[
+        list[TokenId | Annotated[list[TokenId], Meta(max_length=MAX_IDS)] | None] | None,
+        about("at each place those of these tokens; one list for all prompts, or one for each"),
+    ] = None
+    return_text_in_logprobs: Annotated[bool | None, about("each with its token's text")] = None
+    priority: Annotated[OrEach[Int32], _PRIORITY] = None
+    cache_salt: Annotated[OrEach[Key], _SALT] = None
+    extra_key: Annotated[OrEach[Key], _KEY] = None
+    custom_logit_processor: Annotated[OrEach[str], _PROCESSOR] = None
+    return_hidden_states: Annotated[OrEach[Hidden], HIDDEN] = None
+
+
+def read_spec(
+    body: SpecFields,
+    params: SamplingParams,
+    processors_on: bool,
+    logprobs: LogprobSpec | None = None,
+    hidden: Hidden | None = None,
+) -> RequestSpec:
+    """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
+    return RequestSpec(
+        params,
+        logprobs,
+        body.priority or 0,
+        _namespace(body.cache_salt or "", body.extra_key or ""),
+        _processor(body.custom_logit_processor or "", processors_on),
+        _MODES[hidden],
+    )
+
+
+def read_specs(
+    body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
+) -> list[RequestSpec]:
+    """One for each of `count` prompts. `batch`: the client sent a list of them. Raises ClientError."""
+
+    def of_each(name: str) -> list[Any]:
+        value = getattr(body, name)
+        if not isinstance(value, list):
+            return [value] * count
+        check_length(name, len(value), count, batch)
+        return value
+
+    params = _params_of_each(body.sampling_params, of_each("sampling_params"), defaults)
+    names = SpecFields.__struct_fields__
+    shared = [SpecFields(**dict(zip(names, each))) for each in zip(*map(of_each, names), strict=True)]
+    wanted, hidden = of_each("return_logprob"), of_each("return_hidden_states")
+    starts, tops = of_each("logprob_start_len"), of_each("top_logprobs_num")
+    ids, texts = _ids_of_each(body.token_ids_logprob, count, batch), bool(body.return_text_in_logprobs)
+    asked = [
+        LogprobSpec(None if start in (None, -1) else start, num_top or 0, each, texts) if want else None
+        for want, start, num_top, each in zip(wanted, starts, tops, ids, strict=True)
+    ]
+    return [read_spec(shared[i], params[i], processors_on, asked[i], hidden[i]) for i in range(count)]
+
+
+def _params_of_each(given: Any, each: list[GivenParams | None], defaults: SamplingParams) -> list[SamplingParams]:
+    if not isinstance(given, list):
+        return [parse(asdict(given) if given else {}, defaults)] * len(each)
+    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}]") for i, one in enumerate(each)]
+
+
+_MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST}
+
+
+def _processor(name: str, is_on: bool) -> ProcessorName | None:
+    """Whether there is such a processor the scheduler knows."""
+    if name and not is_on:
+        fact = f"is {shown(name)}, but this server takes no logit processors"
+        raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
+    return ProcessorName(name) if name else None
+
+
+def _namespace(cache_salt: str, extra_key: str) -> Namespace:
+    """Requests share cached prefixes only inside one namespace; () is everybody's. (adapter, salt, extra key)"""
+    for place, value in (("cache_salt", cache_salt), ("extra_key", extra_key)):
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            raise ClientError(place, "has half a surrogate pair, must be valid Unicode")
+    return ("", cache_salt, extra_key) if cache_salt or extra_key else ()
+
+
+def _ids_of_each(given: list[Any] | None, count: int, batch: bool) -> list[tuple[int, ...]]:
+    """One flat list of ids for all prompts, or a list of them for each."""
+    if not given:
+        return [()] * count
+    if all(isinstance(item, int) for item in given):
+        if len(given) > MAX_IDS:
+            raise ClientError("token_ids_logprob", f"has {len(given)} entries, must have at most {MAX_IDS}")
+        return [tuple(given)] * count
+    check_length("token_ids_logprob", len(given), count, batch)
+    for i, item in enumerate(given):
+        if isinstance(item, int):
+            raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
+    return [tuple(item or ()) for item in given]
