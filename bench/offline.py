@@ -121,12 +121,11 @@ def ours(folder: Path, threads: int | None) -> tuple[Any, Side]:
     return llm, generate
 
 
-def theirs(folder: Path, threads: int | None) -> Side:
+def theirs(folder: Path, threads: int) -> Side:
     import torch
     from transformers import AutoModelForCausalLM
 
-    if threads:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
     @torch.inference_mode()
@@ -142,18 +141,25 @@ def theirs(folder: Path, threads: int | None) -> Side:
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    sides = {"ramet": ours(folder, options.num_threads)[1]}
+    llm, generate = ours(folder, options.num_threads)
+    threads = llm.resolved["num_threads"]
+    sides = {"ramet": generate}
     if not options.ours_only:
-        sides["transformers"] = theirs(folder, options.num_threads)
+        sides["transformers"] = theirs(folder, threads)
     loads = [load for load in LOADS if not options.load or load.name in options.load]
     _warm(sides)
-    return {"threads": _threads(), "rounds": options.rounds, "loads": [_run(load, sides, options) for load in loads]}
+    return {"threads": threads, "rounds": options.rounds, "loads": [_run(load, sides, options) for load in loads]}
 
 
 def grow(folder: Path, options: argparse.Namespace, loads: Sequence[Load] = GROWTH) -> dict[str, Any]:
-    sides = {"ramet": ours(folder, options.num_threads)[1]}
+    llm, generate = ours(folder, options.num_threads)
+    sides = {"ramet": generate}
     _warm(sides)
-    return {"threads": _threads(), "rounds": options.rounds, "growth": [_run(load, sides, options) for load in loads]}
+    return {
+        "threads": llm.resolved["num_threads"],
+        "rounds": options.rounds,
+        "growth": [_run(load, sides, options) for load in loads],
+    }
 
 
 def _warm(sides: dict[str, Side]) -> None:
@@ -211,13 +217,12 @@ def _phases(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     beside = whole - spent["forward"]
     print(f"all but forward: {beside / whole:.1%} of a step (asked: under 10 %), {steps:.0f} steps")
     shares = {name: round(seconds / whole, 4) for name, seconds in spent.items()}
-    return {"threads": _threads(), "steps": steps, "phase_shares": shares, "beside_forward": round(beside / whole, 4)}
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
+    return {
+        "threads": llm.resolved["num_threads"],
+        "steps": steps,
+        "phase_shares": shares,
+        "beside_forward": round(beside / whole, 4),
+    }
 
 
 if __name__ == "__main__":

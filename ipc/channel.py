@@ -4,7 +4,9 @@ Decides blocking, bounds and order. Knows messages and their codec, not what the
 sender and one receiver. A full queue makes the sender wait (back-pressure); nothing is dropped and nothing polls.
 """
 
+import threading
 from collections import deque
+from collections.abc import Iterable
 from math import ceil
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -85,8 +87,46 @@ class AsyncReceiver(Generic[M]):
         self._socket.close(linger=0)
 
 
+class Stopped(Exception):
+    """The inbox was stopped; its reader ends."""
+
+
+class ThreadInbox(Generic[M]):
+    """An inbox between threads of one process, with one reader. Messages that are sent together arrive together."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Any] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def send(self, message: Message) -> None:
+        self.send_all((message,))
+
+    def send_all(self, messages: Iterable[Message]) -> None:
+        with self._changed:
+            self._queue.extend(messages)
+            self._changed.notify()
+
+    def drain(self, block: bool, timeout_s: float | None = None) -> list[M]:
+        """As Receiver.drain. Raises Stopped."""
+        with self._changed:
+            if block:
+                self._changed.wait_for(lambda: self._queue or self._stopped, timeout_s)
+            if self._stopped:
+                raise Stopped
+            messages = list(self._queue)
+            self._queue.clear()
+            return messages
+
+    def stop(self) -> None:
+        """The reader's next drain raises Stopped, whatever has arrived."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+
 class MemoryChannel(Generic[M]):
-    """An inbox inside one process, for the in-process LLM and for tests.
+    """An inbox of one thread, which sends to itself. For tests and measurements.
 
     With a `union` every message crosses the wire format on its way.
     """

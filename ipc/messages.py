@@ -5,7 +5,7 @@ the whole batch travels as one message of parallel columns. Times are CLOCK_MONO
 of one machine shares. A `uid` is the internal id of one generated sequence: unique for the life of the server and
 never the client's own request id.
 
-    server ── Generate, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
+    server ── Generate, GenerateAll, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence ──> scheduler
@@ -51,6 +51,12 @@ class Generate(Message, frozen=True):
     ids: bytes | None = None  # packed int32
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
     arrival_s: float = 0.0
+
+
+class GenerateAll(Message, frozen=True):
+    """A batch: if one of its prompts is refused, all of them are, and none runs."""
+
+    items: list[Generate]
 
 
 class Admit(Message, frozen=True):
@@ -297,7 +303,7 @@ class PeerDied(Message, frozen=True):
     code: int
 
 
-ToTokenizer = Generate | Abort | Tokenize | Render | Detokenize | Limits
+ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | Limits
 Control = FlushCache | GetState | LocateSequence
 ToScheduler = Admit | Abort | FlushCache | GetState | LocateSequence
 ToDetokenizer = TokenStep

@@ -10,13 +10,29 @@ from ramet.version import __version__
 
 if TYPE_CHECKING:
     from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs, ServeArgs
+    from ramet.runtime.errors import ClientError, EngineClosed, EngineFailed, ServerError
     from ramet.runtime.llm import LLM
 
-__all__ = ["LLM", "Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs", "__version__"]
+__all__ = [
+    "LLM",
+    "Args",
+    "CacheArgs",
+    "ClientError",
+    "EngineClosed",
+    "EngineFailed",
+    "ExecArgs",
+    "ModelArgs",
+    "ScheduleArgs",
+    "ServeArgs",
+    "ServerError",
+    "__version__",
+]
 
-_HOMES = dict.fromkeys(
-    ("Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs"), "ramet.runtime.config"
-) | {"LLM": "ramet.runtime.llm"}
+_HOMES = (
+    dict.fromkeys(("Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs"), "ramet.runtime.config")
+    | dict.fromkeys(("ClientError", "EngineClosed", "EngineFailed", "ServerError"), "ramet.runtime.errors")
+    | {"LLM": "ramet.runtime.llm"}
+)
 
 
 def __getattr__(name: str) -> Any:

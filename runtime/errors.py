@@ -2,17 +2,51 @@
 
 RametError
 ├── ClientError     the client's fault: place, fact, hint, and a 4xx (or 503, 504) status; the server goes on
-└── ConfigError     an option or a model that cannot be served; reported before anything starts
+├── ConfigError     an option or a model that cannot be served; reported before anything starts
+└── ServerError     ours: a 5xx status
+    ├── EngineClosed   an in-process engine was closed while a call ran, or before it
+    └── EngineFailed   a thread of an in-process engine failed, and with it every call
 """
 
 from ramet.ipc.errors import ClientError, ErrorRecord, RametError
 
-__all__ = ["ClientError", "ConfigError", "ErrorRecord", "RametError", "describe"]
+__all__ = [
+    "ClientError",
+    "ConfigError",
+    "EngineClosed",
+    "EngineFailed",
+    "ErrorRecord",
+    "RametError",
+    "ServerError",
+    "describe",
+]
 MAX_DESCRIBED = 500  # characters of an exception that is not ours
 
 
 class ConfigError(RametError):
     """An option, a file or a model that cannot be used, with what would work."""
+
+
+class ServerError(RametError):
+    """Ours: `status` is 5xx and `message` says what the client may do about it."""
+
+    def __init__(self, message: str, status: int = 500) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EngineClosed(ServerError):
+    """The in-process engine was closed: while the call ran, or before it."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine was closed (LLM.close, or the end of its `with` block).", 503)
+
+
+class EngineFailed(ServerError):
+    """A thread of the in-process engine ended with an exception. Open calls end with this error, as do later ones."""
+
+    def __init__(self, thread: str, error: BaseException) -> None:
+        super().__init__(f"The engine's {thread} failed: {type(error).__name__}: {describe(error)}")
 
 
 def describe(error: BaseException) -> str:

@@ -1,81 +1,70 @@
-"""The whole runtime inside one process: `LLM(...).generate(prompts)`. The same parts, joined by memory, not sockets.
+"""The whole runtime inside one process: `LLM(...).generate(prompts)`. A handle as the server's, on threads of its own.
 
-Decides nothing of its own. Knows the encoder, the scheduler and the detokenizer, and drives them turn by turn.
+Decides how calls look to a program. Calls come from any thread and any event loop, and run in one batch; each becomes a
+coroutine on the event loop of the engine. Whoever waits may be interrupted: what was asked then ends, others go on.
 """
 
-import itertools
-import time
-from collections.abc import Iterator, Sequence
-from operator import index
-from typing import Any
+import asyncio
+import json
+import threading
+import weakref
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any, TypeVar
 
-import numpy as np
-
-from ramet.ipc.channel import MemoryChannel
-from ramet.ipc.messages import (
-    Abort,
-    Admit,
-    ControlReply,
-    Generate,
-    Rejected,
-    TextStep,
-    TokenStep,
-    ToScheduler,
-    Uid,
-    pack_ids,
-)
-from ramet.ipc.params import shown
-from ramet.ipc.spec import RequestSpec
-from ramet.ipc.stats import Stats
+from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.runtime.config import Args, make_args, resolve
+from ramet.runtime.engine_client.handle import EngineHandle
+from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
+from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.prompts import pack_embeds
-from ramet.runtime.intake.specs import SpecLists, read_specs
-from ramet.runtime.interrupts import interrupts_wait
-from ramet.runtime.reply import Sequence as Output
-from ramet.runtime.scheduler.loop import Scheduler
-from ramet.runtime.scheduler.process import limits_of, make_runner
-from ramet.runtime.text.decode_process import Detokenizer
+from ramet.runtime.intake.calls import Defaults, TextOrIds, pack_any, plain, read_prompts
+from ramet.runtime.intake.chat import Style, style_of
+from ramet.runtime.intake.chat_calls import ChatCall, prepare_all, read_chats
+from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.reading import Reader, Reading
+from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
+from ramet.runtime.reply import GrowingReply, chat_reply
+from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
-from ramet.runtime.text.encode_process import Encoder
+from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.threads import LoopThread
 
-Prompt = str | Sequence[int] | np.ndarray[Any, Any]
+T = TypeVar("T")
+Reply = dict[str, Any]
+Params = dict[str, Any] | Sequence[dict[str, Any] | None] | None
 
 
 class LLM:
-    """Options are those of `ramet serve`: LLM("FOLDER", page_size=16). For one thread."""
+    """Options are those of `ramet serve`: LLM("FOLDER", page_size=16). For any number of threads and event loops."""
 
     def __init__(self, model: Args | str | None = None, **options: Any) -> None:
         """`model` is a model folder, or all options at once; without it the bundled model is loaded."""
         if isinstance(model, str):
             options["model_path"] = model
-        self.args = resolve(model if isinstance(model, Args) else make_args(**options))
+        self.args = args = resolve(model if isinstance(model, Args) else make_args(**options))
         self.startup: list[tuple[str, float]] = []  # phase, seconds
-        self.tokenizer = Tokenizer.from_folder(self.args.tokenizer_folder, self.args.model_folder)
-        self.runner = make_runner(self.args, self.tokenizer, lambda name, s: self.startup.append((name, s)))
-        runner = self.runner
-        self._inbox: MemoryChannel[ToScheduler] = MemoryChannel()
-        self._steps: MemoryChannel[TokenStep] = MemoryChannel()
-        self._told: MemoryChannel[Stats | ControlReply] = MemoryChannel()
-        self._encoder = Encoder(self.tokenizer, limits_of(runner))
-        self._detokenizer = Detokenizer(self.tokenizer)
-        self._defaults = sampling_defaults(self.args.model_folder, self.args.model.sampling_defaults)
-        self._uids = itertools.count(1)
-        self._processors_on = self.args.execute.enable_custom_logit_processor
-        self._open: dict[Uid, Output] = {}  # every sequence that has not ended, whoever asked for it
-        self.scheduler = Scheduler(
-            self.args,
-            runner,
-            max_total_tokens=runner.max_total_tokens,
-            max_running=runner.max_running,
-            inbox=self._inbox,
-            detokenizer=self._steps,
-            server=self._told,
-            tokenizer=self.tokenizer,
-            eos_ids=self.tokenizer.eos_ids,
+        self.tokenizer = tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
+        startup = self.startup  # the engine must not hold this object, or it would never be collected
+        self._loop = LoopThread("ramet-loop")
+        try:
+            load = lambda: make_runner(args, tokenizer, lambda name, seconds: startup.append((name, seconds)))  # noqa: E731
+            engine = self._loop.run(InProcessEngine.start(args, tokenizer, load))
+        except BaseException as error:
+            self._loop.close(_nothing(), wait=isinstance(error, Exception))
+            raise
+        self._handle: EngineHandle = engine.client
+        self._defaults = Defaults(
+            sampling_defaults(args.model_folder, args.model.sampling_defaults),
+            self._handle.limits.hidden_size,
+            args.execute.enable_custom_logit_processor,
         )
+        # called by close, when this object is collected, or when Python ends, whichever comes first
+        self._close = weakref.finalize(self, _close, self._loop, engine)
 
     def __enter__(self) -> "LLM":
         return self
@@ -84,15 +73,22 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Drop the model; the object cannot generate any more."""
-        del self.scheduler, self.runner
+        """Open calls end with EngineClosed, as will later ones; threads end, and the model is dropped."""
+        self._close()
+
+    @cached_property
+    def _style(self) -> Style:
+        return style_of(self.args)
+
+    @cached_property
+    def _pooling(self) -> Pooling:
+        return read_pooling(self.args.model_folder)
+
+    # -- generate ---------------------------------------------------------------------------------------------------
 
     def generate(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        sampling_params: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
-        **extras: Any,
-    ) -> list[dict[str, Any]]:
+        self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
+    ) -> list[Reply]:
         """Texts or token ids in; one reply like /generate's for every sample of every prompt, prompt by prompt.
 
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
@@ -100,129 +96,209 @@ class LLM:
         extra_key, cache_salt, custom_logit_processor, return_hidden_states, prefix_lease_s. Raises ClientError for what
         cannot be asked; what fails while it runs has a finish_reason of type abort.
         """
-        outputs: dict[Uid, Output] = {}
-        try:
-            with interrupts_wait():
-                outputs = self._submit(_as_list(prompts), sampling_params, extras)
-            while not all(output.done for output in outputs.values()):
-                self._turn()
-        finally:  # an interrupt
-            self._abort(outputs)
-        return [output.reply() for output in outputs.values()]
+        asked = read_prompts(prompts, sampling_params, extras, self._defaults)
+        return _replies(self._loop.run(self._finished(asked)))
+
+    async def agenerate(
+        self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
+    ) -> list[Reply]:
+        """As `generate`, from any event loop. Cancelling it ends what it asked for."""
+        asked = read_prompts(prompts, sampling_params, extras, self._defaults)
+        return _replies(await self._elsewhere(self._finished(asked)))
 
     def stream(
-        self, prompt: Prompt, sampling_params: dict[str, Any] | None = None, **extras: Any
-    ) -> Iterator[dict[str, Any]]:
+        self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
+    ) -> Iterator[Reply]:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
-        outputs: dict[Uid, Output] = {}
+        stream = Stream(self._handle, read_prompts([prompt], sampling_params, extras, self._defaults))
         try:
-            with interrupts_wait():
-                outputs = self._submit([prompt], sampling_params, extras)
-            seen = dict.fromkeys(outputs, 0)
-            while not all(output.done and output.size == seen[uid] for uid, output in outputs.items()):
-                for uid, output in outputs.items():
-                    if output.size > seen[uid]:
-                        seen[uid] = output.size
-                        yield output.reply()
-                if not all(output.done for output in outputs.values()):
-                    self._turn()
+            while replies := self._loop.run(stream.next()):
+                yield from replies
         finally:
-            self._abort(outputs)
+            self._loop.soon(stream.leave)
+
+    async def astream(
+        self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
+    ) -> AsyncIterator[Reply]:
+        """As `stream`, from any event loop."""
+        stream = Stream(self._handle, read_prompts([prompt], sampling_params, extras, self._defaults))
+        try:
+            while replies := await self._elsewhere(stream.next()):
+                for reply in replies:
+                    yield reply
+        finally:
+            self._loop.soon(stream.leave)
+
+    def chat(
+        self,
+        messages: Sequence[dict[str, Any]] | Sequence[Sequence[dict[str, Any]]],
+        sampling_params: Params = None,
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        tool_choice: str | dict[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        reasoning_effort: str | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        documents: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        separate_reasoning: bool = True,
+        **extras: Any,
+    ) -> list[Reply]:
+        """One chat, or a list of chats; a reply for every sample of every chat, chat by chat.
+
+        A reply is {"message", "finish_reason", "meta_info"}. The message is that of /v1/chat/completions: role,
+        content, reasoning, and tool_calls where there are any; it may stand in the next turn's messages as it is.
+        finish_reason is "stop", "length", "tool_calls" or "abort". meta_info is as `generate` has it, with
+        `reasoning_tokens`.
+        Arguments mean what the fields of /v1/chat/completions mean, sampling_params and `extras` what those of
+        `generate` mean; without max_new_tokens an output may go on to the context's end. Raises ClientError.
+        """
+        fields = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "reasoning_effort": reasoning_effort,
+            "chat_template_kwargs": chat_template_kwargs,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+        }
+        style = self._style if separate_reasoning else self._style._replace(reasoning=None)
+        asked = read_chats(
+            messages, sampling_params, fields, extras, self._defaults, style, parallel=parallel_tool_calls
+        )
+        return [chat_reply(output, Reader(reading)) for output, reading in self._loop.run(self._chats(asked))]
+
+    # -- numbers ----------------------------------------------------------------------------------------------------
+
+    def embed(
+        self,
+        input: TextOrIds | Sequence[TextOrIds],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+    ) -> list[list[float]]:
+        """A vector for each text or list of token ids, as /v1/embeddings makes them. Raises ClientError.
+
+        pooling: "mean" of all tokens or "last", normalize: to length 1; by default both are what the model's folder
+        says. dimensions: only the first numbers of each vector.
+        """
+        limits = self._handle.limits
+        given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
+        fields = convert(given, EmbedFields)
+        recipe = read_recipe(fields, self._pooling, limits.hidden_size)
+        asked = read_inputs("", fields, recipe.kind, limits.vocab_size)
+        return [vector_of(output.hidden, recipe).tolist() for output in self._loop.run(self._whole(asked))]
+
+    def score(
+        self,
+        query: TextOrIds,
+        items: TextOrIds | Sequence[TextOrIds],
+        label_token_ids: Sequence[int],
+        *,
+        apply_softmax: bool = False,
+        item_first: bool = False,
+    ) -> list[list[float]]:
+        """For each item the probability of each label after query and item, as /v1/score has it. Raises ClientError.
+
+        Texts are joined as texts and ids as ids. apply_softmax: the scores of an item add up to 1. item_first: the
+        query follows the item.
+        """
+        given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
+        fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
+        asked = read_pairs("", fields, self._handle.limits.vocab_size)
+        return [label_scores(fields, output.scores) for output in self._loop.run(self._whole(asked))]
+
+    # -- text and ids -----------------------------------------------------------------------------------------------
+
+    def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text, as a prompt has them. Raises ClientError."""
+        return unpack_ids(self._loop.run(self._handle.tokenize(text, add_special_tokens)).ids)
+
+    def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Raises ClientError."""
+        packed = pack_any("ids", ids)
+        return self._loop.run(self._handle.detokenize(packed, skip_special_tokens))
+
+    # -- beside it --------------------------------------------------------------------------------------------------
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What the options that were left open came to: device, dtype, num_threads, max_total_tokens and others."""
+        found: dict[str, Any] = json.loads(self._handle.limits.resolved)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The scheduler's counters between two steps: what /get_server_info has in `internal_states`."""
+        found: dict[str, Any] = json.loads(self._loop.run(self._handle.state()).body)
+        return found
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds spent in each part of all steps so far, and their number."""
-        return {**self.scheduler.reporter.phase_seconds, "steps": float(self.scheduler.reporter.steps)}
+        state = self.state()
+        return {**state["phase_seconds"], "steps": float(state["steps"])}
 
-    def flush_cache(self) -> None:
-        """Forget every cached prefix."""
-        self.scheduler.flush()
+    def flush_cache(self, timeout_s: float = 60.0) -> None:
+        """Forget every cached prefix, once nothing runs or waits. Raises ClientError if that takes longer."""
+        reply: ControlReply = self._loop.run(self._handle.flush_cache(timeout_s))
+        if not reply.ok:
+            raise ClientError("flush_cache", f"found requests still running after {timeout_s:g} s", status=409)
 
-    def _abort(self, outputs: dict[Uid, Output]) -> None:
-        """End those that run on."""
-        left = [uid for uid, output in outputs.items() if not output.done]
-        if left:
-            self._inbox.send(Abort(left))
-            self._turn()
+    # -- on the engine's event loop ---------------------------------------------------------------------------------
 
-    def _submit(self, prompts: Sequence[Prompt], sampling_params: Any, extras: dict[str, Any]) -> dict[Uid, Output]:
-        known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
-        unknown = set(extras) - set(known)
-        if unknown:
-            raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
-        body = convert({**extras, "sampling_params": sampling_params}, SpecLists)
-        specs = read_specs(body, len(prompts), True, self._defaults, self._processors_on)
-        admits, outputs = [], {}
-        for prompt, spec in zip(prompts, specs, strict=True):
-            admits.append(self._admit(prompt, spec))
-            outputs.update({uid: Output(f"{uid}", time.monotonic()) for uid in admits[-1].uids})
-        self._open.update(outputs)
-        for admit in admits:  # only when every prompt was found good
-            self._inbox.send(admit)
-        return outputs
+    async def _finished(self, prompts: list[Prompt]) -> list[Output]:
+        with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
+            return await submission.finished()
 
-    def _admit(self, prompt: Prompt, spec: RequestSpec) -> Admit:
-        uids = [Uid(next(self._uids)) for _ in range(spec.params.n)]
-        text, ids, embeds = None, None, None
-        if isinstance(prompt, str):
-            text = prompt
-        elif _is_embeds(prompt):
-            embeds = pack_embeds("input_embeds", _array(prompt).tolist(), self.runner.hidden_size)
-        else:
-            ids = _pack(prompt)
-        answer = self._encoder.admit(Generate(uids, spec, text, ids, embeds, time.monotonic()))
-        if isinstance(answer, Rejected):
-            raise ClientError.of(answer.error)
-        return answer
+    async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
+        """Every sequence that ended, with how it is read."""
+        with self._handle.open(streaming=False, as_batch=True) as submission:
+            ready = await submission.during(prepare_all(self._handle.render, calls))
+            self._handle.send([Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready], submission)
+            readings = [chat.reading for chat in ready for _ in range(chat.spec.params.n)]
+            return list(zip(await submission.finished(), readings, strict=True))
 
-    def _turn(self) -> None:
-        """One scheduler turn, for everybody: several streams may be open at once."""
-        with interrupts_wait():
-            self.scheduler.receive(block=False)
-            self.scheduler.turn()
-            self._told.drain()
-            for step in self._steps.drain():
-                self._apply(self._detokenizer.step(step))
+    async def _whole(self, prompts: list[Prompt]) -> list[Output]:
+        """For numbers, which are worth nothing in part. Raises what ended one of them."""
+        with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
+            return await submission.whole()
 
-    def _apply(self, step: TextStep) -> None:
-        for opened in step.opened:
-            self._open[opened.uid].open(opened)
-        for uid, token, text in zip(step.uids, memoryview(step.tokens).cast("i"), step.texts, strict=True):
-            self._open[uid].add(token, text)
-        for scores in step.logprobs:
-            self._open[scores.uid].score(scores)
-        for states in step.hidden:
-            self._open[states.uid].show(states)
-        for closed, tail in zip(step.closed, step.tails, strict=True):
-            self._open.pop(closed.uid).close(closed.finish, tail)
+    async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait on the caller's event loop for what runs on the engine's."""
+        return await asyncio.wrap_future(self._loop.start(coroutine))
 
 
-def _as_list(prompts: Any) -> list[Prompt]:
-    """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
-    single = isinstance(prompts, str) or _is_embeds(prompts) or (len(prompts) > 0 and _is_id(prompts[0]))
-    return [prompts] if single else list(prompts)
+class Stream:
+    """One request's replies as they grow. It is submitted with the first `next`. For the engine's event loop."""
+
+    def __init__(self, handle: EngineHandle, prompts: list[Prompt]) -> None:
+        self._handle, self._prompts = handle, prompts
+        self._block = ExitStack()
+        self._submission: Submission | None = None
+
+    async def next(self) -> list[Reply]:
+        """One for each sequence that has something new; [] at the end."""
+        if self._submission is None:
+            block = self._handle.submit(self._prompts, streaming=True, as_batch=True)
+            self._submission = self._block.enter_context(block)
+            self._replies = [GrowingReply(sequence) for sequence in self._submission.sequences]
+        return [self._replies[sequence.index].read() for sequence in await self._submission.next()]
+
+    def leave(self) -> None:
+        """What has not ended is aborted."""
+        self._block.close()
 
 
-def _is_id(item: Any) -> bool:
-    """A number of whatever integer type, as opposed to an array of them."""
-    return hasattr(item, "__index__") and getattr(item, "ndim", 0) == 0
+def _replies(done: list[Output]) -> list[Reply]:
+    return [GrowingReply(sequence).read() for sequence in done]
 
 
-def _is_embeds(prompt: Any) -> bool:
-    """A floating array of two dimensions, of whatever library."""
-    return getattr(prompt, "ndim", 0) == 2 and _array(prompt).dtype.kind == "f"
+async def _nothing() -> None:
+    pass
 
 
-def _array(prompt: Any) -> np.ndarray[Any, Any]:
-    """numpy knows neither bfloat16 nor gradients."""
-    is_torch = hasattr(prompt, "detach") and prompt.is_floating_point()
-    return np.asarray(prompt.detach().float().cpu() if is_torch else prompt)
-
-
-def _pack(ids: Any) -> bytes:
-    """Ids of any integer type. Raises ClientError for what is no id at all; the encoder checks the vocabulary."""
-    try:
-        if isinstance(ids, bytes | bytearray):
-            raise TypeError
-        return pack_ids(map(index, ids))
-    except (TypeError, OverflowError):
-        raise ClientError("input_ids", f"is {shown(ids)}, must be a list of token ids") from None
+def _close(loop: LoopThread, engine: InProcessEngine) -> None:
+    """Of a garbage collection on one of the engine's own threads, which cannot wait for itself."""
+    wait = not loop.is_current() and not engine.owns(threading.current_thread())
+    loop.close(engine.close(), wait)

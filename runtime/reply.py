@@ -1,6 +1,6 @@
 """The reply of /generate and of the in-process LLM: the output of a finished or growing sequence.
 
-`Sequence` is the LLM's own.
+`GrowingReply` is the LLM's own.
 """
 
 import time
@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs, Opened
-from ramet.runtime.logprobs import HiddenLists, LogprobLists, Triple
+from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.intake.reading import Reader, joined, read_parts
+from ramet.runtime.logprobs import HiddenLists, Triple
 
 WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
@@ -103,59 +105,49 @@ def meta_info(
     )
 
 
-class Sequence:
-    """One sequence's output as it grows."""
+class GrowingReply:
+    """What was read of one sequence so far."""
 
-    def __init__(self, rid: str, arrival_s: float) -> None:
-        self.rid, self._arrival_s = rid, arrival_s
-        self.finish: Finish | None = None
-        self._opened: Opened | None = None
-        self._texts: list[str] = []
-        self._tokens: list[int] = []
-        self._scores: LogprobLists | None = None
-        self._hidden: HiddenLists | None = None
+    def __init__(self, sequence: Sequence) -> None:
+        self._sequence = sequence
+        self._text, self._ids = "", list[int]()
 
-    @property
-    def done(self) -> bool:
-        return self.finish is not None
-
-    @property
-    def size(self) -> int:
-        """Grows with all that a reader has not seen."""
-        return len(self._tokens) + self.done
-
-    def open(self, opened: Opened) -> None:
-        self._opened = opened
-        self._scores = LogprobLists(opened) if opened.spec.logprobs is not None else None
-        self._hidden = HiddenLists(opened) if opened.spec.hidden is not None else None
-
-    def score(self, scores: Logprobs) -> None:
-        assert self._scores is not None, f"log-probabilities came for {scores.uid}, which did not ask for them"
-        self._scores.add(scores)
-
-    def show(self, states: HiddenStates) -> None:
-        assert self._hidden is not None, f"hidden states came for {states.uid}, which did not ask for them"
-        self._hidden.add(states)
-
-    def add(self, token: int, text: str) -> None:
-        self._tokens.append(token)
-        self._texts.append(text)
-
-    def close(self, finish: Finish, tail: str) -> None:
-        self.finish = finish
-        self._texts.append(tail)
-
-    def reply(self) -> dict[str, Any]:
-        """Everything so far, as GenerateReply."""
-        meta = meta_info(
-            self.rid,
-            self.finish,
-            prompt_tokens=self._opened.prompt_tokens if self._opened else 0,
-            completion_tokens=len(self._tokens),
-            cached_tokens=self._opened.cached_tokens if self._opened else 0,
-            latency_s=time.monotonic() - self._arrival_s,
-            logprobs=self._scores.meta() if self._scores is not None else None,
-            hidden=self._hidden,
-        )
-        reply: dict[str, Any] = to_builtins(GenerateReply("".join(self._texts), self._tokens, meta))
+    def read(self) -> dict[str, Any]:
+        """Take what came, where the sequence grows; everything so far: {"text", "output_ids", "meta_info"}."""
+        sequence = self._sequence
+        texts, ids = sequence.take()
+        self._text += "".join(texts) + sequence.tail
+        self._ids += ids
+        reply: dict[str, Any] = to_builtins(GenerateReply(self._text, self._ids, meta_of(sequence)))
         return reply
+
+
+def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
+    """Of one that has ended: its message as OpenAI's chat completions have it, and `meta_info` as of /generate."""
+    finish = sequence.finish
+    assert finish is not None, f"{sequence.uid} has not ended"
+    said = joined(read_parts(sequence.take()[0], sequence.tail, reader), reader)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": said.text if said.text or not said.calls else None,
+        "reasoning": said.thought or None,
+    }
+    if said.calls:
+        calls = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in said.calls]
+        message["tool_calls"] = [{"id": name, "type": "function", "function": called} for name, called in calls]
+    meta = {**to_builtins(meta_of(sequence)), "reasoning_tokens": reader.reasoning_tokens}
+    return {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
+
+
+def meta_of(sequence: Sequence) -> MetaInfo:
+    """Of all that was taken of it, named by its uid."""
+    return meta_info(
+        f"{sequence.uid}",
+        sequence.finish,
+        prompt_tokens=sequence.num_prompt,
+        completion_tokens=sequence.num_taken,
+        cached_tokens=sequence.num_cached,
+        latency_s=time.monotonic() - sequence.submission.arrival_s,
+        logprobs=sequence.scores.meta() if sequence.scores is not None else None,
+        hidden=sequence.hidden,
+    )

@@ -1,20 +1,12 @@
-"""The errors that the engine's client raises: ServerError (5xx), and refusals by the tokenizer and the scheduler."""
+"""The errors that the engine's client raises: ServerErrors (5xx), and refusals by the tokenizer and the scheduler."""
 
 import re
 
 from ramet.ipc.messages import Finish, PeerDied, Rejected
 from ramet.runtime.engine_client.submission import Prompt
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 
 OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
-
-
-class ServerError(RametError):
-    """Ours: `status` is 5xx and `message` says what the client may do about it."""
-
-    def __init__(self, message: str, status: int = 500) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 def queue_full() -> ServerError:

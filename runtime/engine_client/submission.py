@@ -1,6 +1,6 @@
-"""One client's request while it runs: its sequences, and the wait for what comes next.
+"""One caller's request while it runs: its sequences, and the wait for what comes next.
 
-Decides what is kept of a sequence between two reads of its handler. Knows no socket and no message union.
+Decides what is kept of a sequence between two reads of its caller. Knows no socket and no message union.
 A sequence that its client gave up stays known until its last message came, but keeps nothing.
 """
 
@@ -83,18 +83,25 @@ class Sequence:
 
 
 class Submission:
-    """The sequences of one HTTP request, prompt-major. Read by one handler only."""
+    """The sequences of one request, prompt-major. Read by one caller only.
 
-    def __init__(self, streaming: bool, arrival_s: float) -> None:
-        self.streaming, self.arrival_s = streaming, arrival_s
+    A failure of one sequence ends the request. In a batch it ends that sequence alone, whose finish says why; but the
+    prompts of a batch are refused together, before any of them runs. `max_numbers`: how many log-probabilities and
+    numbers of hidden states its reply may hold.
+    """
+
+    def __init__(
+        self, streaming: bool, arrival_s: float, *, as_batch: bool = False, max_numbers: int | None = MOST_NUMBERS
+    ) -> None:
+        self.streaming, self.arrival_s, self.as_batch = streaming, arrival_s, as_batch
         self.sequences: list[Sequence] = []
         self.fresh: list[Sequence] = []
         self.num_open = 0
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.aborted = False  # its sequences have been told to end
+        self.aborted = False  # an Abort of its sequences was sent
         self.sent = False  # its prompts; until then it counts as one that waits
-        self._num_held = 0
+        self._num_held, self._max_numbers = 0, max_numbers
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self) -> list[Sequence]:
@@ -153,8 +160,8 @@ class Submission:
     def hold(self, numbers: int) -> None:
         """So many more log-probabilities, or numbers of hidden states, wait for the reply."""
         self._num_held += numbers
-        if self._num_held > MOST_NUMBERS:
-            fact = f"comes to more than {MOST_NUMBERS} log-probabilities or numbers of hidden states"
+        if self._max_numbers is not None and self._num_held > self._max_numbers:
+            fact = f"comes to more than {self._max_numbers} log-probabilities or numbers of hidden states"
             self.fail(ClientError("the reply", fact, "ask for fewer, or in several requests"))
 
     async def _wait(self) -> None:

@@ -14,13 +14,12 @@ from typing import Any
 from aiohttp import web
 from msgspec.structs import replace
 
-from ramet.ipc import paths
-from ramet.ipc.channel import AsyncReceiver, Sender
-from ramet.ipc.messages import Drain, Limits, PeerDied, ToServer
+from ramet.ipc.messages import Drain, Limits, PeerDied
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, ServeArgs
 from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.zmq import ZmqTransport
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
@@ -33,7 +32,6 @@ from ramet.runtime.text.pooling import read_pooling
 
 Phases = list[tuple[str, float]]
 BACKLOG = 2048  # connections that wait to be accepted
-BURST = 8  # messages that are delivered before handlers run: when they queue up, several tokens are one write
 GC_THRESHOLDS = (100_000, 20, 50)
 LAST_WRITES_S = 2.0  # for handlers to write what is left
 
@@ -86,48 +84,36 @@ def make_runner(service: Service) -> web.AppRunner:
 async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
     style = style_of(args)
     LOGGER.info("%s", style.line)
-    inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
+    transport = ZmqTransport(sockets)
     ready()
-    match await inbox.recv():
+    match await transport.limits():
         case Limits() as limits:
             pass
         case Drain():
             return 0
         case PeerDied():
             return 1
-        case other:
-            raise AssertionError(f"{type(other).__name__} came before the limits")
-    service = _make_service(args, sockets, limits, style)
-    runner = make_runner(service)
+    metrics = Metrics()
+    client = transport.client(args, limits, metrics)
+    runner = make_runner(_make_service(args, client, metrics, style))
     await runner.setup()
     await web.SockSite(runner, listener, backlog=BACKLOG).start()
     try:
-        return await _until_end(service.client, inbox)
+        return await _until_end(client, transport)
     finally:
         await runner.cleanup()
 
 
-def _make_service(args: Args, sockets: SocketFolder, limits: Limits, style: Style) -> Service:
-    workers = range(args.serve.tokenizer_worker_num)
-    metrics = Metrics()
-    client = EngineClient(
-        [Sender(sockets.address(paths.tokenizer(worker))) for worker in workers],
-        Sender(sockets.address(paths.SCHEDULER)),
-        limits,
-        metrics,
-        max_queued=args.schedule.max_queued_requests,
-        timeout_s=args.serve.request_timeout_s,
-        log_requests=args.serve.log_requests,
-    )
+def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Style) -> Service:
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     pooling = read_pooling(args.model_folder)
     return Service(args, client, metrics, defaults, int(time.time()), pooling, style, store)
 
 
-async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:
+async def _until_end(client: EngineClient, transport: ZmqTransport) -> int:
     """Serves until the drain is over or a process ended. Returns the exit code."""
-    reading = asyncio.create_task(_read(inbox, client))
+    reading = asyncio.create_task(transport.read(client))
     await asyncio.wait((reading, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
         drained = asyncio.create_task(client.drained())
@@ -141,15 +127,8 @@ async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> in
     reading.cancel()
     if client.death.done():
         return 1
-    client.fail_all(failures.draining())
+    client.fail(failures.draining())
     return 0
-
-
-async def _read(inbox: AsyncReceiver[ToServer], client: EngineClient) -> None:
-    while True:
-        for _ in range(BURST):
-            client.deliver(await inbox.recv())  # does not yield while messages are waiting
-        await asyncio.sleep(0)
 
 
 def _loop_factory() -> Callable[[], Any]:

@@ -1,7 +1,7 @@
 """The tokenizer process: prompts to ids, and every check that needs the vocabulary or the context length.
 
 Decides which prompts the scheduler gets to see, and how long their outputs may be. Knows no queue and no cache. Abort
-takes the same road as Generate, so it cannot overtake its request. One bad request never ends the loop.
+takes the same path as Generate, so it cannot overtake its request. One bad request never ends the loop.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from ramet.ipc.messages import (
     Detokenize,
     DetokenizeReply,
     Generate,
+    GenerateAll,
     Limits,
     Rejected,
     Render,
@@ -69,6 +70,17 @@ class Encoder:
         except ClientError as error:
             return Rejected(request.uids, error.record)
         return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s)
+
+    def admit_all(self, batch: GenerateAll) -> list[Admit] | list[Rejected]:
+        """All of them; or the refusal of the first bad prompt, as that of every other one too."""
+        admitted: list[Admit] = []
+        for item in batch.items:
+            answer = self.admit(item)
+            if isinstance(answer, Rejected):
+                others = [Rejected(other.uids, answer.error) for other in batch.items if other is not item]
+                return [answer, *others]
+            admitted.append(answer)
+        return admitted
 
     def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
         try:
@@ -163,11 +175,14 @@ def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
     """Serve one message. A failure of ours ends that request alone."""
     try:
         _serve(encoder, message, scheduler, server)
-    except Exception as error:  # noqa: BLE001 - logged, and the one who asked is told
+    except Exception as error:  # noqa: BLE001 - logged, and sent to whoever asked
         LOGGER.exception("the tokenizer failed on one %s", type(message).__name__)
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
         if isinstance(message, Generate):
             server.send(Rejected(message.uids, ErrorRecord("the request", fact, status=500)))
+        elif isinstance(message, GenerateAll):
+            uids = [uid for item in message.items for uid in item.uids]
+            server.send(Rejected(uids, ErrorRecord("the request", fact, status=500)))
         elif isinstance(message, Tokenize | Render | Detokenize):
             server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
 
@@ -177,6 +192,9 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
         case Generate():
             admitted = encoder.admit(message)
             (server if isinstance(admitted, Rejected) else scheduler).send(admitted)
+        case GenerateAll():
+            for each in encoder.admit_all(message):
+                (server if isinstance(each, Rejected) else scheduler).send(each)
         case Abort():
             scheduler.send(message)
         case Tokenize():

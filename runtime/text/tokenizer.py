@@ -20,7 +20,7 @@ from ramet.runtime.text.pieces import Pieces, spelling_of
 
 
 class Tokenizer:
-    """Immutable. Not for two threads at once."""
+    """Immutable but for what it remembers of single tokens, which any thread may add: for several threads at once."""
 
     def __init__(self, source: tokenizers.Tokenizer, eos_ids: Iterable[int] = ()) -> None:
         source.no_truncation()  # a prompt is never cut in silence

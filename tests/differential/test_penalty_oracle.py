@@ -107,5 +107,5 @@ def test_every_place_of_every_output(llm: LLM, oracle: Any):
     for _ in range(2):  # cold, then warm
         check(llm, oracle, prompts, params)
     retracts = llm.args.schedule.schedule_conservativeness < 1
-    assert (llm.scheduler.running.num_retractions > 0) == retracts
-    assert llm.scheduler.penalty_slots.num_taken == 0
+    state = llm.state()
+    assert (state["retractions"] > 0) == retracts and state["penalty_slots"] == 0

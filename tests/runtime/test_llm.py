@@ -1,7 +1,8 @@
 """The in-process runtime on the bundled model: texts and ids in, replies in order out, streams that can be left."""
 
-import itertools
 import json
+import signal
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -24,10 +25,16 @@ def llm() -> Iterator[LLM]:
         yield made
 
 
+def idle_state(llm: LLM) -> dict[str, Any]:
+    """The scheduler's state once all that was left has been aborted."""
+    states = (llm.state() for _ in range(10_000))
+    return next(state for state in states if not state["running_requests"] and not state["waiting_requests"])
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(llm: LLM) -> Iterator[None]:
     yield
-    state = llm.scheduler.state()
+    state = idle_state(llm)
     assert state["running_requests"] == state["waiting_requests"] == state["leased_tokens"] == 0
 
 
@@ -129,10 +136,9 @@ def test_a_stream_grows_to_what_generate_says(llm: LLM):
 def test_leaving_a_stream_early_ends_its_request(llm: LLM):
     stream = llm.stream("Once", {**GREEDY, "max_new_tokens": 2000})
     next(stream)
-    assert llm.scheduler.state()["running_requests"] == 1
+    assert llm.state()["running_requests"] == 1
     stream.close()
-    state = llm.scheduler.state()
-    assert state["running_requests"] == state["waiting_requests"] == state["owned_tokens"] == 0
+    assert idle_state(llm)["owned_tokens"] == 0
 
 
 def test_a_stream_between_others_disturbs_nobody(llm: LLM):
@@ -167,21 +173,27 @@ def test_several_streams_may_be_open_at_once(llm: LLM) -> None:
     assert last == {name: alone[name] for name in last}
 
 
-def test_an_interrupt_ends_what_it_was_asked(monkeypatch: pytest.MonkeyPatch):
-    with LLM(max_total_tokens=2048) as llm:
-        turns, turn = itertools.count(), llm._turn
+def test_an_interrupt_ends_what_it_was_asked_and_nothing_else(llm: LLM):
+    params = {"max_new_tokens": 2000, "ignore_eos": True, "presence_penalty": 1}
+    beside = llm.stream("c", params)
+    next(beside)
 
-        def interrupted() -> None:
-            if next(turns) == 5:
-                raise KeyboardInterrupt
-            turn()
+    def interrupt() -> None:
+        """Ctrl-C, once both prompts run."""
+        states = (llm.state()["running_requests"] for _ in range(100_000))
+        assert next(running for running in states if running == 3)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-        monkeypatch.setattr(llm, "_turn", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            llm.generate(["a", "b"], {"max_new_tokens": 400, "ignore_eos": True, "presence_penalty": 1})
-        state = llm.scheduler.state()
-        assert state["running_requests"] == state["penalty_slots"] == state["owned_tokens"] == 0
-        assert llm.generate("c", {"max_new_tokens": 2})[0]["output_ids"]
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["a", "b"], params)
+    thread.join()
+    states = (llm.state() for _ in range(100_000))
+    left = next(state for state in states if state["running_requests"] <= 1)
+    assert left["running_requests"] == left["penalty_slots"] == 1 and next(beside)
+    beside.close()
+    assert llm.generate("c", {"max_new_tokens": 2})[0]["output_ids"]
 
 
 def test_parameters_may_be_absent_and_must_be_dicts():

@@ -9,8 +9,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from ramet.runtime.engine_client.failures import ServerError
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.replies import respond
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.handle import EngineHandle
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
@@ -14,7 +14,7 @@ from ramet.runtime.text.pooling import Pooling
 @dataclass(frozen=True, slots=True)
 class Service:
     args: Args
-    client: EngineClient
+    client: EngineHandle
     metrics: Metrics
     defaults: SamplingParams  # sampling parameters that a request leaves out
     started: int  # Unix time in seconds

@@ -9,7 +9,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Prompt
-from ramet.runtime.errors import ClientError
+from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
 from ramet.runtime.server.http.replies import respond
 from ramet.runtime.server.http.service import Service
@@ -21,14 +21,14 @@ ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 
 async def health(service: Service, request: web.Request) -> web.Response:
     """Cheap: this process answers, and no other has ended."""
-    if service.client.death.done():
-        raise failures.peer_died(service.client.death.result())
+    if service.client.failure is not None:
+        raise service.client.failure
     return respond(Status())
 
 
 async def ready(service: Service, request: web.Request) -> web.Response:
     """Whether new requests are taken."""
-    if service.client.draining.done():
+    if service.client.is_draining:
         raise failures.draining()
     return await health(service, request)
 
@@ -40,9 +40,9 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
         try:
             await asyncio.wait_for(submission.finished(), GENERATE_WITHIN_S)
         except TimeoutError:
-            raise failures.ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
+            raise ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
         except ClientError as error:
-            raise failures.ServerError(f"The probe was refused: {error}", 503) from None
+            raise ServerError(f"The probe was refused: {error}", 503) from None
     return respond(Status())
 
 

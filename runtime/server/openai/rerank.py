@@ -18,7 +18,9 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbe
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import rendered_by
+from ramet.runtime.intake.embeddings import Recipe, cosine, prompt_to_embed, vector_of
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
+from ramet.runtime.intake.scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import respond
@@ -26,8 +28,6 @@ from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import RerankBody
 from ramet.runtime.server.openai.replies import Ranked, RankedText, RerankReply, usage_of
-from ramet.runtime.server.openai.scores import NEXT_TOKEN, next_logprobs, shares
-from ramet.runtime.server.openai.vectors import Recipe, cosine, prompt_to_embed, vector_of
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
 QUESTION = """\
@@ -104,7 +104,7 @@ async def _by_answers(service: Service, rid: str, query: str, documents: list[st
             asked = [_question(service, prompt, query, text, instruct) for prompt, text in unsent]
             items += await submission.during(together(asked))
         done = await service.client.run_in_turn(items, submission)
-    return [shares(next_logprobs(sequence))[0] for sequence in done], done
+    return [shares(next_logprobs(sequence.scores))[0] for sequence in done], done
 
 
 async def _question(service: Service, prompt: Prompt, query: str, document: str, instruct: str) -> Prompt:
@@ -137,8 +137,8 @@ async def _by_embeddings(service: Service, rid: str, query: str, documents: list
     items += [prompt_to_embed(rid, f"documents[{i}]", recipe.kind, text) for i, text in enumerate(documents)]
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    wanted, worths = vector_of(done[0], recipe), []
+    wanted, worths = vector_of(done[0].hidden, recipe), []
     for sequence in done[1:]:
         await asyncio.sleep(0)  # others are served in between
-        worths.append(cosine(wanted, vector_of(sequence, recipe)))
+        worths.append(cosine(wanted, vector_of(sequence.hidden, recipe)))
     return worths, done

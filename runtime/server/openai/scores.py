@@ -1,19 +1,10 @@
-"""POST /v1/score: how likely each of a few tokens comes next.
-
-Decides how query and items become prompts, and what a score is: the model's own probability, at temperature 1 and
-without penalties, whatever defaults the model or the server has.
-"""
-
-import math
-from collections.abc import Sequence as Many
+"""POST /v1/score: how likely each of a few tokens comes next. What a score is, intake/scores.py says."""
 
 from aiohttp import web
 
-from ramet.ipc.params import SamplingParams
-from ramet.ipc.spec import LogprobSpec, RequestSpec
-from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
-from ramet.runtime.errors import ClientError
+from ramet.runtime.engine_client.submission import check_numbers
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.scores import label_scores, read_pairs
 from ramet.runtime.server.http import request_ids
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.replies import respond
@@ -22,9 +13,6 @@ from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import ScoreBody
 from ramet.runtime.server.openai.replies import ScoreReply, usage_of
 
-# Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
-NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
-
 
 async def score(service: Service, request: web.Request) -> web.Response:
     """The probability of each label token after query and item, for each item."""
@@ -32,54 +20,9 @@ async def score(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = request_ids.of_request(request, f"score-{prompts.new_id()}", None)
     vocab_size = service.client.limits.vocab_size
-    labels = read_labels(body.label_token_ids, vocab_size)
-    items = read_pairs(rid, body, RequestSpec(NEXT_TOKEN, LogprobSpec(ids=labels)), vocab_size)
-    check_numbers("items", len(items), len(labels) + 1)
+    items = read_pairs(rid, body, vocab_size)
+    check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    of_labels = shares if body.apply_softmax else probabilities
-    scores = [of_labels(next_logprobs(sequence)) for sequence in done]
+    scores = [label_scores(body, sequence.scores) for sequence in done]
     return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))
-
-
-def next_logprobs(sequence: Sequence) -> list[float]:
-    """Of the tokens that were asked about, in their order."""
-    assert sequence.scores is not None, f"{sequence.uid} told no log-probabilities"
-    (place,) = sequence.scores.output
-    assert place.chosen is not None
-    return [-math.inf if value is None else value for value, _, _ in place.chosen]
-
-
-def probabilities(logprobs: Many[float]) -> list[float]:
-    return [math.exp(value) for value in logprobs]
-
-
-def shares(logprobs: Many[float]) -> list[float]:
-    """They add up to 1."""
-    best = max(logprobs)
-    weights = [math.exp(value - best) for value in logprobs]
-    total = sum(weights)
-    return [weight / total for weight in weights]
-
-
-def read_labels(ids: list[int], vocab_size: int) -> tuple[int, ...]:
-    prompts.pack_checked("label_token_ids", ids, vocab_size)
-    return tuple(ids)
-
-
-def read_pairs(rid: str, body: ScoreBody, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
-    """One prompt for each item. Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
-    [(_, query)], _ = prompts.read_contents("query", body.query, vocab_size)
-    items, _ = prompts.read_contents("items", body.items, vocab_size)
-    prompts.check_count("items", len(items))
-    pairs = []
-    for place, item in items:
-        match (item, query) if body.item_first else (query, item):
-            case (str() as first, str() as second):
-                pairs.append(Prompt(rid, spec, text=first + second, place=place))
-            case (bytes() as first, bytes() as second):
-                pairs.append(Prompt(rid, spec, ids=first + second, place=place))
-            case _:
-                wanted = "a string" if isinstance(query, str) else "a list of token ids"
-                raise ClientError(place, f"must be {wanted}, as query is")
-    return pairs

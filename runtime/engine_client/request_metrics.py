@@ -1,4 +1,4 @@
-"""Counts what sequences do: metrics, and the log line of a finished one.
+"""What sequences do, as metrics, and the log line of a finished one.
 
 Decides what is observed when. A token costs one dictionary update: gaps between tokens are gathered over a step.
 """
@@ -14,7 +14,7 @@ from ramet.runtime.metrics import Metrics
 NO_TOKEN_YET = 0.0
 
 
-class Tally:
+class RequestMetrics:
     def __init__(self, metrics: Metrics, log_requests: bool) -> None:
         self._metrics, self._log_requests = metrics, log_requests
 

@@ -1,0 +1,113 @@
+"""The sequences that were sent and have not ended, and what arrives for them.
+
+Decides when a sequence is forgotten: with its last message (Closed or Rejected), also if its client went away before.
+Knows no transport and no queue limit. A token costs a few dictionary and list updates, and no task.
+"""
+
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ramet.ipc.messages import Finish, FinishKind, Opened, Rejected, TextStep, Uid
+from ramet.runtime.engine_client import failures
+from ramet.runtime.engine_client.request_metrics import NO_TOKEN_YET, RequestMetrics
+from ramet.runtime.engine_client.submission import Sequence, Submission
+from ramet.runtime.logprobs import HiddenLists, LogprobLists
+
+
+class SequenceTable:
+    """By uid. `num_waiting`: how many are neither opened nor ended."""
+
+    def __init__(self, metrics: RequestMetrics) -> None:
+        self._metrics = metrics
+        self._sequences: dict[Uid, Sequence] = {}
+        self.num_waiting = 0
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._sequences.values())
+
+    def __contains__(self, uid: Uid) -> bool:
+        return uid in self._sequences
+
+    def add(self, sequence: Sequence) -> None:
+        """One that is sent now."""
+        self._sequences[sequence.uid] = sequence
+        sequence.submission.num_open += 1
+        self.num_waiting += 1
+
+    def apply(self, step: TextStep) -> None:
+        """One pass over the columns of a step."""
+        now, sequences = time.monotonic(), self._sequences
+        woken: set[Submission] = set()
+        gaps: dict[float, int] = defaultdict(int)  # when the token before came -> how many tokens
+        for opened in step.opened:
+            self._open(sequences[opened.uid], opened)
+        tokens = array("i")
+        tokens.frombytes(step.tokens)
+        for uid, token, text in zip(step.uids, tokens, step.texts, strict=True):
+            sequence = sequences[uid]
+            gaps[sequence.last_s] += 1
+            if sequence.last_s == NO_TOKEN_YET:
+                self._metrics.first_token(sequence, now)
+            sequence.last_s = now
+            texts = sequence.texts
+            if texts is None:
+                continue  # abandoned
+            texts.append(text)
+            sequence.tokens.append(token)
+            if not sequence.fresh and (submission := sequence.submission).streaming:
+                sequence.fresh = True
+                submission.fresh.append(sequence)
+                woken.add(submission)
+        for logprobs in step.logprobs:
+            sequence = sequences[logprobs.uid]
+            if sequence.scores is not None:  # not abandoned
+                sequence.submission.hold(sequence.scores.add(logprobs))
+        for states in step.hidden:
+            sequence = sequences[states.uid]
+            if sequence.hidden is not None:
+                sequence.submission.hold(sequence.hidden.add(states))
+        for closed, tail in zip(step.closed, step.tails, strict=True):
+            woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
+        for submission in woken:
+            submission.wake()
+        self._metrics.step(gaps, now)
+
+    def reject(self, message: Rejected) -> None:
+        now = time.monotonic()
+        for uid in message.uids:
+            sequence = self._sequences.pop(uid)
+            self._end(sequence, FinishKind.ABORT, now)
+            sequence.submission.fail(failures.rejected(message, sequence.prompt))
+
+    def _open(self, sequence: Sequence, opened: Opened) -> None:
+        sequence.opened = True
+        sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
+        if opened.spec.logprobs is not None and sequence.texts is not None:
+            sequence.scores = LogprobLists(opened)
+        if opened.spec.hidden is not None and sequence.texts is not None:
+            sequence.hidden = HiddenLists(opened)
+        self.num_waiting -= 1
+        self._metrics.opened(opened)
+
+    def _close(self, sequence: Sequence, finish: Finish, tail: str, now: float) -> Submission:
+        submission = sequence.submission
+        sequence.finish, sequence.tail = finish, tail
+        self._end(sequence, finish.kind, now)
+        if finish.aborted and finish.status and not submission.as_batch:
+            submission.fail(failures.aborted(finish))
+        elif sequence.texts is not None and not sequence.fresh:
+            sequence.fresh = True
+            submission.fresh.append(sequence)
+        return submission
+
+    def _end(self, sequence: Sequence, kind: FinishKind, now: float) -> None:
+        """Its last message came, and the table has forgotten it."""
+        sequence.submission.num_open -= 1
+        if not sequence.opened:
+            self.num_waiting -= 1
+        self._metrics.ended(sequence, kind, now)

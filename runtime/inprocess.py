@@ -1,0 +1,156 @@
+"""The engine within this process: the scheduler and the tokenizer on threads of their own, the same messages.
+
+    event loop ── Generate, Abort, Render ──> tokenizer thread ── Admit, Abort ──> scheduler thread
+    event loop <── TokenStep, ControlReply, Stats ── scheduler thread
+
+Decides which thread does what. The model is loaded and run on the scheduler's thread alone, so that its pool of CPU
+threads ends with it. Prompts are tokenized and chats rendered on the tokenizer's thread, which keeps their order, so
+that an Abort cannot overtake its prompt and a long prompt cannot hold up the event loop. Tokens are decoded on the
+event loop, while the scheduler computes the next step.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ramet.ipc.channel import ThreadInbox
+from ramet.ipc.message import Message
+from ramet.ipc.messages import Limits, TokenStep, ToScheduler, ToServer, ToTokenizer
+from ramet.runtime.config import Args
+from ramet.runtime.engine.batch import LoadedRunner
+from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.errors import EngineClosed, EngineFailed
+from ramet.runtime.log import LOGGER
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.process import limits_of
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.decode_process import Detokenizer
+from ramet.runtime.text.encode_process import Encoder, answer
+from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.threads import Arrivals, EngineThread, call_soon
+
+
+class InProcessEngine:
+    """Belongs to the event loop that it was started on."""
+
+    def __init__(self, args: Args, tokenizer: Tokenizer, load: Callable[[], LoadedRunner]) -> None:
+        self._args, self._tokenizer, self._chats = args, tokenizer, Chats.of(args)
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[EngineClient] = self._loop.create_future()
+        self._to_scheduler: ThreadInbox[ToScheduler] = ThreadInbox()
+        self._to_tokenizer: ThreadInbox[ToTokenizer] = ThreadInbox()
+        self._arrivals = Arrivals(self._loop, self._deliver)
+        self._detokenizer = Detokenizer(tokenizer)
+        self._threads = [EngineThread("scheduler", self._loop, partial(self._schedule, load), self._failed)]
+
+    @classmethod
+    async def start(cls, args: Args, tokenizer: Tokenizer, load: Callable[[], LoadedRunner]) -> "InProcessEngine":
+        """Returns when `load`, which the scheduler's thread calls, has loaded the model. Raises what that raises.
+
+        Raises ConfigError for a chat template that cannot be read. Cancelled, it leaves the thread to end by itself.
+        """
+        engine = cls(args, tokenizer, load)
+        try:
+            await asyncio.shield(engine._ready)
+        except Exception:
+            await engine._threads[0].ended()
+            raise
+        except asyncio.CancelledError:
+            engine._stop()
+            raise
+        return engine
+
+    @property
+    def client(self) -> EngineClient:
+        """Its handle."""
+        return self._ready.result()
+
+    async def close(self) -> None:
+        """Every open call ends with EngineClosed, then the threads: the scheduler's after the step that runs now."""
+        self.client.fail(EngineClosed())
+        self._stop()
+        for thread in self._threads:
+            await thread.ended()
+
+    def _stop(self) -> None:
+        self._to_tokenizer.stop()
+        self._to_scheduler.stop()
+
+    def owns(self, thread: threading.Thread) -> bool:
+        return thread in self._threads
+
+    # -- on the scheduler's thread ----------------------------------------------------------------------------------
+
+    def _schedule(self, load: Callable[[], LoadedRunner]) -> None:
+        runner = load()
+        scheduler = Scheduler(
+            self._args,
+            runner,
+            max_total_tokens=runner.max_total_tokens,
+            max_running=runner.max_running,
+            inbox=self._to_scheduler,
+            detokenizer=self._arrivals,
+            server=self._arrivals,
+            tokenizer=self._tokenizer,
+            eos_ids=self._tokenizer.eos_ids,
+        )
+        call_soon(self._loop, self._loaded, limits_of(runner))
+        try:
+            scheduler.run(lambda idle: None)
+        finally:
+            scheduler.close()
+
+    # -- on the tokenizer's thread ----------------------------------------------------------------------------------
+
+    def _tokenize(self, encoder: Encoder) -> None:
+        while True:
+            for message in self._to_tokenizer.drain(block=True):
+                admitted = Collected()
+                answer(encoder, message, scheduler=admitted, server=self._arrivals)
+                if admitted.messages:
+                    self._to_scheduler.send_all(admitted.messages)  # a batch enters the queue whole
+
+    # -- on the event loop ------------------------------------------------------------------------------------------
+
+    def _loaded(self, limits: Limits) -> None:
+        client = EngineClient(
+            [self._to_tokenizer],
+            self._to_scheduler,
+            limits,
+            Metrics(),
+            max_queued=self._args.schedule.max_queued_requests,
+            timeout_s=self._args.serve.request_timeout_s,
+            log_requests=self._args.serve.log_requests,
+            max_numbers=None,  # the bound is for servers, whose other clients wait while a reply is written
+        )
+        encoder = Encoder(self._tokenizer, limits, self._chats)
+        self._threads.append(EngineThread("tokenizer", self._loop, partial(self._tokenize, encoder), self._failed))
+        self._ready.set_result(client)
+
+    def _deliver(self, message: TokenStep | ToServer) -> None:
+        try:
+            self.client.deliver(self._detokenizer.step(message) if isinstance(message, TokenStep) else message)
+        except Exception as error:  # noqa: BLE001 - logged, and every call ends with it
+            self._failed("detokenizer", error)
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        """A part of the engine ended with this exception: so does the engine."""
+        self._stop()
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            return
+        LOGGER.error("the in-process engine's %s failed", name, exc_info=error)
+        self.client.fail(EngineFailed(name, error))
+
+
+class Collected:
+    """An outbox that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    def send(self, message: Message) -> None:
+        self.messages.append(message)
