@@ -129,7 +129,9 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     stop_sequences: Annotated[Any, sampled("stop")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
     service_tier: Annotated[str | None, about("accepted; nothing is done with it")] = None
-    return_hidden_states: Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))] = None
+    return_hidden_states: Annotated[
+        Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))
+    ] = None
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
     output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None

@@ -3,11 +3,12 @@
 from typing import Any, TypeVar
 
 from aiohttp import web
+from msgspec import Struct
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert, parse_object
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:

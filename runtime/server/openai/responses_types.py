@@ -103,7 +103,9 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     ] = None
     stop: Annotated[Any, sampled("stop")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    return_hidden_states: Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))] = None
+    return_hidden_states: Annotated[
+        Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))
+    ] = None
     background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
