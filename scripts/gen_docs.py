@@ -133,11 +133,12 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 def kinds_of(schema: dict[str, Any]) -> list[str]:
+    if "$ref" in schema:
+        return [schema["$ref"]]
     if "anyOf" in schema:
         return [kind for each in schema["anyOf"] for kind in kinds_of(each)]
-    if "$ref" in schema or "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        return [schema["$ref"]] if "$ref" in schema else [f"`{json.dumps(value)}`" for value in values]
+    if "enum" in schema or "const" in schema:
+        return [f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")])]
     types = schema.get("type", [])
     kinds = [types] if isinstance(types, str) else types
     inside = kind_of(schema["items"]) if isinstance(schema.get("items"), dict) else ""

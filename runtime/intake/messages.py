@@ -11,12 +11,12 @@ from msgspec import Meta, Struct
 from ramet.ipc.params import about
 from ramet.runtime.intake.fields import Text, ToolName, named
 from ramet.runtime.intake.unbuilt import Refused, unbuilt
+from ramet.runtime.text.chat_messages import REASONING_NAMES, ROLES
 
-ROLES = ["system", "developer", "user", "assistant", "tool", "function"]
 ROLE = named(
     f"one of {', '.join(ROLES)}, or a role of this model's chat template",
     description="or a role of the model's own chat template",
-    extra_json_schema={"enum": ROLES},
+    extra_json_schema={"enum": list(ROLES)},
 )
 
 
@@ -109,7 +109,13 @@ class Message(Struct, frozen=True):
     function_call: NamedCall | None = None
 
 
-Messages = Annotated[list[Message], Meta(description="the chat", min_length=1)]
+# text/chat_messages.py refuses a message without any of these: what it may leave out depends on its role
+_SAYS = {
+    "anyOf": [{"required": [name]} for name in ("content", "tool_calls", "function_call", *REASONING_NAMES, "refusal")]
+}
+Messages = Annotated[
+    list[Annotated[Message, Meta(extra_json_schema=_SAYS)]], Meta(description="the chat", min_length=1)
+]
 
 
 class Function(Struct, frozen=True, kw_only=True):

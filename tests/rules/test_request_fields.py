@@ -16,7 +16,7 @@ MAX_MODULES = 6
 ALSO_MEANT = {  # the modules that may name it, and what else it is there
     "params": 30,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
     "logprobs": 28,  # what is computed and replied, beside what is asked
-    "hidden": 25,  # hidden states and sizes in models, layers, engine and replies
+    "hidden": 24,  # hidden states and sizes in models, layers, engine and replies
     "namespace": 7,  # of the cache's tree and its leases; jinja's
     "processor": 7,  # the logit processor itself, in sampling and engine
 }
