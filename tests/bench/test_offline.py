@@ -15,7 +15,8 @@ TINY = SHAPE | {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads"
 def test_both_sides_load_the_checkpoint_and_make_the_asked_tokens(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, TINY)
     prompts = Load("tiny", 3, 4, 5, 6, 1.0, 3).prompts(0)
-    assert ours(tmp_path, None)[1](prompts, 6) == theirs(tmp_path, None)(prompts, 6) == [6, 6, 6]
+    llm, generate = ours(tmp_path, None)
+    assert generate(prompts, 6) == theirs(tmp_path, llm.resolved["num_threads"])(prompts, 6) == [6, 6, 6]
 
 
 def test_the_checkpoint_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
