@@ -26,7 +26,8 @@ def check_idle(
     check_counts(cache, running, rows, penalty_slots)
     locked, held = cache.tree.locked_tokens, leases.num_tokens
     assert locked == held, f"{locked} tokens are leased, clients hold {held}"
-    assert not leases.num_open, f"{leases.num_open} requests that do not run wait for a lease"
+    assert leases.claimed_tokens == held, f"{leases.claimed_tokens} tokens are claimed, clients hold {held}"
+    assert not leases.num_open, f"{leases.num_open} requests that have ended keep a claim"
 
 
 def check_locks(cache: PrefixCache, running: RunningSet, leases: PrefixLeases) -> None:

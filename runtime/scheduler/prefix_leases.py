@@ -64,6 +64,11 @@ class PrefixLeases:
         return self._cache.tokens_of(self.leases)
 
     @property
+    def claimed_tokens(self) -> int:
+        """The same with prefixes that are to be held once they are computed."""
+        return self._ledger.locked_tokens + self._ledger.evictable_tokens
+
+    @property
     def num_open(self) -> int:
         """Requests that asked for a lease and have not ended."""
         return len(self._by_uid)
@@ -170,7 +175,7 @@ class PrefixLeases:
     def _enter(self, request: Request, prefix: Ints) -> ErrorRecord | None:
         """Claim a prefix, if the bounds allow it."""
         namespace = request.spec.namespace
-        new, taken = len(prefix) - self._ledger.match_length(prefix, namespace), self._ledger.locked_tokens
+        new, taken = len(prefix) - self._ledger.match_length(prefix, namespace), self.claimed_tokens
         asks = f"asks to hold {len(prefix)} tokens"
         if len(prefix) > self.max_tokens:
             return _refused(f"{asks}, must be at most {self.max_tokens}: half of the KV pool")
@@ -197,7 +202,7 @@ class PrefixLeases:
         entry, _ = self._ledger.match(prefix, request.spec.namespace)
         claimed = self._claimed.get(entry)
         if claimed is not None:
-            for uid in (*claimed.promised, *claimed.granted):
+            for uid in claimed.promised:
                 del self._by_uid[uid]
             claimed.promised.clear()
             self._end(claimed)

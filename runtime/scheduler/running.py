@@ -200,13 +200,17 @@ class RunningSet:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def take(self, request: Request, lease: Lease, prefix: Ints) -> RunningRequest | None:
-        """Run a request whose cached prefix is leased, with slots for every known token; None if memory is short."""
+        """Run a request whose cached prefix is leased, with slots for every known token; None if memory is short.
+
+        Memory can be too short only for the first that runs (Admission): it waits for steps in flight, and ends leases
+        of clients after that.
+        """
         row = self._rows.allocate()
         running = RunningRequest(request, row, lease, self.table)
         penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
         self.table.open(row, request, lease.length, penalty_slot)
         while not self._grow(running, len(request.tokens)):
-            if len(self._running) or self._in_flight or not self._give_way():
+            if self._in_flight or not self._give_way():
                 self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
                 return None
         self.table.slots[row, : lease.length] = prefix

@@ -6,7 +6,7 @@ can.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -57,6 +57,8 @@ def make_schedule(seed: int) -> Schedule:
     for _ in range(draw.randint(2, 12)):
         turn += draw.choice([0, 0, 1, 4])
         arrivals.append(_arrival(draw, turn, uid))
+        if uid > 1 and draw.random() < 0.3:
+            arrivals[-1] = replace(arrivals[-1], prompt=arrivals[-2].prompt)
         uid += arrivals[-1].asked.get("n", 1)
     return Schedule(options, arrivals)
 
@@ -171,7 +173,7 @@ def test_the_schedules_reach_what_they_are_for():
         revoked += top.scheduler.leases.num_revoked
         stops += sum(isinstance(finish.matched, str) for finish in top.finish.values())
     reached = (retractions, discarded, stops, leases, revoked)
-    assert retractions > 5 and discarded > 20 and stops > 5 and leases > 5 and revoked > 1, reached
+    assert retractions > 5 and discarded > 20 and stops > 5 and leases > 5 and revoked > 0, reached
 
 
 def test_a_planned_step_is_a_value():

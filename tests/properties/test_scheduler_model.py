@@ -24,6 +24,7 @@ ARRIVAL = st.fixed_dictionaries(
         "turns_before": st.integers(0, 3),
         "abort_after": st.none() | st.integers(0, 30),
         "namespace": st.sampled_from([(), ("a",)]),
+        "again": st.booleans(),  # the prompt of the request before
         "lease_s": st.sampled_from([None, None, None, 0, 1, 5, 100]),
     }
 )
@@ -67,6 +68,8 @@ def check_scenario(
         for _ in range(arrival["turns_before"]):
             turn = one_turn(top, turn, aborts)
         prompts[uid] = [(arrival["family"] * 7 + i) % 97 for i in range(arrival["shared"])] + arrival["own"]
+        if arrival["again"] and uid > 1:
+            prompts[uid] = prompts[uid - 1]
         asked = {"namespace": arrival["namespace"], "prefix_lease_s": arrival["lease_s"]}
         top.add(uid, prompts[uid], arrival["num_new"], **asked)
         if arrival["abort_after"] is not None:

@@ -149,6 +149,19 @@ def test_zero_seconds_end_a_lease_that_was_asked_for_before_and_has_not_begun():
     assert held(top) == (1, 40)
 
 
+def test_zero_seconds_end_a_lease_whose_request_runs_on():
+    top = bench()
+    top.add(1, PROMPT, 50, prefix_lease_s=10)
+    top.turn()
+    top.turn()
+    assert held(top) == (1, 40)
+    top.add(2, PROMPT, 0, prefix_lease_s=0)
+    top.turn()
+    assert held(top) == (0, 0) and top.scheduler.running.get(1) is not None
+    top.run()
+    assert held(top) == (0, 0) and top.tokens[1] == expected_output(PROMPT, 50)
+
+
 @pytest.mark.parametrize("turns", [0, 2, 20])
 def test_an_abort_ends_the_lease_of_its_request(turns: int):
     top = bench(chunked_prefill_size=10)
@@ -171,6 +184,18 @@ def test_an_abort_leaves_what_another_request_asked_for():
     top.abort(2)
     assert held(top) == (1, 40)
     top.clock.advance(1)
+    assert held(top) == (0, 0)
+
+
+def test_an_abort_ends_a_lease_that_only_its_request_still_asked_for():
+    top = bench()
+    ask(top, 1, prefix_lease_s=10)
+    top.add(2, PROMPT, 50, prefix_lease_s=100)
+    top.turn()
+    top.clock.advance(50)
+    assert held(top) == (1, 40)
+    top.abort(2)
+    top.run()
     assert held(top) == (0, 0)
 
 
@@ -241,10 +266,11 @@ def test_leases_that_are_granted_together_count_against_each_other():
 
 def test_what_prompts_share_counts_once_before_it_is_computed():
     top = bench()
+    shared = (PROMPT + OTHER + PROMPT)[:100]
     for uid in range(1, 9):
-        top.add(uid, [*PROMPT, uid], 3, prefix_lease_s=9)
+        top.add(uid, [*shared, uid], 3, prefix_lease_s=9)
     top.run()
-    assert held(top) == (8, 48)
+    assert held(top) == (8, 108)
 
 
 def test_there_are_not_more_leases_than_a_bound(monkeypatch: pytest.MonkeyPatch):
@@ -317,6 +343,18 @@ def test_a_request_that_needs_what_clients_hold_is_not_passed_over_for_ever():
             top.clock.advance(0.2)
     assert top.tokens[2] == expected_output(OTHER + PROMPT, 30)
     top.run()
+
+
+def test_a_request_waits_for_a_step_in_flight_before_a_lease_gives_way():
+    top = bench(total=128, context=128, overlap="on")
+    ask(top, 1, PROMPT, prefix_lease_s=500)
+    top.add(2, OTHER, 40)
+    for _ in range(20):
+        top.turn()
+    top.abort(2)  # a step that reads its memory is in flight
+    top.add(3, [3] * 60, 20)
+    top.run()
+    assert held(top) == (1, 40) and top.tokens[3] == expected_output([3] * 60, 20)
 
 
 def test_a_lease_that_gives_no_memory_is_left_alone():
