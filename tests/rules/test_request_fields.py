@@ -1,7 +1,9 @@
 """A field of RequestSpec is named where it is defined, where it is read from a body, and where it takes effect.
 
-Comments and texts do not count. A word that means something else elsewhere as well has a number of its own, so that its
-use cannot grow unseen either.
+Two counts. By word: every module whose code names the field at all (comments and texts do not count); words that also
+mean something else have a number of their own, so that their use cannot grow unseen either. By meaning: every module
+that takes the field from a spec, or gives it to one; sampling parameters, log-probabilities and hidden states are what
+many parts of a step are about, and have a number of their own there too.
 """
 
 import ast
@@ -14,35 +16,57 @@ from ramet.ipc.spec import RequestSpec
 ROOT = Path(__file__).resolve().parents[2]
 MAX_MODULES = 6
 ALSO_MEANT = {  # the modules that may name it, and what else it is there
-    "params": 30,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
-    "logprobs": 28,  # what is computed and replied, beside what is asked
-    "hidden": 24,  # hidden states and sizes in models, layers, engine and replies
-    "namespace": 7,  # of the cache's tree and its leases; jinja's
-    "processor": 7,  # the logit processor itself, in sampling and engine
+    "params": 33,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
+    "logprobs": 29,  # what is computed and replied, beside what is asked
+    "hidden": 31,  # hidden states and sizes in models, layers, engine and replies
+    "namespace": 8,  # of the cache's tree and its leases; jinja's
+    "processor": 9,  # the logit processor itself, in sampling and engine
 }
+ALSO_TAKEN = {"params": 9, "logprobs": 9, "hidden": 7}
+MAKERS = ("RequestSpec", "read_spec", "replace")
 
 
-def named_in(path: Path) -> set[str]:
+def words_of(tree: ast.Module) -> set[str]:
     """Attributes, variables, fields, arguments and keywords of a module."""
     names = set[str | None]()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Name(id=name) | ast.arg(arg=name) | ast.keyword(arg=name):
                 names.add(name)
     return {name for name in names if name is not None}
 
 
-NAMES = {
-    str(path.relative_to(ROOT)): named_in(path)
+def taken_from_a_spec(tree: ast.Module) -> set[str]:
+    """x in `spec.x`, `anything.spec.x`, `RequestSpec(x=...)` and `replace(spec, x=...)`."""
+    names = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="spec") | ast.Attribute(attr="spec"), attr=name):
+                names.add(name)
+            case ast.Call(func=ast.Name(id=called), keywords=keywords) if called in MAKERS:
+                names |= {keyword.arg for keyword in keywords if keyword.arg is not None}
+    return names
+
+
+TREES = {
+    str(path.relative_to(ROOT)): ast.parse(path.read_text())
     for room in ("ipc", "runtime")
     for path in sorted((ROOT / room).rglob("*.py"))
 }
+WORDS = {path: words_of(tree) for path, tree in TREES.items()}
+TAKEN = {path: taken_from_a_spec(tree) for path, tree in TREES.items()}
 
 
 @pytest.mark.parametrize("field", RequestSpec.__struct_fields__)
 def test_few_modules_name_a_field_of_a_request(field: str) -> None:
-    naming = [path for path, names in NAMES.items() if field in names]
+    naming = [path for path, words in WORDS.items() if field in words]
     assert len(naming) <= ALSO_MEANT.get(field, MAX_MODULES), naming
+
+
+@pytest.mark.parametrize("field", RequestSpec.__struct_fields__)
+def test_few_modules_take_a_field_from_a_request(field: str) -> None:
+    taking = [path for path, names in TAKEN.items() if field in names]
+    assert len(taking) <= ALSO_TAKEN.get(field, MAX_MODULES), taking
 
 
 def test_only_fields_of_a_request_have_an_allowance() -> None:
