@@ -97,7 +97,7 @@ class InProcessEngine:
             tokenizer=self._tokenizer,
             eos_ids=self._tokenizer.eos_ids,
         )
-        call_soon(self._loop, self._loaded, limits_of(runner))
+        call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:
             scheduler.run(lambda idle: None)
         finally:

@@ -46,14 +46,19 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
     )
-    log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in runner.resolved.items()))
-    ready(phases, limits=limits_of(runner))
+    log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in resolved_by(runner, scheduler).items()))
+    ready(phases, limits=limits_of(runner, scheduler))
     watchdog = Watchdog(args.execute.watchdog_timeout)
     scheduler.run(watchdog.beat)
 
 
-def limits_of(runner: LoadedRunner) -> Limits:
-    resolved = msgspec.json.encode(runner.resolved)
+def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]:
+    """Options by name, as they are used: what "auto" and unset ones came to."""
+    return {**runner.resolved, "overlap": "on" if scheduler.overlapped else "off"}
+
+
+def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
+    resolved = msgspec.json.encode(resolved_by(runner, scheduler))
     return Limits(
         runner.context_length,
         runner.max_total_tokens,
