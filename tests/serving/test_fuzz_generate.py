@@ -82,6 +82,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         ["", "force_tokens", "ban_tokens", "allow_tokens", "no_repeat_ngram", "x"]
     ),
     "return_hidden_states": st.sampled_from([True, False, "last", "all"]),
+    "prefix_lease_s": st.floats(0, 0.5),
 }
 OTHERS = {f.name: mostly(FIELDS.get(f.name, st.booleans())) for f in fields(GenerateBody)}
 PROMPTS = ("text", "input_ids", "input_embeds")
