@@ -17,8 +17,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought, read_parts, refuse_aborted
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import read_chat
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody

@@ -16,8 +16,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import callable_tools, chat_of, refuse_without_parser
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Call, Part, Reader, Thought, joined, read_parts
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.model_names import check_model

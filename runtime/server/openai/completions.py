@@ -10,8 +10,7 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.server.http import request_ids, sse
 from ramet.runtime.server.http.model_names import check_model
