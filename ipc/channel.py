@@ -1,7 +1,8 @@
 """Inboxes and outboxes: one Receiver binds an inbox, any number of Senders push to it.
 
-Decides blocking, bounds and order. Knows messages and their codec, not what they mean. Order holds between one
-sender and one receiver. A full queue makes the sender wait (back-pressure); nothing is dropped and nothing polls.
+Decides blocking, bounds, order and the encoding: one msgpack encoder, one typed decoder per inbox, no pickle. Knows
+messages, not what they mean. Order holds between one sender and one receiver. A full queue makes the sender wait
+(back-pressure); nothing is dropped and nothing polls.
 """
 
 import threading
@@ -10,14 +11,29 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
 import zmq
 import zmq.asyncio
 
-from ramet.ipc.codec import Codec, encode
 from ramet.ipc.message import Message
 
 M = TypeVar("M")
 MAX_QUEUED = 100_000  # messages in one queue before its sender waits
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+class Codec(Generic[M]):
+    """Decodes the messages of one union; anything else raises msgspec.ValidationError."""
+
+    def __init__(self, union: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union)
+
+    def decode(self, data: bytes) -> M:
+        return self._decoder.decode(data)
 
 
 class Outbox(Protocol):

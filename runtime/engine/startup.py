@@ -14,7 +14,7 @@ from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.linear import pack_linears, packing_pays
+from ramet.runtime.layers.modules import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of

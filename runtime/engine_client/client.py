@@ -42,8 +42,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.stats import Stats
 from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.calls import Calls
-from ramet.runtime.engine_client.request_metrics import RequestMetrics
-from ramet.runtime.engine_client.sequences import SequenceTable
+from ramet.runtime.engine_client.sequences import RequestMetrics, SequenceTable
 from ramet.runtime.engine_client.submission import MOST_NUMBERS, Prompt, Sequence, Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.metrics import Metrics

@@ -1,20 +1,23 @@
 """A request's body: bytes -> a JSON object -> a typed struct.
 
-Decides what is too large, too deep, of the wrong type or not built. Knows no endpoint.
+Decides what is too large, too deep, of the wrong type or not built, and which values of a feature that is not built ask
+for nothing. Knows no endpoint and no feature.
 """
 
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import orjson
+from msgspec import Struct, inspect
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.explain import explained
-from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED
-from ramet.runtime.intake.unbuilt import refuse_unbuilt
+from ramet.runtime.intake.fields import Refused, Unbuilt
+from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED, MAX_SEQUENCES
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=Struct)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -58,3 +61,74 @@ def _near(data: bytes, position: int) -> str:
     text = data.decode("utf-8", "replace")
     around = text[max(0, position - 30) : position + 10].strip()
     return f" near {around!r}" if around else ""
+
+
+# -- features that are not built ---------------------------------------------------------------------------------------
+
+
+@cache
+def _marks(type_: type[Struct]) -> tuple[tuple[str, Unbuilt | None], ...]:
+    """The fields of a struct that may hold something to refuse: those with a mark, and those with structs inside."""
+    marks: list[tuple[str, Unbuilt | None]] = []
+    for name, hint in get_type_hints(type_, include_extras=True).items():
+        extras = [
+            meta.extra["unbuilt"] for meta in getattr(hint, "__metadata__", ()) if "unbuilt" in (meta.extra or ())
+        ]
+        if extras or _holds_structs(inspect.type_info(hint)):
+            marks.append((name, extras[0] if extras else None))
+    return tuple(marks)
+
+
+def _holds_structs(node: inspect.Type) -> bool:
+    match node:
+        case inspect.StructType():
+            return True
+        case inspect.Metadata(inner) | inspect.ListType(inner):
+            return _holds_structs(inner)
+        case inspect.UnionType(types):
+            return any(map(_holds_structs, types))
+    return False
+
+
+def refuse_unbuilt(body: Struct, written: dict[str, Any]) -> None:
+    """Raises ClientError for a value of a marked field that asks for something, however deep it stands."""
+    for name, mark in _marks(type(body)):
+        value = getattr(body, name)
+        if value is None:
+            continue
+        if mark is not None:
+            _refuse_marked(value, written[name], name, mark)
+        if isinstance(value, list):
+            for i, item in enumerate(value):
+                if _may_be_refused(item.__class__):
+                    _refuse_inside(item, written[name][i], f"{name}[{i}]")
+        elif _may_be_refused(value.__class__):
+            _refuse_inside(value, written[name], name)
+
+
+@cache
+def _may_be_refused(type_: type) -> bool:
+    return issubclass(type_, Refused) or (issubclass(type_, Struct) and bool(_marks(type_)))
+
+
+def _refuse_inside(value: Struct, written: dict[str, Any], place: str) -> None:
+    try:
+        if isinstance(value, Refused):
+            raise ClientError("", f"is of type {value.__struct_config__.tag!r}: this model takes text only")
+        refuse_unbuilt(value, written)
+    except ClientError as error:
+        raise error.at(f"{place}.{error.place}".removesuffix(".")) from None
+
+
+def _refuse_marked(value: Any, written: Any, place: str, mark: Unbuilt) -> None:
+    items = value if isinstance(value, list) else [value]
+    if len(items) > MAX_SEQUENCES:
+        raise ClientError(place, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
+    if not all(item is None or _is_one(item, mark.neutral) for item in items):
+        fact = f"is {shown(written)}, but this feature is not built yet"
+        raise ClientError(place, fact, mark.hint, code=mark.code)
+
+
+def _is_one(item: Any, neutral: tuple[Any, ...]) -> bool:
+    """0 and false are equal to Python, but not to a client."""
+    return any(type(item) is type(each) and item == each for each in neutral)

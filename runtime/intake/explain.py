@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.unbuilt import Refused
+from ramet.runtime.intake.fields import Refused
 
 
 class _Spot(NamedTuple):

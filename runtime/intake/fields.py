@@ -1,10 +1,10 @@
 """Types that fields of several bodies have, and structs that are put together from fields.
 
-Decides what a valid text, id or key is. Knows no endpoint.
+Decides what a valid text, id or key is, and how a feature is marked that is not built. Knows no endpoint.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import Meta, Struct, defstruct
 
@@ -37,6 +37,26 @@ Rid = Annotated[
     named(f"a string of 1 to {MAX_RID_CHARS} characters, no line breaks and other control characters", pattern=RID),
 ]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")]
+
+
+class Unbuilt(NamedTuple):
+    """Marks a field. Any value is refused but null, [] and the neutral ones."""
+
+    neutral: tuple[Any, ...]
+    hint: str
+    code: str
+
+
+def unbuilt(text: str, neutral: tuple[Any, ...] = (), hint: str = "omit it", code: str = "", **schema: Any) -> Meta:
+    return Meta(
+        description=f"*refused until it is built*: {text}",
+        extra_json_schema={"x-unbuilt": True, **schema},
+        extra={"unbuilt": Unbuilt(neutral, hint, code)},
+    )
+
+
+class Refused(Struct, frozen=True, tag_field="type"):
+    """Base of what is known by its type alone, as a picture in a message, and refused until it is built."""
 
 
 def including(fields: Iterable[Field]) -> Callable[[type[S]], type[S]]:

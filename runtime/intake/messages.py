@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import Text, ToolName, named
-from ramet.runtime.intake.unbuilt import Refused, unbuilt
+from ramet.runtime.intake.fields import Refused, Text, ToolName, named, unbuilt
 from ramet.runtime.text.chat_messages import REASONING_NAMES, ROLES
 
 ROLE = named(

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
-from ramet.runtime.layers.attention import SelfAttention
-from ramet.runtime.layers.linear import Embedding, Linear
-from ramet.runtime.layers.norm import RMSNorm
+from ramet.runtime.layers.modules import Embedding, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
 from ramet.runtime.models.shape import ModelShape

@@ -2,9 +2,8 @@
 
 from collections import Counter
 
-from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.cache.prefix import PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Node
-from ramet.runtime.cache.slots import RowAllocator
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.running import RunningSet
 

@@ -15,8 +15,7 @@ import numpy as np
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ToScheduler, Uid, unpack_ids
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.cache.slots import PageAllocator, RowAllocator
+from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.device_thread import DeviceThread
@@ -28,10 +27,9 @@ from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
-from ramet.runtime.scheduler.results import Results
+from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.stopping import Stopping
 from ramet.runtime.scheduler.waiting import WaitingQueue
 from ramet.runtime.text.tokenizer import Tokenizer
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import Lease, PrefixCache
-from ramet.runtime.cache.slots import RowAllocator
+from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
 from ramet.runtime.request import Request
 from ramet.runtime.scheduler.rows import RowFlag, RowTable

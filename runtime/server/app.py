@@ -11,7 +11,7 @@ from aiohttp import web
 from ramet.runtime import log
 from ramet.runtime.engine_client import failures
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server.http import problems, request_ids
+from ramet.runtime.server.http import exchange, problems
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.routes import NAMED, ROUTES
 
@@ -25,7 +25,7 @@ def make_app(service: Service) -> web.Application:
 
     app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
     app.router.add_route("*", "/{path:.*}", answer)
-    app.on_response_prepare.append(request_ids.add_headers)
+    app.on_response_prepare.append(exchange.add_headers)
     return app
 
 

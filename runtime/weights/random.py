@@ -9,7 +9,7 @@ import zlib
 import torch
 from torch import Tensor, nn
 
-from ramet.runtime.layers.norm import RMSNorm
+from ramet.runtime.layers.modules import RMSNorm
 
 
 def fill_random(model: nn.Module, seed: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ramet.ipc.codec import Codec, encode
+from ramet.ipc.channel import Codec, encode
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Message
 from ramet.ipc.messages import (

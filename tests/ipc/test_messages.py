@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from ramet.ipc import messages
-from ramet.ipc.channel import MemoryChannel, Receiver, Sender
-from ramet.ipc.codec import Codec, encode
+from ramet.ipc.channel import Codec, MemoryChannel, Receiver, Sender, encode
 from ramet.ipc.messages import (
     Abort,
     Admit,

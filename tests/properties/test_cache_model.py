@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 from samples import examples
 
-from ramet.runtime.cache.prefix import Lease, PrefixCache
-from ramet.runtime.cache.slots import PageAllocator
+from ramet.runtime.cache.prefix import Lease, PageAllocator, PrefixCache
 
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 NAMESPACES = st.sampled_from([(), ("a",), ("b",)])

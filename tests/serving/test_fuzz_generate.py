@@ -14,7 +14,7 @@ from live import Live
 from msgspec.structs import fields
 
 from ramet.ipc.params import SamplingParams
-from ramet.runtime.intake.sampling import Constraints
+from ramet.runtime.intake.specs import Constraints
 from ramet.runtime.server.native.types import GenerateBody
 
 HIDDEN = 256

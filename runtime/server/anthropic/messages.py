@@ -17,16 +17,14 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought, read_parts, refuse_aborted
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import read_chat
 from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
-from ramet.runtime.server.http import problems, request_ids, sse
+from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.chats import send_chat
+from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 
 
@@ -40,7 +38,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor)
     chat, parallel = read_chat(body, service.style)
     message_id = f"msg_{prompts.new_id()}"
-    rid = request_ids.of_request(request, message_id, body.rid)
+    rid = set_request_id(request, message_id, body.rid)
     silent = body.thinking is not None and body.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream)) as submission:
         prompt = Prompt(rid, spec, place="messages")

@@ -5,11 +5,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
-from ramet.runtime.intake.fields import Text, ToolName
+from ramet.runtime.intake.fields import Text, ToolName, unbuilt
 from ramet.runtime.intake.messages import Media
-from ramet.runtime.intake.sampling import sampled
-from ramet.runtime.intake.specs import Hidden, SamplingFields
-from ramet.runtime.intake.unbuilt import unbuilt
+from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
 
 
 class Block(Struct, frozen=True, tag_field="type"):

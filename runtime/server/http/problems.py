@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.reply import Reply
-from ramet.runtime.server.http.replies import respond
+from ramet.runtime.server.http.exchange import respond
 
 CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
 # clients of OpenAI and Anthropic read these before they try again: a deadline would be missed again

@@ -16,7 +16,7 @@ from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http import problems
-from ramet.runtime.server.http.replies import encode
+from ramet.runtime.server.http.exchange import encode
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"

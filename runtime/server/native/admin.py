@@ -15,8 +15,7 @@ from ramet.ipc.messages import ControlReply
 from ramet.ipc.params import about, shown
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_body
+from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.replies import AbortReply, Flushed, ModelInfo, RequestState, ServerInfo
 from ramet.version import __version__

@@ -16,9 +16,8 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.fields import Rid
 from ramet.runtime.intake.specs import read_specs
 from ramet.runtime.reply import GenerateReply, MetaInfo, meta_info
-from ramet.runtime.server.http import request_ids, sse
-from ramet.runtime.server.http.replies import encode, respond, written
-from ramet.runtime.server.http.request_body import read_body
+from ramet.runtime.server.http import sse
+from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.types import GenerateBody
 
@@ -28,7 +27,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     body = await read_body(request, GenerateBody)
     items, batch = read_prompts(
         body,
-        request_ids.of_request(request, prompts.new_id(), body.rid if isinstance(body.rid, str) else None),
+        set_request_id(request, prompts.new_id(), body.rid if isinstance(body.rid, str) else None),
         service.defaults,
         service.client.limits,
         service.args.execute.enable_custom_logit_processor,

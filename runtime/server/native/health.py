@@ -11,7 +11,7 @@ from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
-from ramet.runtime.server.http.replies import respond
+from ramet.runtime.server.http.exchange import respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.replies import Status
 

@@ -5,10 +5,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Text
+from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Text, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.specs import SpecLists
-from ramet.runtime.intake.unbuilt import unbuilt
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None

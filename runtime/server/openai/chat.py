@@ -16,13 +16,11 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import callable_tools, chat_of, refuse_without_parser
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Call, Part, Reader, Thought, joined, read_parts
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
-from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.intake.specs import read_params, read_spec
+from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.chats import send_chat
+from ramet.runtime.server.http.exchange import encode, read_object, respond, set_request_id
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import encode, respond
-from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.chat_types import ChatBody
@@ -41,7 +39,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     params = read_params(asdict(body), replace(service.defaults, max_new_tokens=TO_THE_END))
     processors_on = service.args.execute.enable_custom_logit_processor
     spec = read_spec(body, params, processors_on, _logprobs(body), body.return_hidden_states)
-    rid = request_ids.of_request(request, f"chatcmpl-{prompts.new_id()}", body.rid)
+    rid = set_request_id(request, f"chatcmpl-{prompts.new_id()}", body.rid)
     chat = chat_of(written, names)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
     created = int(time.time())

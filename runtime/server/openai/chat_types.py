@@ -6,11 +6,10 @@ from msgspec import Meta
 from msgspec.structs import fields
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import including
+from ramet.runtime.intake.fields import including, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
-from ramet.runtime.intake.sampling import sampled
-from ramet.runtime.intake.unbuilt import unbuilt
+from ramet.runtime.intake.specs import sampled
 from ramet.runtime.server.openai.types import SamplingBody
 
 

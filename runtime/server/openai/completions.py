@@ -10,13 +10,11 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.logprobs import LogprobLists
-from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.server.http import sse
+from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import encode, respond
-from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.logprobs import CompletionPlaces, read_logprobs
 from ramet.runtime.server.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply, ending, usage_of
@@ -31,7 +29,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     model = check_model(service, body.model)
     params = read_params(asdict(body), replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
     best_of = _best_of(body, params.n)
-    rid = request_ids.of_request(request, f"cmpl-{prompts.new_id()}", body.rid)
+    rid = set_request_id(request, f"cmpl-{prompts.new_id()}", body.rid)
     logprobs = read_logprobs(body.logprobs, bool(body.echo))
     ranked = best_of > params.n
     processors_on = service.args.execute.enable_custom_logit_processor

@@ -14,10 +14,8 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.embeddings import Recipe, in_base64, read_inputs, read_recipe, vector_of
 from ramet.runtime.intake.limits import MAX_INPUTS
-from ramet.runtime.server.http import request_ids
+from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import encode, respond, written
-from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody
 from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, usage_of
@@ -27,7 +25,7 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     """OpenAI's embeddings: a vector for each text or list of token ids."""
     body = await read_body(request, EmbeddingsBody)
     model = check_model(service, body.model)
-    rid = request_ids.of_request(request, f"embd-{prompts.new_id()}", None)
+    rid = set_request_id(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
     recipe = read_recipe(body, service.pooling, limits.hidden_size)
     packed = body.encoding_format == "base64"

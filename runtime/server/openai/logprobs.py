@@ -6,7 +6,7 @@ from collections.abc import Sequence as Many
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.intake.reading import MAX_AT_ONCE
 from ramet.runtime.logprobs import LogprobLists, Place, Triple
-from ramet.runtime.server.http.replies import encode, written
+from ramet.runtime.server.http.exchange import encode, written
 from ramet.runtime.server.openai.replies import CompletionLogprobs, TokenLogprob, TopLogprob
 
 

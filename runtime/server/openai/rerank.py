@@ -21,10 +21,8 @@ from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.embeddings import Recipe, cosine, prompt_to_embed, vector_of
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.intake.scores import NEXT_TOKEN, next_logprobs, shares
-from ramet.runtime.server.http import request_ids
+from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.pooling_types import RerankBody
 from ramet.runtime.server.openai.replies import Ranked, RankedText, RerankReply, usage_of
@@ -51,7 +49,7 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     top_n = len(documents) if body.top_n is None else body.top_n
     if top_n > len(documents):
         raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")
-    rid = request_ids.of_request(request, f"rerank-{prompts.new_id()}", None)
+    rid = set_request_id(request, f"rerank-{prompts.new_id()}", None)
     if body.method == "embed":
         worths, done = await _by_embeddings(service, rid, query, documents, body.instruct)
     else:

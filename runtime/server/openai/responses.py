@@ -18,13 +18,11 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.sampling import read_params
-from ramet.runtime.intake.specs import read_spec
-from ramet.runtime.server.http import request_ids, sse
+from ramet.runtime.intake.specs import read_params, read_spec
+from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.chats import send_chat
+from ramet.runtime.server.http.exchange import encode, read_object, respond, set_request_id
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import encode, respond
-from ramet.runtime.server.http.request_body import read_object
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.responses_chat import as_items, listed, read_chat, read_input, read_output, with_types
@@ -45,7 +43,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     before = _messages_before(service, body.previous_response_id) if body.previous_response_id else []
     chat = read_chat(body, before, service.style)
     response_id = f"resp_{prompts.new_id()}"
-    rid = request_ids.of_request(request, response_id, body.rid)
+    rid = set_request_id(request, response_id, body.rid)
     spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, _logprobs(body))
     stored = body.store is not False and service.responses.is_on
     response = _begun(body, response_id, model, params, written.get("tool_choice") or "auto", stored)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import Text, ToolName
+from ramet.runtime.intake.fields import Text, ToolName, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
 from ramet.runtime.intake.messages import (
     InputTextPart,
@@ -17,9 +17,7 @@ from ramet.runtime.intake.messages import (
     TextPart,
     ToolChoice,
 )
-from ramet.runtime.intake.sampling import sampled
-from ramet.runtime.intake.specs import Hidden, SamplingFields
-from ramet.runtime.intake.unbuilt import unbuilt
+from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
 from ramet.runtime.server.openai.types import ResponseFormat
 
 Parts = list[InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media]

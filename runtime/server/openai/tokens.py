@@ -9,9 +9,8 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of, rendered_by
+from ramet.runtime.server.http.exchange import read_body, read_object, respond
 from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.replies import respond
-from ramet.runtime.server.http.request_body import read_body, read_object
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.chat_types import TokenizeBody
 from ramet.runtime.server.openai.replies import DetokenizeReply, TokenizeReply

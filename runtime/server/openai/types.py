@@ -8,11 +8,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts, unbuilt
 from ramet.runtime.intake.limits import MAX_TOP
-from ramet.runtime.intake.sampling import sampled
-from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields
-from ramet.runtime.intake.unbuilt import unbuilt
+from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, sampled
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ramet.runtime.attention.work import MAX_MEMBERS, MIN_SHARED, Work, cut, find_shares
+from ramet.runtime.attention.cpu import MAX_MEMBERS, MIN_SHARED, KernelItems, cut, find_shares
 
 
 def table_of(runs: list[list[int]]) -> np.ndarray:
@@ -14,7 +14,7 @@ def table_of(runs: list[list[int]]) -> np.ndarray:
     return table
 
 
-def covered(work: Work, table: np.ndarray, num_tokens: int) -> list[list[int]]:
+def covered(work: KernelItems, table: np.ndarray, num_tokens: int) -> list[list[int]]:
     """The slots that each token reads, in no order."""
     read: list[list[int]] = [[] for _ in range(num_tokens)]
     for first, count, row, start, stop in work.items.tolist():
@@ -23,7 +23,7 @@ def covered(work: Work, table: np.ndarray, num_tokens: int) -> list[list[int]]:
     return read
 
 
-def plan(runs: list[list[int]], threads: int, new: int = 1) -> tuple[Work, np.ndarray]:
+def plan(runs: list[list[int]], threads: int, new: int = 1) -> tuple[KernelItems, np.ndarray]:
     table = table_of(runs)
     num = np.full(len(runs), new, np.int32)
     lens = np.array([len(run) for run in runs], np.int32)

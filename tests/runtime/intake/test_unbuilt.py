@@ -7,7 +7,7 @@ import pytest
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.unbuilt import Refused, unbuilt
+from ramet.runtime.intake.fields import Refused, unbuilt
 
 
 class Picture(Refused, frozen=True, tag="picture"):

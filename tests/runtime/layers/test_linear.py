@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ramet.runtime.layers.linear import Linear, pack_linears, packing_pays
+from ramet.runtime.layers.modules import Linear, pack_linears, packing_pays
 
 CPU = torch.device("cpu")
 

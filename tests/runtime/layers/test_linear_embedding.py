@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ramet.runtime.layers.linear import Embedding
+from ramet.runtime.layers.modules import Embedding
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

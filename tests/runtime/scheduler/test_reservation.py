@@ -7,8 +7,7 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.cache.slots import PageAllocator, RowAllocator
+from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.request import Request
 from ramet.runtime.scheduler.admission import DECAY_STEPS, ReserveRatio
 from ramet.runtime.scheduler.rows import RowTable

@@ -1,9 +1,13 @@
-"""Long extends with a sliding window or a soft cap, in torch: one block of queries after the other against their keys.
+"""Long extends, in torch: a row's new tokens attend to its cached prefix and to themselves.
 
-Decides how many queries go together. A block gathers the keys between the oldest that its first query sees and its last
-query's own, so keys outside a window are not read, and no mask or matrix of scores is larger than a block.
+The new tokens are attended to without a copy and the cached prefix is gathered; both results are merged by their
+log-sum-exp. Where a sliding window hides some of the keys or scores are capped, one block of queries goes after the
+other against its keys: those between the oldest that its first query sees and its last query's own, so keys outside a
+window are not read, and no mask or matrix of scores is larger than a block. Decides how many queries go together.
 n queries, K keys of a block, H query heads, G kv heads, D head size.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,6 +17,40 @@ from ramet.runtime.attention.base import LayerAttention
 BLOCK = 256  # queries
 
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+@dataclass(frozen=True, slots=True)
+class LongRow:
+    """One row's new tokens [first, stop) of T and the slots of all its tokens, of which they are the last."""
+
+    first: int
+    stop: int
+    slots: Tensor  # [P + n] int64
+
+    @property
+    def prefix(self) -> Tensor:
+        """[P], the slots of what is cached"""
+        return self.slots[: len(self.slots) - (self.stop - self.first)]
+
+
+def attend_row(
+    row: LongRow, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+) -> Tensor:
+    if layer.softcap is not None or (layer.window is not None and layer.window < len(row.slots)):
+        return attend_in_blocks(q, keys, values, row.slots, layer)
+    return attend_long(q, k, v, keys, values, row.prefix, layer.scale)
+
+
+def attend_long(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, scale: float) -> Tensor:
+    """q [n, H, D] over its own k, v [n, G, D] causally and over the pool's slots `prefix` [P] whole -> [n, H, D]."""
+    queries = heads_first(q)
+    own, own_lse = flash(queries, heads_first(k), heads_first(v), 0.0, True, scale=scale)  # [1, H, n, D], [1, H, n]
+    if not len(prefix):
+        return own[0].transpose(0, 1)
+    cached_k, cached_v = keys.index_select(0, prefix), values.index_select(0, prefix)  # [P, G, D]
+    cached, cached_lse = flash(queries, heads_first(cached_k), heads_first(cached_v), 0.0, False, scale=scale)
+    share = torch.sigmoid(own_lse - cached_lse)[..., None]  # of the softmax's mass that lies on the new tokens
+    return torch.lerp(cached.float(), own.float(), share)[0].transpose(0, 1)
 
 
 def attend_in_blocks(q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, layer: LayerAttention) -> Tensor:

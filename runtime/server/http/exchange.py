@@ -1,0 +1,72 @@
+"""One HTTP request and its reply: the request's id, its body as JSON, the reply as JSON.
+
+The id of a request is the same in its reply, its log line, /abort_request and /v1/requests/{id}. It is the body's
+`rid`, or else one that is made here, followed by the value of the header X-Request-Id. The reply's header repeats the
+value that was sent, or else has the id.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert, parse_object
+
+T = TypeVar("T", bound=Struct)
+HEADER = "X-Request-Id"
+ANTHROPIC_HEADER = "Request-Id"
+_KEY = web.RequestKey("request_id", str)
+PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
+_WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
+
+encode = msgspec.json.Encoder().encode
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """The body as a JSON object. Raises ClientError: 413 if it is too large, else 400."""
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413) from error
+    except web.RequestPayloadError as error:
+        raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
+    return parse_object(data)
+
+
+async def read_body(request: web.Request, type_: type[T]) -> T:
+    """As `read_object`; a field of the wrong type is a ClientError as well."""
+    return convert(await read_object(request), type_)
+
+
+def set_request_id(request: web.Request, made: str, rid: str | None) -> str:
+    """Sets and returns the request's id. `made`: the id if the client names none.
+
+    Several requests may send the same header, so its value alone is no id.
+    """
+    sent = request.headers.get(HEADER, "")
+    known = _WORD.fullmatch(sent) is not None
+    chosen = rid or (f"{made}:{sent}" if known else made)
+    request[_KEY] = sent if known else chosen
+    return chosen
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Called as the headers of a response go out."""
+    if _KEY not in request:
+        set_request_id(request, f"req-{prompts.new_id()}", None)
+    response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = quote(request[_KEY], safe=PRINTABLE)
+
+
+def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=encode(body), status=status, headers=headers, content_type="application/json")
+
+
+def written(encoded: bytes) -> Any:
+    """A value of a struct that is encoded already."""
+    return msgspec.Raw(encoded)
