@@ -30,7 +30,7 @@ FLOATS = ("fp32", "bf16", "fp16")
 TYPES = {
     **dict.fromkeys(("stride", "vocab", "words", "num_blocks", "out_stride"), "i32"),
     **dict.fromkeys(("slots", "bias_starts", "bias_ids", "ban_starts", "ban_ids", "masks", "seen", "allowed"), "*i32"),
-    **dict.fromkeys(("seats", "lengths", "next_ids"), "*i32"),
+    **dict.fromkeys(("table_rows", "lengths", "next_ids"), "*i32"),
     **dict.fromkeys(("seeds", "positions", "tokens", "top_k"), "*i64"),
     "places": "*i32",
     "counts": "*u8",

@@ -1,4 +1,4 @@
-"""The requests that wait for a seat. Decides nothing but who is here and who came first; the order is the policy's."""
+"""The requests that wait to run. Decides nothing but who is here and who came first; the order is the policy's."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator

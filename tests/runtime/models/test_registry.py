@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny_model import make_tiny
 
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, parse_shape, read_shape
 
@@ -105,8 +105,9 @@ def test_a_key_of_the_file_is_replaced_and_the_file_stays(tmp_path: Path) -> Non
 
 def test_the_option_reaches_the_model(tmp_path: Path) -> None:
     folder = make_tiny(tmp_path)
-    with LLM(str(folder), max_total_tokens=64, json_model_override_args='{"rope_theta": 5.0}') as llm:
-        assert llm.runner.shape.layers[0].rope.theta == 5.0
+    options = {"max_total_tokens": 64, "json_model_override_args": '{"max_position_embeddings": 24}'}
+    with LLM(str(folder), **options) as llm, pytest.raises(ClientError, match="maximum context length is 24"):
+        llm.generate([[5] * 30])
 
 
 @pytest.mark.parametrize("overrides", ["{", "[1]"])
