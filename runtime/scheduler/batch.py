@@ -24,7 +24,7 @@ from ramet.runtime.sampling.columns import (
     ProcessorRows,
     SamplingColumns,
 )
-from ramet.runtime.scheduler.rows import RowFlag, RowTable
+from ramet.runtime.scheduler.request import RowFlag, RowTable
 from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 
 

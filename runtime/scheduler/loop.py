@@ -19,18 +19,15 @@ from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.device_thread import DeviceThread
-from ramet.runtime.request import Request, seed_of_sample
-from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
+from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
 from ramet.runtime.scheduler.control import ControlDesk
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
-from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
+from ramet.runtime.scheduler.request import Request, RowTable, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
-from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.waiting import WaitingQueue
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]

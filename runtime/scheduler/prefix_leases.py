@@ -21,7 +21,7 @@ from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.radix import Node, RadixTree
-from ramet.runtime.request import Request
+from ramet.runtime.scheduler.request import Request
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
 MAX_LEASES = 1024

@@ -13,11 +13,11 @@ from ramet.ipc.stats import Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.waiting import WaitingQueue
 
 DECODE_INTERVAL = 40  # steps
 STATS_INTERVAL_S = 1.0

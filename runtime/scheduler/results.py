@@ -21,11 +21,10 @@ from ramet.ipc.messages import Closed, Finish, FinishKind, HiddenStates, Logprob
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.request import Request
 from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.request import Request, RowFlag
 from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher

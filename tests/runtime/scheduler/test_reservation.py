@@ -8,9 +8,8 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
-from ramet.runtime.request import Request
 from ramet.runtime.scheduler.admission import DECAY_STEPS, ReserveRatio
-from ramet.runtime.scheduler.rows import RowTable
+from ramet.runtime.scheduler.request import Request, RowTable
 from ramet.runtime.scheduler.running import RunningRequest, RunningSet
 from tests.fakes.specs import make_spec
 
