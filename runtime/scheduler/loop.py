@@ -135,8 +135,9 @@ class Scheduler:
 
     def receive(self, block: bool) -> None:
         """Take everything that has arrived; if `block`, wait for something, at most until a client's lease ends."""
-        messages = self._inbox.drain(block, self.leases.wait_s)
-        self.leases.expire()
+        messages = self._inbox.drain(block, self.leases.wait_s if self.leases.claimed else None)
+        if self.leases.claimed:
+            self.leases.expire()
         for message in messages:
             match message:
                 case Admit():
@@ -270,7 +271,8 @@ class Scheduler:
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
-        self._desk.settle(self.idle)
+        if self._desk.flushes:
+            self._desk.settle(self.idle)
         self.reporter.send(self.idle)
 
     # -- messages ---------------------------------------------------------------------------------------------------
@@ -292,7 +294,7 @@ class Scheduler:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
-            elif denied := self.leases.claim(request):
+            elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status)
                 self._results.close_waiting(request, finish)
             else:

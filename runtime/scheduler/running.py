@@ -1,8 +1,8 @@
 """The running requests and the memory each holds: row, slots, lease. Decides who gives way when memory runs out.
 
 Knows the cache and the rows, not the policy and not the device. `take`, `make_room`,
-`publish` and `end` are the only ways memory changes hands. What a step in flight reads or writes is freed when that step
-has been confirmed, not before.
+`publish` and `end` are the only ways memory changes hands. What a step in flight reads or writes is freed when that
+step has been confirmed, not before.
 """
 
 from collections.abc import Callable, Iterator
