@@ -22,8 +22,8 @@ import numpy as np
 from ramet.ipc.messages import Uid
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Node, RadixTree
-from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.running import RunningRequest, RunningSet
+from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
 
 
 class WaitingQueue:

@@ -24,8 +24,8 @@ from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.request import Request, RowFlag
-from ramet.runtime.scheduler.running import RunningRequest, RunningSet
+from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
