@@ -5,11 +5,12 @@ messages, not what they mean. Order holds between one sender and one receiver. A
 (back-pressure); nothing is dropped and nothing polls.
 """
 
+import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 import zmq
@@ -19,6 +20,7 @@ from ramet.ipc.message import Message
 
 M = TypeVar("M")
 MAX_QUEUED = 100_000  # messages in one queue before its sender waits
+BURST = 8  # messages delivered before other tasks may run: a server that is behind writes several tokens at once
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -98,6 +100,13 @@ class AsyncReceiver(Generic[M]):
 
     async def recv(self) -> M:
         return self._codec.decode(await self._socket.recv())
+
+    async def deliver_to(self, handle: Callable[[M], None]) -> NoReturn:
+        """Hand over what arrives, for ever. Other tasks may run after BURST messages, or when none is waiting."""
+        while True:
+            for _ in range(BURST):
+                handle(self._codec.decode(await self._socket.recv()))
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         self._socket.close(linger=0)

@@ -1,10 +1,10 @@
 """The engine in other processes: messages leave and arrive over ZeroMQ sockets.
 
-Decides how many messages are delivered before handlers may run. Knows no message but the first.
+Knows no message but the first.
 """
 
-import asyncio
-from typing import NoReturn
+from collections.abc import Coroutine
+from typing import Any, NoReturn
 
 from ramet.ipc import paths
 from ramet.ipc.channel import AsyncReceiver, Sender
@@ -13,8 +13,6 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.metrics import Metrics
-
-BURST = 8  # messages delivered before handlers may run: a server that is behind writes several tokens at once
 
 
 class ZmqTransport:
@@ -43,9 +41,6 @@ class ZmqTransport:
             log_requests=args.serve.log_requests,
         )
 
-    async def read(self, client: EngineClient) -> NoReturn:
+    def read(self, client: EngineClient) -> Coroutine[Any, Any, NoReturn]:
         """Deliver what arrives, for ever."""
-        while True:
-            for _ in range(BURST):
-                client.deliver(await self._inbox.recv())  # does not let others run while messages are waiting
-            await asyncio.sleep(0)
+        return self._inbox.deliver_to(client.deliver)

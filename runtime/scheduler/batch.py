@@ -24,8 +24,8 @@ from ramet.runtime.sampling.columns import (
     ProcessorRows,
     SamplingColumns,
 )
-from ramet.runtime.scheduler.rows import RowFlag, RowTable
-from ramet.runtime.scheduler.running import RunningRequest, RunningSet
+from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
 
 
 @dataclass(frozen=True, slots=True)

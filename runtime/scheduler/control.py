@@ -30,7 +30,7 @@ class ControlDesk:
     ) -> None:
         self._server, self._clock = server, clock
         self._state, self._where, self._flush = state, where, flush
-        self._flushes: list[_Flush] = []
+        self.flushes: list[_Flush] = []
 
     def handle(self, message: Control) -> None:
         match message:
@@ -40,24 +40,22 @@ class ControlDesk:
                 found = self._where(uid)
                 self._reply(call, found or {"error": "no such request"}, ok=found is not None)
             case FlushCache(call, timeout_s):
-                self._flushes.append(_Flush(call, self._clock() + timeout_s))
+                self.flushes.append(_Flush(call, self._clock() + timeout_s))
 
     def settle(self, idle: bool) -> None:
-        """Once a turn: flush if nothing runs or waits, give up on flushes that are out of time."""
-        if not self._flushes:
-            return
+        """Once a turn while `flushes` wait: flush if nothing runs or waits, give up on flushes that are out of time."""
         if idle:
             self._flush()
-            for waiting in self._flushes:
+            for waiting in self.flushes:
                 self._reply(waiting.call, {"flushed": True})
-            self._flushes.clear()
+            self.flushes.clear()
             return
         now = self._clock()
-        for late in [f for f in self._flushes if f.deadline_s <= now]:
+        for late in [f for f in self.flushes if f.deadline_s <= now]:
             self._reply(
                 late.call, {"error": "requests are running or waiting; pass ?timeout=SECONDS to wait"}, ok=False
             )
-            self._flushes.remove(late)
+            self.flushes.remove(late)
 
     def _reply(self, call: int, answer: Answer, ok: bool = True) -> None:
         self._server.send(ControlReply(call, ok, json.dumps(answer).encode()))

@@ -23,10 +23,11 @@ def check_idle(
 ) -> None:
     """When nothing runs, nothing is leased but what clients hold."""
     check_counts(cache, running, rows, penalty_slots)
-    locked, held = cache.tree.locked_tokens, leases.num_tokens
+    locked, held = cache.tree.locked_tokens, leases.num_tokens if leases.claimed else 0
+    claimed = leases.ledger.locked_tokens + leases.ledger.evictable_tokens
     assert locked == held, f"{locked} tokens are leased, clients hold {held}"
-    assert leases.claimed_tokens == held, f"{leases.claimed_tokens} tokens are claimed, clients hold {held}"
-    assert not leases.num_open, f"{leases.num_open} requests that have ended keep a claim"
+    assert claimed == held, f"{claimed} tokens are claimed, clients hold {held}"
+    assert not leases.open, f"{len(leases.open)} requests that have ended keep a claim"
 
 
 def check_locks(cache: PrefixCache, running: RunningSet, leases: PrefixLeases) -> None:

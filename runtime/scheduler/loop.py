@@ -19,18 +19,15 @@ from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.device_thread import DeviceThread
-from ramet.runtime.request import Request, seed_of_sample
-from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
+from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
 from ramet.runtime.scheduler.control import ControlDesk
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
-from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
+from ramet.runtime.scheduler.request import Request, RowTable, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
-from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.waiting import WaitingQueue
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
@@ -138,8 +135,9 @@ class Scheduler:
 
     def receive(self, block: bool) -> None:
         """Take everything that has arrived; if `block`, wait for something, at most until a client's lease ends."""
-        messages = self._inbox.drain(block, self.leases.wait_s)
-        self.leases.expire()
+        messages = self._inbox.drain(block, self.leases.wait_s if self.leases.claimed else None)
+        if self.leases.claimed:
+            self.leases.expire()
         for message in messages:
             match message:
                 case Admit():
@@ -273,7 +271,8 @@ class Scheduler:
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
-        self._desk.settle(self.idle)
+        if self._desk.flushes:
+            self._desk.settle(self.idle)
         self.reporter.send(self.idle)
 
     # -- messages ---------------------------------------------------------------------------------------------------
@@ -295,7 +294,7 @@ class Scheduler:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
-            elif denied := self.leases.claim(request):
+            elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status)
                 self._results.close_waiting(request, finish)
             else:

@@ -14,6 +14,7 @@ A claimed prefix is entered in the ledger, a tree of its own without slots: what
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import Uid
@@ -21,7 +22,7 @@ from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.radix import Node, RadixTree
-from ramet.runtime.request import Request
+from ramet.runtime.scheduler.request import Request
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
 MAX_LEASES = 1024
@@ -42,21 +43,33 @@ class _Claimed:
         return max(self.until_s, *self.granted.values(), -inf)
 
 
+class Held(NamedTuple):
+    """How many leases, the tokens they hold together, and seconds until the first of them ends; None: there is none."""
+
+    num: int
+    num_tokens: int
+    next_end_s: float | None
+
+
+NOTHING_HELD = Held(0, 0, None)
+
+
 class PrefixLeases:
     """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds."""
 
     def __init__(self, cache: PrefixCache, clock: Callable[[], float], longest_s: float) -> None:
         self._cache, self._clock, self._longest_s = cache, clock, longest_s
-        self._ledger = RadixTree(cache.page_size)
-        self._claimed: dict[Node, _Claimed] = {}  # by entry
-        self._by_uid: dict[Uid, _Claimed] = {}
+        # others read these three, so that nothing here is called while no request asks for a lease
+        self.ledger = RadixTree(cache.page_size)
+        self.claimed: dict[Node, _Claimed] = {}  # by entry
+        self.open: dict[Uid, _Claimed] = {}  # of requests that asked for a lease and have not ended
         self._look_s = inf  # no lease ends before; may be early
         self.max_tokens = int(cache.total_tokens * MAX_SHARE)
         self.num_revoked = 0  # leases that ended early because memory was short
 
     @property
     def leases(self) -> list[Lease]:
-        return [each.lease for each in self._claimed.values() if each.lease is not None]
+        return [each.lease for each in self.claimed.values() if each.lease is not None]
 
     @property
     def num_tokens(self) -> int:
@@ -66,23 +79,17 @@ class PrefixLeases:
     @property
     def claimed_tokens(self) -> int:
         """The same with prefixes that are to be held once they are computed."""
-        return self._ledger.locked_tokens + self._ledger.evictable_tokens
-
-    @property
-    def num_open(self) -> int:
-        """Requests that asked for a lease and have not ended."""
-        return len(self._by_uid)
-
-    @property
-    def next_end_s(self) -> float | None:
-        """Seconds until the first lease ends; None: there is none."""
-        ends = [each.deadline_s for each in self._claimed.values() if each.lease is not None]
-        return max(0.0, min(ends) - self._clock()) if ends else None
+        return self.ledger.locked_tokens + self.ledger.evictable_tokens
 
     @property
     def wait_s(self) -> float | None:
         """How long nobody needs to call `expire`; None: until there is another lease."""
         return None if self._look_s == inf else max(0.0, self._look_s - self._clock())
+
+    def held(self) -> Held:
+        """What the live state and the metrics say of it."""
+        ends = [each.deadline_s for each in self.claimed.values() if each.lease is not None]
+        return Held(len(ends), self.num_tokens, max(0.0, min(ends) - self._clock()) if ends else None)
 
     # -- what requests ask ------------------------------------------------------------------------------------------
 
@@ -104,7 +111,7 @@ class PrefixLeases:
 
     def begin(self, request: Request) -> None:
         """Its prompt is computed and published. Called again after a retraction, which changes nothing."""
-        claimed = self._by_uid.get(request.uid)
+        claimed = self.open.get(request.uid)
         if claimed is None or request.uid not in claimed.promised:
             return
         seconds = request.spec.prefix_lease_s
@@ -117,14 +124,14 @@ class PrefixLeases:
 
     def keep(self, uid: Uid) -> None:
         """The request has ended by itself: what it asked for stands."""
-        claimed = self._by_uid.pop(uid, None)
+        claimed = self.open.pop(uid, None)
         if claimed is not None:
             claimed.until_s = max(claimed.until_s, claimed.granted.pop(uid, -inf))
             self._forget_if_unused(claimed)
 
     def withdraw(self, uid: Uid) -> None:
         """The request was aborted, or its client went away: only what others asked for stands."""
-        claimed = self._by_uid.pop(uid, None)
+        claimed = self.open.pop(uid, None)
         if claimed is not None:
             claimed.promised.discard(uid)
             claimed.granted.pop(uid, None)
@@ -141,15 +148,15 @@ class PrefixLeases:
         now = self._clock()
         if now < self._look_s:
             return
-        for claimed in list(self._claimed.values()):
+        for claimed in list(self.claimed.values()):
             if claimed.lease is not None and claimed.deadline_s <= now:
                 self._end(claimed)
                 self._forget_if_unused(claimed)
-        self._look_s = min((each.deadline_s for each in self._claimed.values() if each.lease is not None), default=inf)
+        self._look_s = min((each.deadline_s for each in self.claimed.values() if each.lease is not None), default=inf)
 
     def give_way(self) -> bool:
         """End the earliest of the leases that alone keep memory from eviction; False: there is none."""
-        sole = [each for each in self._claimed.values() if each.lease is not None and self._cache.is_sole(each.lease)]
+        sole = [each for each in self.claimed.values() if each.lease is not None and self._cache.is_sole(each.lease)]
         if not sole:
             return False
         first = min(sole, key=lambda each: each.deadline_s)
@@ -162,7 +169,7 @@ class PrefixLeases:
 
     def end_all(self) -> None:
         """Before the cache is flushed."""
-        for claimed in list(self._claimed.values()):
+        for claimed in list(self.claimed.values()):
             self._end(claimed)
             self._forget_if_unused(claimed)
 
@@ -175,35 +182,35 @@ class PrefixLeases:
     def _enter(self, request: Request, prefix: Ints) -> ErrorRecord | None:
         """Claim a prefix, if the bounds allow it."""
         namespace = request.spec.namespace
-        new, taken = len(prefix) - self._ledger.match_length(prefix, namespace), self.claimed_tokens
+        new, taken = len(prefix) - self.ledger.match_length(prefix, namespace), self.claimed_tokens
         asks = f"asks to hold {len(prefix)} tokens"
         if len(prefix) > self.max_tokens:
             return _refused(f"{asks}, must be at most {self.max_tokens}: half of the KV pool")
         if taken + new > self.max_tokens:
             fact = f"{asks}, {new} of them new, but {taken} of the {self.max_tokens} that clients may hold are taken"
             return _refused(fact, status=503)
-        entry, _ = self._ledger.insert(prefix, prefix, namespace)  # the slots do not matter here
-        claimed = self._claimed.get(entry)
+        entry, _ = self.ledger.insert(prefix, prefix, namespace)  # the slots do not matter here
+        claimed = self.claimed.get(entry)
         if claimed is None:
-            if len(self._claimed) >= MAX_LEASES:
+            if len(self.claimed) >= MAX_LEASES:
                 self._sweep()
                 return _refused(f"{asks}, but clients hold {MAX_LEASES} prefixes already", status=503)
-            self._ledger.lock(entry)
-            claimed = self._claimed[entry] = _Claimed(entry)
+            self.ledger.lock(entry)
+            claimed = self.claimed[entry] = _Claimed(entry)
         claimed.promised.add(request.uid)
-        self._by_uid[request.uid] = claimed
+        self.open[request.uid] = claimed
         return None
 
     def _release(self, request: Request) -> None:
         """A client gives the lease on this prompt back, whoever asked for it."""
         prefix = self._prefix(request)
-        if self._ledger.match_length(prefix, request.spec.namespace) < len(prefix) or not len(prefix):
+        if self.ledger.match_length(prefix, request.spec.namespace) < len(prefix) or not len(prefix):
             return
-        entry, _ = self._ledger.match(prefix, request.spec.namespace)
-        claimed = self._claimed.get(entry)
+        entry, _ = self.ledger.match(prefix, request.spec.namespace)
+        claimed = self.claimed.get(entry)
         if claimed is not None:
             for uid in claimed.promised:
-                del self._by_uid[uid]
+                del self.open[uid]
             claimed.promised.clear()
             self._end(claimed)
             self._forget_if_unused(claimed)
@@ -214,17 +221,17 @@ class PrefixLeases:
             self._cache.release(claimed.lease)
         claimed.lease, claimed.until_s = None, -inf
         for uid in claimed.granted:
-            del self._by_uid[uid]
+            del self.open[uid]
         claimed.granted.clear()
 
     def _forget_if_unused(self, claimed: _Claimed) -> None:
-        if claimed.lease is None and not claimed.promised and self._claimed.pop(claimed.entry, None) is not None:
-            self._ledger.unlock(claimed.entry)
+        if claimed.lease is None and not claimed.promised and self.claimed.pop(claimed.entry, None) is not None:
+            self.ledger.unlock(claimed.entry)
             self._sweep()
 
     def _sweep(self) -> None:
         """The ledger keeps nothing but what is claimed."""
-        self._ledger.evict(self._ledger.evictable_tokens)
+        self.ledger.evict(self.ledger.evictable_tokens)
 
 
 def _refused(fact: str, status: int = 400) -> ErrorRecord:

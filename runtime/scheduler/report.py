@@ -13,11 +13,11 @@ from ramet.ipc.stats import Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.batch import Step
-from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.waiting import WaitingQueue
 
 DECODE_INTERVAL = 40  # steps
 STATS_INTERVAL_S = 1.0
@@ -75,6 +75,7 @@ class Reporter:
     def stats(self) -> Stats:
         """Every counter as it is now."""
         cache, results, leases = self._cache, self._results, self._leases
+        held = leases.held() if leases.claimed else NOTHING_HELD
         return Stats(
             prefill_tokens=self.prefill_tokens,
             retractions=self._running.num_retractions,
@@ -90,12 +91,12 @@ class Reporter:
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
             cached_tokens=results.cached_tokens,
-            leased_tokens=cache.tree.locked_tokens - leases.num_tokens,
-            prefix_leases=len(leases.leases),
-            prefix_lease_tokens=leases.num_tokens,
+            leased_tokens=cache.tree.locked_tokens - held.num_tokens,
+            prefix_leases=held.num,
+            prefix_lease_tokens=held.num_tokens,
             prefix_lease_limit=leases.max_tokens,
             revoked_prefix_leases=leases.num_revoked,
-            next_prefix_lease_end_s=leases.next_end_s,
+            next_prefix_lease_end_s=held.next_end_s,
             owned_tokens=self._running.owned_tokens,
             penalty_slots=self._running.num_penalty_slots,
             cached_tokens_in_tree=cache.tree_tokens,

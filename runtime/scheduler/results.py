@@ -21,12 +21,11 @@ from ramet.ipc.messages import Closed, Finish, FinishKind, HiddenStates, Logprob
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.request import Request
 from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.rows import RowFlag
-from ramet.runtime.scheduler.running import RunningRequest, RunningSet
+from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -134,7 +133,7 @@ class Results:
     def _publish(self, running: RunningRequest) -> None:
         """Share what is computed of its prompt; the lease that it asked for begins with the last of it."""
         self._running.publish(running)
-        if running.applied >= running.request.prompt_len:
+        if running.uid in self._leases.open and running.applied >= running.request.prompt_len:
             self._leases.begin(running.request)
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
@@ -246,10 +245,8 @@ class Results:
 
     def _close(self, request: Request, finish: Finish) -> None:
         self._stopping.forget(request.uid)
-        if finish.aborted:
-            self._leases.withdraw(request.uid)
-        else:
-            self._leases.keep(request.uid)
+        if request.uid in self._leases.open:
+            (self._leases.withdraw if finish.aborted else self._leases.keep)(request.uid)
         self.finished_requests += 1
         self._news.closed.append(Closed(request.uid, replace(finish, num_retractions=request.num_retractions)))
 

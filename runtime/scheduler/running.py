@@ -1,8 +1,8 @@
 """The running requests and the memory each holds: row, slots, lease. Decides who gives way when memory runs out.
 
-Knows the cache and the rows, not the policy and not the device. A RunningRequest is what a running request has and a
-waiting one has not; `take`, `make_room`, `publish` and `end` are the only ways memory changes hands. What a step in
-flight reads or writes is freed when that step has been confirmed, not before.
+Knows the cache and the rows, not the policy and not the device. `take`, `make_room`,
+`publish` and `end` are the only ways memory changes hands. What a step in flight reads or writes is freed when that
+step has been confirmed, not before.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,68 +14,9 @@ from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
-from ramet.runtime.request import Request
-from ramet.runtime.scheduler.rows import RowFlag, RowTable
+from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
 
 NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
-
-
-class RunningRequest:
-    """A request in its row. Slots [0, lease.length) belong to the tree, [lease.length, allocated) to this request."""
-
-    __slots__ = ("_table", "lease", "next_hidden", "next_logprob", "request", "row", "target")
-
-    def __init__(self, request: Request, row: int, lease: Lease, table: RowTable) -> None:
-        self.request, self.row, self.lease, self._table = request, row, lease, table
-        self.target = len(request.tokens)  # until so many tokens are scheduled it prefills, after that it decodes
-        self.next_logprob, self.next_hidden = request.next_logprob, request.next_hidden  # of planned steps
-
-    @property
-    def uid(self) -> Uid:
-        return self.request.uid
-
-    @property
-    def scheduled(self) -> int:
-        """Tokens that are computed once every planned step has run."""
-        return int(self._table.scheduled[self.row])
-
-    @property
-    def applied(self) -> int:
-        """Tokens whose keys and values results have confirmed."""
-        return int(self._table.applied[self.row])
-
-    @property
-    def total(self) -> int:
-        """Tokens that are known."""
-        return int(self._table.totals[self.row])
-
-    @property
-    def num_output(self) -> int:
-        return self.total - self.request.prompt_len
-
-    @property
-    def remaining(self) -> int:
-        """New tokens it may still get."""
-        return self.request.limit - self.total
-
-    @property
-    def tokens(self) -> Ints:
-        """Those that are known: a view."""
-        return self._table.tokens[self.row, : self.total]
-
-    @property
-    def output(self) -> Ints:
-        """A view."""
-        return self._table.tokens[self.row, self.request.prompt_len : self.total]
-
-    @property
-    def slots(self) -> Ints:
-        """Those that are allocated: a view."""
-        return self._table.slots[self.row, : int(self._table.allocated[self.row])]
-
-    @property
-    def prefilling(self) -> bool:
-        return self.scheduled < self.target
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Checks of a request that need the vocabulary or the pattern compiler. Knows no prompt text."""
+"""Checks of what few requests ask for that need the vocabulary or the pattern compiler. Knows no prompt text."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,11 @@ from ramet.ipc.params import shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.pattern import MAX_STATES, PatternError, build_automaton
+from ramet.runtime.text.tokenizer import check_ids
 
 MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt in all its samples, which come within a few steps
 MAX_SCORES = 1 << 22  # those of the prompt and the outputs, which come token by token
 MAX_HIDDEN = 1 << 22  # numbers of one sequence's hidden states
-
-
-def check_ids(place: str, ids: Sequence[int], vocab_size: int) -> None:
-    """Raises ClientError for the first id outside [0, vocab_size)."""
-    if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
-        return
-    index = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
-    raise ClientError(f"{place}[{index}]", f"is {ids[index]}, must be a token id in [0, {vocab_size})")
 
 
 def check_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> None:
@@ -30,14 +23,12 @@ def check_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> None:
 
 
 def check_logprobs(
-    ask: LogprobSpec | None, prompt_tokens: int, new_tokens: int, samples: int, vocab_size: int, has_ids: bool
+    ask: LogprobSpec, prompt_tokens: int, new_tokens: int, samples: int, vocab_size: int, has_ids: bool
 ) -> None:
     """Raises ClientError where what is asked does not fit the prompt, the vocabulary, or a reply of a sane size.
 
     new_tokens: how many each of the samples may have.
     """
-    if ask is None:
-        return
     if ask.start is not None and not has_ids:
         raise ClientError("logprob_start_len", f"is {ask.start}, must be -1: a prompt of embeddings has no token ids")
     if ask.num_top > vocab_size:
@@ -57,10 +48,8 @@ def check_logprobs(
         raise ClientError("return_logprob", f"{fact}, must be at most {MAX_SCORES}", hint)
 
 
-def check_hidden(which: HiddenMode | None, num_tokens: int, hidden_size: int) -> None:
+def check_hidden(which: HiddenMode, num_tokens: int, hidden_size: int) -> None:
     """Raises ClientError where there are no hidden states, or where those of `num_tokens` are too large a reply."""
-    if which is None:
-        return
     if not hidden_size:
         raise ClientError("return_hidden_states", "is set, but what runs here has no hidden states")
     if which is HiddenMode.ALL and num_tokens * hidden_size > MAX_HIDDEN:

@@ -7,8 +7,7 @@ Whatever the steps, the joined pieces are the same text.
 
 from codecs import getincrementaldecoder
 
-from ramet.runtime.text.pieces import Pieces
-from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.text.tokenizer import Pieces, Tokenizer
 
 _Utf8 = getincrementaldecoder("utf-8")
 MOST_CONTEXT = 16  # tokens decoded again before each new one, where a token's text depends on its neighbours

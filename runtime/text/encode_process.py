@@ -37,9 +37,9 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.checks import check_bias, check_hidden, check_ids, check_logprobs, check_stop_patterns
+from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_stop_patterns
 from ramet.runtime.text.template_files import TemplateSources
-from ramet.runtime.text.tokenizer import Tokenizer, require_unicode
+from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
 CONTEXT_EXCEEDED = "context_length_exceeded"
@@ -63,10 +63,11 @@ class Encoder:
             )
             # what the client did not choose is not held against it: a reply that grows too large ends when it does
             new = 0 if request.spec.params.max_new_tokens == MAX_NEW_TOKENS else spec.params.max_new_tokens
-            vocabulary = self._limits.vocab_size
-            samples, has_ids = len(request.uids), request.embeds is None
-            check_logprobs(spec.logprobs, len(ids), new, samples, vocabulary, has_ids)
-            check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
+            if spec.logprobs is not None:
+                samples, has_ids = len(request.uids), request.embeds is None
+                check_logprobs(spec.logprobs, len(ids), new, samples, self._limits.vocab_size, has_ids)
+            if spec.hidden is not None:
+                check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
             return Rejected(request.uids, error.record)
         return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s)
@@ -149,8 +150,10 @@ class Encoder:
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""
         check_ids("sampling_params.stop_token_ids", params.stop_token_ids, self._limits.vocab_size)
-        check_bias(params.logit_bias, self._limits.vocab_size)
-        check_stop_patterns(params.stop_regex)
+        if params.logit_bias:
+            check_bias(params.logit_bias, self._limits.vocab_size)
+        if params.stop_regex:
+            check_stop_patterns(params.stop_regex)
         return cut_to(params, self._limits.context_length - prompt_tokens)
 
 

@@ -1,7 +1,8 @@
 """How many bytes of text one token can stand for at most, so that a hopeless prompt is refused unread.
 
 Decides whether such a bound exists for a tokenizer. It does where every byte of the text must end up in some token:
-byte-level BPE, or BPE with all 256 byte tokens, and nothing on the way that may delete text. Otherwise None.
+byte-level BPE, or BPE with all 256 byte tokens, and nothing on the way that may delete text. Otherwise None. Knows the
+vocabulary's spelling of bytes: the byte alphabet of GPT-2, and the <0x41> of SentencePiece.
 """
 
 import json
@@ -9,12 +10,21 @@ from typing import Any
 
 import tokenizers
 
-from ramet.runtime.text.pieces import BYTE_OF, BYTE_TOKENS
-
 # Bytes a Unicode normal form may shrink to one: 4-byte letters become ASCII (4), with marks composed still at most 4;
 # twice that for safety, since a bound that is too large only costs time.
 NORMAL_FORM_SHRINKS = 8
 KEEPING_SPLITTERS = ("Split", "Punctuation", "Digits", "Metaspace", "ByteLevel", "UnicodeScripts")
+
+
+def _alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-in of each byte: printable Latin-1 is itself, the rest counts up from U+0100."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + i): byte for i, byte in enumerate(rest)}
+
+
+BYTE_OF = _alphabet()
+BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
 def most_bytes_per_token(source: tokenizers.Tokenizer, vocabulary: dict[str, int]) -> int | None:

@@ -1,12 +1,13 @@
 """A model folder's tokenizer: text to ids and back, its special and end tokens, what each id adds to a text.
 
-Decides which file names the end tokens. Knows tokenizer.json through `tokenizers`, no model and no request.
-Streaming is decode.py's.
+Decides which file names the end tokens, and the bytes of a token where a decoder treats every token alike wherever it
+stands. Knows tokenizer.json through `tokenizers` and the vocabulary's spelling, no model and no request. Streaming is
+decode.py's; a decoder that looks at neighbours has no table of pieces, and decode.py takes differences.
 """
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,78 @@ import tokenizers
 
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.text.files import read_json
-from ramet.runtime.text.length_bound import most_bytes_per_token
-from ramet.runtime.text.pieces import Pieces, spelling_of
+from ramet.runtime.text.length_bound import BYTE_OF, BYTE_TOKENS, most_bytes_per_token
+
+Spelling = Callable[[str], bytes]  # an entry of the vocabulary -> the bytes it adds to a text
+
+
+def spell_bytes(token: str) -> bytes:
+    """Byte-level: through the alphabet; an added token with a character outside it stands for itself."""
+    try:
+        return bytes(map(BYTE_OF.__getitem__, token))
+    except KeyError:
+        return token.encode()
+
+
+def spelling_of(decoder: dict[str, Any] | None) -> Spelling | None:
+    """The spelling that a tokenizer.json's `decoder` describes; None when a token's text depends on its neighbours."""
+    steps = _flatten(decoder)
+    kinds = [step["type"] for step in steps]
+    if kinds == ["ByteLevel"]:
+        return spell_bytes
+    if kinds == ["Metaspace"]:
+        return _spell_pieces([(steps[0]["replacement"], " ")], byte_tokens=False)
+    replaced = [(step["pattern"].get("String"), step["content"]) for step in steps if step["type"] == "Replace"]
+    rest = kinds[len(replaced) :]
+    if not replaced or any(kind != "Replace" for kind in kinds[: len(replaced)]) or any(not old for old, _ in replaced):
+        return None
+    byte_tokens = rest[:1] == ["ByteFallback"]
+    # a Strip after Fuse trims the start of a whole text; an output continues its prompt, so nothing is trimmed
+    if rest[byte_tokens:] not in ([], ["Fuse"], ["Fuse", "Strip"]) or steps[-1].get("stop", 0):
+        return None
+    return _spell_pieces(replaced, byte_tokens)
+
+
+def _flatten(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder["type"] == "Sequence":
+        return [step for inner in decoder["decoders"] for step in _flatten(inner)]
+    return [decoder]
+
+
+def _spell_pieces(replaced: list[tuple[str, str]], byte_tokens: bool) -> Spelling:
+    def spell(token: str) -> bytes:
+        for old, new in replaced:
+            token = token.replace(old, new)
+        if byte_tokens and token in BYTE_TOKENS:
+            return BYTE_TOKENS[token]
+        return token.encode()
+
+    return spell
+
+
+class Pieces(dict[int, str | bytes]):
+    """pieces[id]: str when the token is whole characters, bytes when it needs its neighbours, "" for an unknown id.
+
+    Filled as ids are met: a 128k vocabulary costs nothing at the start, and memory for the tokens in use alone.
+    """
+
+    def __init__(self, source: tokenizers.Tokenizer, spelling: Spelling) -> None:
+        super().__init__()
+        self._source, self._spelling = source, spelling
+
+    def __missing__(self, token_id: int) -> str | bytes:
+        token = self._source.id_to_token(token_id)
+        if token is None:
+            return ""
+        spelled = self._spelling(token)
+        try:
+            piece: str | bytes = spelled.decode()
+        except UnicodeDecodeError:
+            piece = spelled
+        self[token_id] = piece
+        return piece
 
 
 class Tokenizer:
@@ -98,6 +169,14 @@ def require_unicode(text: str, place: str = "text") -> None:
     except UnicodeEncodeError as error:
         fact = f"has a lone surrogate {text[error.start]!r} at character {error.start}, must be valid Unicode"
         raise ClientError(place, fact) from error
+
+
+def check_ids(place: str, ids: Sequence[int], vocab_size: int) -> None:
+    """Raises ClientError for the first id outside [0, vocab_size)."""
+    if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
+        return
+    index = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
+    raise ClientError(f"{place}[{index}]", f"is {ids[index]}, must be a token id in [0, {vocab_size})")
 
 
 def _eos_ids(folder: Path, source: tokenizers.Tokenizer) -> frozenset[int]:

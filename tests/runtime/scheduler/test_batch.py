@@ -5,7 +5,7 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.runtime.request import seed_of_sample
+from ramet.runtime.scheduler.request import seed_of_sample
 
 
 def prompt_of(seed: int, length: int = 10) -> list[int]:

@@ -170,7 +170,7 @@ def test_an_abort_ends_the_lease_of_its_request(turns: int):
         top.turn()
     top.abort(1)
     top.run()
-    assert held(top) == (0, 0) and top.scheduler.leases.num_open == 0
+    assert held(top) == (0, 0) and not top.scheduler.leases.open
 
 
 def test_an_abort_leaves_what_another_request_asked_for():

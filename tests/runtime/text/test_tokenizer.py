@@ -11,8 +11,7 @@ from tokenizers import Tokenizer as Source
 from toy_tokenizers import byte_level_source, wordpiece_source, write_folder
 
 from ramet.runtime.errors import ClientError, ConfigError
-from ramet.runtime.text.pieces import spelling_of
-from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.text.tokenizer import Tokenizer, spelling_of
 
 WHOLE_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 

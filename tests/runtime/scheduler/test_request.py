@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ramet.ipc.spec import HiddenMode, LogprobSpec
-from ramet.runtime.request import Request, seed_of_sample
+from ramet.runtime.scheduler.request import Request, seed_of_sample
 from tests.fakes.specs import make_spec
 
 

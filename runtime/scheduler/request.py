@@ -1,0 +1,245 @@
+"""One sequence to generate: what is known of it (Request), and its row while it runs (RowTable, RunningRequest).
+
+Written by the scheduler alone. A request has no prefill or decode phase: it has `prompt_len` tokens that were given and
+`len(tokens)` that are known, and whoever runs it computes until they have all been read. A RunningRequest is what a
+running request has and a waiting one has not: row, slots, room for its output.
+
+The running requests are columns, one entry for each row of the slot table, so that a step costs what changes. Knows no
+tree and no device. M rows, L context length rounded up to pages; row 0 is padding and belongs to nobody.
+
+    tokens[row]   [0, total)  known           [total, planned_total)  drawn by steps whose result is still to come
+    slots[row]    [0, applied)  computed      [applied, scheduled)  being computed      [scheduled, allocated)  taken
+"""
+
+import numpy as np
+
+from ramet.ipc.messages import Uid
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import HiddenMode, RequestSpec
+from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.cache.prefix import Lease
+
+_MASK = (1 << 64) - 1
+_NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
+EVERY_STATE = (HiddenMode.ALL, HiddenMode.MEAN)  # what needs the hidden state of every prompt token
+
+
+class Request:
+    """`tokens` is what was known when it last began to wait: the prompt, which the samples of one prompt share, or
+    after a retraction the output as well. It is never written.
+    """
+
+    __slots__ = (
+        "arrival_s",
+        "cached_tokens",
+        "embeds",
+        "epoch",
+        "match_length",
+        "match_version",
+        "next_hidden",
+        "next_logprob",
+        "num_retractions",
+        "opened",
+        "prompt_len",
+        "seed",
+        "spec",
+        "tokens",
+        "uid",
+    )
+
+    def __init__(
+        self,
+        uid: Uid,
+        prompt: Ints,
+        spec: RequestSpec,
+        *,
+        seed: int,
+        arrival_s: float = 0.0,
+        embeds: Floats | None = None,
+    ) -> None:
+        self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
+        self.tokens = prompt
+        self.prompt_len = len(prompt)
+        self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
+        self.epoch = 0  # raised by a retraction: results of steps that were planned before it are dropped
+        self.next_hidden = 0  # index of the first token whose hidden state was not returned yet (ALL, MEAN)
+        # index of the next prompt token whose log-probability is to be returned; None: none is left, or none is asked
+        start = spec.logprobs.start if spec.logprobs is not None else None
+        self.next_logprob = None if start is None or start + 1 >= self.prompt_len else start + 1
+        self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
+        self.num_retractions = 0
+        self.opened = False  # its Opened message has been sent
+        self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.spec.params
+
+    @property
+    def rank(self) -> tuple[int, float, Uid]:
+        """Who goes first: the highest priority, then the earliest arrival. Sorts ascending."""
+        return -self.spec.priority, self.arrival_s, self.uid
+
+    @property
+    def limit(self) -> int:
+        """Tokens of prompt and output together that it may have."""
+        return self.prompt_len + self.params.max_new_tokens
+
+    @property
+    def remaining(self) -> int:
+        """New tokens it may still get, as of when it last began to wait."""
+        return self.limit - len(self.tokens)
+
+    @property
+    def prompt(self) -> Ints:
+        """Its token ids; none if it came as embeddings."""
+        return self.tokens[: self.prompt_len] if self.embeds is None else _NO_TOKENS
+
+    @property
+    def reusable(self) -> Ints:
+        """The known tokens of which all but the last may come from the cache: what is returned must be computed."""
+        end = len(self.tokens) if self.next_logprob is None else self.next_logprob
+        return self.tokens[: min(end, self.next_hidden + 1) if self.spec.hidden in EVERY_STATE else end]
+
+
+def seed_of_sample(seed: int, sample: int) -> int:
+    """The seed of the sample-th sequence of one prompt; sample 0 keeps the client's. uint64 (splitmix64 steps)."""
+    z = (seed + sample * 0x9E3779B97F4A7C15) & _MASK
+    if sample == 0:
+        return z
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+LEAST_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
+HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
+
+
+class RowFlag:
+    """Bits of RowTable.flags: what a row asks beyond columns, so that its request is looked at step by step."""
+
+    STOP_CHECK = 1  # stop ids, strings or patterns of its own
+    BIAS = 2
+    LOGPROBS = 4
+    HIDDEN = 8
+    PROCESSOR = 16  # sees its output: it cannot be planned before its last token is known
+    IGNORE_EOS = 32
+
+
+class RowTable:
+    """Columns [M] unless said otherwise; the tokens and slots are [M, L]. Pages that nobody wrote take no memory."""
+
+    def __init__(self, max_running: int, context_length: int, page_size: int) -> None:
+        num = max_running + 1
+        width = -(-context_length // page_size) * page_size
+        self.tokens: Ints = np.empty((num, width), dtype=np.int32)
+        self.slots: Ints = np.empty((num, width), dtype=np.int32)
+        # (uid, epoch) is the key that results carry; uid 0: the row runs nothing
+        self.uids, self.epochs = np.zeros(num, np.int64), np.zeros(num, np.int64)
+        self.prompt_lens, self.limits = np.zeros(num, np.int32), np.zeros(num, np.int32)
+        self.totals, self.planned_totals = np.zeros(num, np.int32), np.zeros(num, np.int32)
+        self.scheduled, self.applied = np.zeros(num, np.int32), np.zeros(num, np.int32)
+        self.allocated = np.zeros(num, np.int32)
+        self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
+        self.flags = np.zeros(num, np.uint8)  # of RowFlag
+        # how it samples
+        self.temperature, self.top_p = np.zeros(num, np.float32), np.ones(num, np.float32)
+        self.top_k, self.min_p = np.zeros(num, np.int64), np.zeros(num, np.float32)
+        self.seeds = np.zeros(num, np.uint64)
+        self.min_new = np.zeros(num, np.int32)
+        self.penalty_slots = np.zeros(num, np.int32)  # 0: no penalties
+        self.frequency, self.presence = np.zeros(num, np.float32), np.zeros(num, np.float32)
+        self.repetition = np.ones(num, np.float32)
+
+    def open(self, row: int, request: Request, num_cached: int, penalty_slot: int) -> None:
+        """A request begins to run in `row`, its first `num_cached` tokens computed. Its slots are the caller's."""
+        known = len(request.tokens)
+        self.tokens[row, :known] = request.tokens
+        self.uids[row], self.epochs[row] = request.uid, request.epoch
+        self.prompt_lens[row], self.limits[row] = request.prompt_len, request.limit
+        self.totals[row] = self.planned_totals[row] = known
+        self.scheduled[row] = self.applied[row] = self.allocated[row] = num_cached
+        self.last_steps[row] = 0
+        self._set_sampling(row, request, penalty_slot)
+
+    def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
+        params = request.params
+        self.temperature[row] = 0.0 if params.greedy else min(params.temperature, HOTTEST)
+        self.top_k[row], self.top_p[row], self.min_p[row] = max(params.top_k, 0), params.top_p, params.min_p
+        self.seeds[row], self.min_new[row] = request.seed, params.min_new_tokens
+        self.penalty_slots[row] = penalty_slot
+        self.frequency[row], self.presence[row] = params.frequency_penalty, params.presence_penalty
+        self.repetition[row] = max(params.repetition_penalty, LEAST_REPETITION)
+        self.flags[row] = _flags_of(request)
+
+
+def _flags_of(request: Request) -> int:
+    spec, params = request.spec, request.params
+    asked = {
+        RowFlag.STOP_CHECK: bool(params.stop or params.stop_regex or params.stop_token_ids),
+        RowFlag.BIAS: bool(params.logit_bias),
+        RowFlag.LOGPROBS: spec.logprobs is not None,
+        RowFlag.HIDDEN: spec.hidden is not None,
+        RowFlag.PROCESSOR: spec.processor is not None,
+        RowFlag.IGNORE_EOS: params.ignore_eos,
+    }
+    return sum(flag for flag, is_set in asked.items() if is_set)
+
+
+class RunningRequest:
+    """A request in its row. Slots [0, lease.length) belong to the tree, [lease.length, allocated) to this request."""
+
+    __slots__ = ("_table", "lease", "next_hidden", "next_logprob", "request", "row", "target")
+
+    def __init__(self, request: Request, row: int, lease: Lease, table: RowTable) -> None:
+        self.request, self.row, self.lease, self._table = request, row, lease, table
+        self.target = len(request.tokens)  # until so many tokens are scheduled it prefills, after that it decodes
+        self.next_logprob, self.next_hidden = request.next_logprob, request.next_hidden  # of planned steps
+
+    @property
+    def uid(self) -> Uid:
+        return self.request.uid
+
+    @property
+    def scheduled(self) -> int:
+        """Tokens that are computed once every planned step has run."""
+        return int(self._table.scheduled[self.row])
+
+    @property
+    def applied(self) -> int:
+        """Tokens whose keys and values results have confirmed."""
+        return int(self._table.applied[self.row])
+
+    @property
+    def total(self) -> int:
+        """Tokens that are known."""
+        return int(self._table.totals[self.row])
+
+    @property
+    def num_output(self) -> int:
+        return self.total - self.request.prompt_len
+
+    @property
+    def remaining(self) -> int:
+        """New tokens it may still get."""
+        return self.request.limit - self.total
+
+    @property
+    def tokens(self) -> Ints:
+        """Those that are known: a view."""
+        return self._table.tokens[self.row, : self.total]
+
+    @property
+    def output(self) -> Ints:
+        """A view."""
+        return self._table.tokens[self.row, self.request.prompt_len : self.total]
+
+    @property
+    def slots(self) -> Ints:
+        """Those that are allocated: a view."""
+        return self._table.slots[self.row, : int(self._table.allocated[self.row])]
+
+    @property
+    def prefilling(self) -> bool:
+        return self.scheduled < self.target

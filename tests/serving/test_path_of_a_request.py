@@ -1,0 +1,70 @@
+"""The files that one /generate request runs through are those that docs/architecture.md lists, in that order."""
+
+import json
+import os
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import Live
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACER = ROOT / "tests" / "fakes" / "tracer"
+MAX_FILES = 35
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def inbox(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Where every process of a server that starts now sends its record."""
+    address = tmp_path_factory.mktemp("trace") / "in"
+    monkeypatch.setenv("TRACE_SOCKET", str(address))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TRACER), os.environ.get("PYTHONPATH")])))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(address))
+        receiver.settimeout(TIMEOUT_S)
+        yield receiver
+
+
+def tell(live: Live, number: signal.Signals, inbox: socket.socket) -> list[tuple[float, str]]:
+    """Send a signal to every process of the server; what they all report of it."""
+    children = live.children().values()
+    for child in children:
+        child.send_signal(number)
+    return [(at, name) for _ in children for at, name in json.loads(inbox.recv(1 << 20))]
+
+
+def files_of(live: Live, inbox: socket.socket) -> list[str]:
+    """The files that run while one request is served, in the order of their first call."""
+    body = {"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 4}}
+    live.generate(**{**body, "text": "Some other text"})  # what only a first request loads
+    live.state()  # the scheduler is idle and has said so
+    tell(live, signal.SIGURG, inbox)
+    assert len(live.generate(**body).json()["output_ids"]) > 0
+    calls = sorted(tell(live, signal.SIGWINCH, inbox))
+    return list(dict.fromkeys(name for _, name in calls))
+
+
+def listed() -> tuple[list[str], set[str]]:
+    """(the numbered list of docs/architecture.md, the files of housekeeping that it names below the list)"""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = text.split("## The path of a `/generate` request\n")[1].split("\n## ")[0]
+    path = re.findall(r"^\d+\. `(.+?)`", section, re.MULTILINE)
+    (line,) = re.findall(r"^Housekeeping: (.+)$", section, re.MULTILINE)
+    return path, set(re.findall(r"`(.+?)`", line))
+
+
+def test_a_request_runs_through_the_listed_files_in_order(inbox: socket.socket) -> None:
+    with Live(device="cpu", log_level="warning", max_total_tokens=20000) as live:
+        ran = files_of(live, inbox)
+    path, housekeeping = listed()
+    assert [name for name in ran if name not in housekeeping] == path
+
+
+def test_the_list_is_short() -> None:
+    path, housekeeping = listed()
+    assert len(path) <= MAX_FILES
+    assert not housekeeping & set(path)
