@@ -25,15 +25,17 @@ LONG = SamplingParams(max_new_tokens=3000, ignore_eos=True)
 
 
 class FailingRunner(ScriptedRunner):
-    """Its step number `at` raises."""
+    """Its step number `at` raises, once `may_fail` is set."""
 
     def __init__(self, at: int = 1 << 30) -> None:
         super().__init__(TOKENIZER.vocab_size, 4096, 1 << 16, 64)
         self._left = at
+        self.may_fail = threading.Event()
 
     def launch(self, batch: Batch) -> Pending:
         self._left -= 1
         if self._left < 0:
+            self.may_fail.wait()
             raise RuntimeError("the device fell off")
         return super().launch(batch)
 
@@ -46,6 +48,11 @@ async def whole(client: EngineClient, *prompts: Prompt, as_batch: bool = False) 
     """How many tokens each sequence got."""
     with client.submit(prompts, streaming=False, as_batch=as_batch) as submission:
         return [sequence.num_generated for sequence in await submission.finished()]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0)
 
 
 def started(
@@ -68,9 +75,14 @@ def started(
 
 
 def test_a_failure_on_the_schedulers_thread_ends_every_open_call_and_every_later_one() -> None:
+    runner = FailingRunner(at=20)
+
     async def check(client: EngineClient) -> None:
         calls = [asyncio.create_task(whole(client, prompt(text))) for text in "abc"]
+        await until(lambda: client.num_open == 3 and not client.num_waiting)  # they run: a flush has to wait
         waiting = asyncio.create_task(client.flush_cache(1000))
+        await asyncio.sleep(0)  # it is sent
+        runner.may_fail.set()
         for call in (*calls, waiting):
             with pytest.raises(EngineFailed, match="scheduler failed: RuntimeError: the device fell off"):
                 await call
@@ -81,7 +93,7 @@ def test_a_failure_on_the_schedulers_thread_ends_every_open_call_and_every_later
         with pytest.raises(EngineFailed):
             await client.tokenize("a")
 
-    started(check, lambda: FailingRunner(at=20))
+    started(check, lambda: runner)
 
 
 def test_what_the_loading_raises_comes_out_of_the_start_and_leaves_no_thread() -> None:
@@ -138,8 +150,8 @@ def test_a_batch_is_refused_whole_before_any_of_it_runs() -> None:
         with pytest.raises(ClientError, match=r"text\[2\] is ''") as caught:
             await whole(client, prompt("a"), prompt("b"), bad, prompt("c"), as_batch=True)
         assert caught.value.place == "text[2]"
-        state = (await client.state()).body
-        assert b'"steps": 0' in state and client.num_open == client.num_waiting == 0
+        await until(lambda: client.num_open == client.num_waiting == 0)  # each of its sequences has been refused
+        assert b'"steps": 0' in (await client.state()).body
 
     started(check)
 
