@@ -148,6 +148,6 @@ def meta_of(sequence: Sequence) -> MetaInfo:
         completion_tokens=sequence.num_taken,
         cached_tokens=sequence.num_cached,
         latency_s=time.monotonic() - sequence.submission.arrival_s,
-        logprobs=sequence.scores.meta() if sequence.scores is not None else None,
+        logprobs=sequence.logprobs.meta() if sequence.logprobs is not None else None,
         hidden=sequence.hidden,
     )

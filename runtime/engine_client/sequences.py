@@ -124,8 +124,8 @@ class SequenceTable:
                 woken.add(submission)
         for logprobs in step.logprobs:
             sequence = sequences[logprobs.uid]
-            if sequence.scores is not None:  # not abandoned
-                sequence.submission.hold(sequence.scores.add(logprobs))
+            if sequence.logprobs is not None:  # not abandoned
+                sequence.submission.hold(sequence.logprobs.add(logprobs))
         for states in step.hidden:
             sequence = sequences[states.uid]
             if sequence.hidden is not None:
@@ -147,7 +147,7 @@ class SequenceTable:
         sequence.opened = True
         sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
         if opened.spec.logprobs is not None and sequence.texts is not None:
-            sequence.scores = LogprobLists(opened)
+            sequence.logprobs = LogprobLists(opened)
         if opened.spec.hidden is not None and sequence.texts is not None:
             sequence.hidden = HiddenLists(opened)
         self.num_waiting -= 1

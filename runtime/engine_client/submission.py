@@ -45,8 +45,8 @@ class Sequence:
     """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
 
     __slots__ = (
-        "finish", "fresh", "hidden", "index", "last_s", "num_cached", "num_prompt", "num_taken", "opened", "prompt",
-        "scores", "submission", "tail", "texts", "tokens", "uid", "worker",
+        "finish", "fresh", "hidden", "index", "last_s", "logprobs", "num_cached", "num_prompt", "num_taken", "opened",
+        "prompt", "submission", "tail", "texts", "tokens", "uid", "worker",
     )  # fmt: skip
 
     def __init__(self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
@@ -58,7 +58,7 @@ class Sequence:
         self.fresh = False  # listed in submission.fresh
         self.finish: Finish | None = None
         self.tail = ""  # text that only the end made certain
-        self.scores: LogprobLists | None = None  # of one that asked for log-probabilities, once it is opened
+        self.logprobs: LogprobLists | None = None  # of one that asked for log-probabilities, once it is opened
         self.hidden: HiddenLists | None = None  # of one that asked for hidden states, once it is opened
         self.last_s = 0.0  # when the newest token came; 0.0: none yet
 
@@ -75,7 +75,7 @@ class Sequence:
         self.num_taken += len(self.tokens)
         self.texts = None
         self.tokens = []
-        self.scores = self.hidden = None
+        self.logprobs = self.hidden = None
 
     @property
     def num_generated(self) -> int:

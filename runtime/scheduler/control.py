@@ -16,7 +16,7 @@ class _Flush:
     deadline_s: float
 
 
-class ControlDesk:
+class ControlHandler:
     """Answers control messages. A flush waits until the scheduler is idle, or fails at its deadline."""
 
     def __init__(

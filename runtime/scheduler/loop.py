@@ -21,7 +21,7 @@ from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
-from ramet.runtime.scheduler.control import ControlDesk
+from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
@@ -95,7 +95,7 @@ class Scheduler:
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
-        self._desk = ControlDesk(server, clock, state=self.state, where=self.where, flush=self.flush)
+        self._control = ControlHandler(server, clock, state=self.state, where=self.where, flush=self.flush)
 
     @property
     def idle(self) -> bool:
@@ -145,7 +145,7 @@ class Scheduler:
                 case Abort():
                     self._abort(message)
                 case control:
-                    self._desk.handle(control)
+                    self._control.handle(control)
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
@@ -271,8 +271,8 @@ class Scheduler:
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
-        if self._desk.flushes:
-            self._desk.settle(self.idle)
+        if self._control.flushes:
+            self._control.settle(self.idle)
         self.reporter.send(self.idle)
 
     # -- messages ---------------------------------------------------------------------------------------------------

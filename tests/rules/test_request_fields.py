@@ -2,8 +2,8 @@
 
 Two counts. By word: every module whose code names the field at all (comments and texts do not count); words that also
 mean something else have a number of their own, so that their use cannot grow unseen either. By meaning: every module
-that takes the field from a spec, or gives it to one; sampling parameters, log-probabilities and hidden states are what
-many parts of a step are about, and have a number of their own there too.
+that takes the field from a spec, or gives it to one; sampling parameters and log-probabilities are what many
+parts of a step are about, and have a number of their own there too.
 """
 
 import ast
@@ -16,13 +16,13 @@ from ramet.ipc.spec import RequestSpec
 ROOT = Path(__file__).resolve().parents[2]
 MAX_MODULES = 6
 ALSO_MEANT = {  # the modules that may name it, and what else it is there
-    "params": 33,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
-    "logprobs": 29,  # what is computed and replied, beside what is asked
-    "hidden": 31,  # hidden states and sizes in models, layers, engine and replies
-    "namespace": 8,  # of the cache's tree and its leases; jinja's
+    "params": 32,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
+    "logprobs": 31,  # what is computed and replied, beside what is asked
+    "hidden": 28,  # hidden states and sizes in models, layers, engine and replies
+    "namespace": 7,  # of the cache's tree and its leases; jinja's
     "processor": 9,  # the logit processor itself, in sampling and engine
 }
-ALSO_TAKEN = {"params": 9, "logprobs": 9, "hidden": 7}
+ALSO_TAKEN = {"params": 9, "logprobs": 7}
 MAKERS = ("RequestSpec", "read_spec", "replace")
 
 

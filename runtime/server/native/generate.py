@@ -142,13 +142,13 @@ class Progress:
         """`advance`, and a reply with only what is new by it."""
         text, ids = self.advance()
         meta = self._meta_info(self._logprobs(len(self.ids) - len(ids), self._num_prompt_sent))
-        self._num_prompt_sent = len(self.sequence.scores.prompt) if self.sequence.scores is not None else 0
+        self._num_prompt_sent = len(self.sequence.logprobs.prompt) if self.sequence.logprobs is not None else 0
         return GenerateReply(text, ids, meta, index)
 
     def _logprobs(self, first_output: int, first_prompt: int) -> dict[str, Any]:
         """The lists of meta_info from these places on."""
-        scores = self.sequence.scores
-        return scores.meta(first_output, first_prompt) if scores is not None else {}
+        lists = self.sequence.logprobs
+        return lists.meta(first_output, first_prompt) if lists is not None else {}
 
     def _meta_info(self, logprobs: dict[str, Any]) -> MetaInfo:
         sequence = self.sequence

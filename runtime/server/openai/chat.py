@@ -89,7 +89,9 @@ async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
         reasoning=said.thought or None,
         tool_calls=[_call(call) for call in said.calls] or UNSET,
     )
-    logprobs = replies.ChatLogprobs(await all_token_logprobs(sequence.scores)) if sequence.scores is not None else None
+    logprobs = (
+        replies.ChatLogprobs(await all_token_logprobs(sequence.logprobs)) if sequence.logprobs is not None else None
+    )
     return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **_ending(sequence, reader))
 
 
@@ -120,7 +122,7 @@ class Choice:
         if not self._begun:
             self._begun = True
             chunks.append(self._delta_frame.around(replies.Delta(role="assistant", content="")))
-        if sequence.scores is not None:
+        if sequence.logprobs is not None:
             chunks += [self._with_logprobs(text, first + i) for i, text in enumerate(texts)]
         elif reader.plain:
             head, tail = self._text_frame
@@ -140,7 +142,7 @@ class Choice:
 
     def _with_logprobs(self, text: str, place: int) -> bytes:
         """A token's chunks, the first of them with its log-probabilities."""
-        lists = self._sequence.scores
+        lists = self._sequence.logprobs
         assert lists is not None
         first, *rest = [self._delta(part) for part in self._reader.push(text)] or [replies.Delta(content="")]
         logprobs = replies.ChatLogprobs(token_logprobs(lists, place, place + 1))

@@ -74,7 +74,7 @@ def _likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence
 
 
 def _mean_logprob(sequence: Sequence) -> float:
-    places = sequence.scores.output if sequence.scores is not None else []
+    places = sequence.logprobs.output if sequence.logprobs is not None else []
     return sum(place.token[0] or 0.0 for place in places) / max(1, len(places))
 
 
@@ -93,7 +93,7 @@ async def _echo(service: Service, item: Prompt) -> str:
 
 def _whole(sequence: Sequence, echo: str, index: int, with_logprobs: bool) -> CompletionChoice:
     texts, _ = sequence.take()
-    lists = sequence.scores if with_logprobs else None
+    lists = sequence.logprobs if with_logprobs else None
     return CompletionChoice(
         index=index,
         text=echo + "".join(texts) + sequence.tail,
@@ -117,8 +117,8 @@ class Choice:
         if self._echo:
             texts[:1] = [self._echo + (texts[0] if texts else "")]
             self._echo = ""
-        if sequence.scores is not None:
-            return self._with_logprobs(texts, first, sequence.scores)
+        if sequence.logprobs is not None:
+            return self._with_logprobs(texts, first, sequence.logprobs)
         head, tail = self._frame
         if sequence.finish is None:
             return b"".join([head + encode(text) + tail for text in texts])

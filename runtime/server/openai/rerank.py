@@ -102,7 +102,7 @@ async def _by_answers(service: Service, rid: str, query: str, documents: list[st
             asked = [_question(service, prompt, query, text, instruct) for prompt, text in unsent]
             items += await submission.during(together(asked))
         done = await service.client.run_in_turn(items, submission)
-    return [shares(next_logprobs(sequence.scores))[0] for sequence in done], done
+    return [shares(next_logprobs(sequence.logprobs))[0] for sequence in done], done
 
 
 async def _question(service: Service, prompt: Prompt, query: str, document: str, instruct: str) -> Prompt:

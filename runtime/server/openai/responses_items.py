@@ -69,7 +69,7 @@ class Output:
 
     def _read(self, texts: list[str], first: int) -> None:
         """`first`: the place of the first of these tokens."""
-        lists = self._sequence.scores
+        lists = self._sequence.logprobs
         for place, text in enumerate(texts, first):
             if lists is not None:
                 self._pending += token_logprobs(lists, place, place + 1)

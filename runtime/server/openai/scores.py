@@ -22,5 +22,5 @@ async def score(service: Service, request: web.Request) -> web.Response:
     check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    scores = [label_scores(body, sequence.scores) for sequence in done]
+    scores = [label_scores(body, sequence.logprobs) for sequence in done]
     return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))
