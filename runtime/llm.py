@@ -255,8 +255,9 @@ class LLM:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
             ready = await submission.during(prepare_all(self._handle.render, calls))
-            self._handle.send([Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready], submission)
-            readings = [chat.reading for chat in ready for _ in range(chat.spec.params.n)]
+            prompts = [Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready]
+            self._handle.send(prompts, submission)
+            readings = [chat.reading for chat, prompt in zip(ready, prompts) for _ in range(prompt.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))
 
     async def _whole(self, prompts: list[Prompt]) -> list[Output]:

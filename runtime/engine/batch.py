@@ -101,8 +101,8 @@ class Runner(Protocol):
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
 
-    def refusal(self, processor: str, params: dict[str, Any]) -> str:
-        """Why a request cannot have this logit processor with these parameters; empty: it can."""
+    def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
+        """Why a request cannot have the logit processor of this name with these parameters; empty: it can."""
 
     @property
     def blocking(self) -> bool:

@@ -171,14 +171,13 @@ class ModelRunner:
             "max_total_tokens": self.max_total_tokens,
         }
 
-    def refusal(self, processor: str, params: dict[str, Any]) -> str:
-        """Why a request cannot have this logit processor with these parameters; empty: it can."""
-        if processor not in self._processors:
-            return f"is {shown(processor)}, must be one of {', '.join(sorted(self._processors))}"
+    def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
+        if name not in self._processors:
+            return f"is {shown(name)}, must be one of {', '.join(sorted(self._processors))}"
         try:
-            self._processors[processor].check(params, self.vocab_size)
-        except BaseException as error:  # noqa: BLE001 - a processor is code of others; who asked is told
-            return f"is {processor!r}, whose custom_params are wrong: {describe(error)}"
+            self._processors[name].check(custom_params, self.vocab_size)
+        except BaseException as error:  # noqa: BLE001 - a processor is code of others; its error goes to the client
+            return f"is {name!r}, whose custom_params are wrong: {describe(error)}"
         return ""
 
     @torch.inference_mode()

@@ -39,8 +39,8 @@ class ScriptedRunner:
     def resolved(self) -> dict[str, object]:
         return {"device": "none", "attention_backend": "none"}
 
-    def refusal(self, processor: str, params: dict[str, Any]) -> str:
-        return f"is {processor!r}, but the scripted runner has no logits to process"
+    def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
+        return f"is {name!r}, but the scripted runner has no logits to process"
 
     def launch(self, batch: Batch) -> Pending:
         columns = batch.sampling

@@ -36,14 +36,14 @@ def process(
     """WRITES logits [Q, V] float32 in the rows of the groups, and `memories`."""
     failures: Failures = {}
     for group in groups:
-        processor, rows = processors[group.name], torch.tensor([each.row for each in group.rows], device=logits.device)
+        call, rows = processors[group.name], torch.tensor([each.row for each in group.rows], device=logits.device)
         before = {each.uid: memories.setdefault(each.uid, {}).copy() for each in group.rows}
         try:
-            logits[rows] = _call(processor, logits[rows], [_params(each, memories) for each in group.rows])
+            logits[rows] = _checked(call, logits[rows], [_params(each, memories) for each in group.rows])
         except BaseException:  # noqa: BLE001 - others' code raises anything; logged, and tried again row by row
             LOGGER.exception("logit processor %s failed on %d rows; trying them one by one", group.name, len(rows))
             memories |= before
-            failures |= _one_by_one(processor, logits, group, memories)
+            failures |= _one_by_one(call, logits, group, memories)
         best = logits[rows].max(dim=-1).values
         for row in rows[~torch.isfinite(best)].tolist():
             message = f"logit processor {group.name} left no token that can be drawn"
@@ -63,21 +63,22 @@ def _params(asked: ProcessorRow, memories: Memories) -> dict[str, Any]:
     return {**asked.params, REQUEST: view}
 
 
-def _one_by_one(processor: LogitProcessor, logits: Tensor, group: ProcessorRows, memories: Memories) -> Failures:
+def _one_by_one(call: LogitProcessor, logits: Tensor, group: ProcessorRows, memories: Memories) -> Failures:
     failures: Failures = {}
     for asked in group.rows:
         row = asked.row
         try:
-            logits[row : row + 1] = _call(processor, logits[row : row + 1].clone(), [_params(asked, memories)])
-        except BaseException as error:  # noqa: BLE001 - logged above, and the one who asked is told
+            logits[row : row + 1] = _checked(call, logits[row : row + 1].clone(), [_params(asked, memories)])
+        except BaseException as error:  # noqa: BLE001 - logged above; the error ends its request
             failures[row] = Failure(
                 f"logit processor {group.name} failed: {type(error).__name__}: {describe(error)}", 500
             )
     return failures
 
 
-def _call(processor: LogitProcessor, logits: Tensor, params: list[dict[str, Any]]) -> Tensor:
-    done = processor(logits, params)
+def _checked(call: LogitProcessor, logits: Tensor, custom_params: list[dict[str, Any]]) -> Tensor:
+    """What the processor returns, if it is logits of the same shape, type and device."""
+    done = call(logits, custom_params)
     if not isinstance(done, Tensor) or done.shape != logits.shape:
         shape = tuple(done.shape) if isinstance(done, Tensor) else type(done).__name__
         raise ValueError(f"it returned {shape}, must return logits of shape {tuple(logits.shape)}")

@@ -34,6 +34,7 @@ class Request:
         "cached_tokens",
         "embeds",
         "epoch",
+        "first_logprob",
         "match_length",
         "match_version",
         "next_hidden",
@@ -63,8 +64,9 @@ class Request:
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
         self.epoch = 0  # raised by a retraction: results of steps that were planned before it are dropped
         self.next_hidden = 0  # index of the first token whose hidden state was not returned yet (ALL, MEAN)
+        # the first prompt token whose log-probability is asked for; None: there is none
+        self.first_logprob = start = spec.logprobs.start if spec.logprobs is not None else None
         # index of the next prompt token whose log-probability is to be returned; None: none is left, or none is asked
-        start = spec.logprobs.start if spec.logprobs is not None else None
         self.next_logprob = None if start is None or start + 1 >= self.prompt_len else start + 1
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0

@@ -238,9 +238,9 @@ class Results:
         request.opened = True
         cached = request.cached_tokens or 0
         self._news.opened.append(Opened(request.uid, request.spec, request.prompt_len, cached))
-        asked = request.spec.logprobs
-        if asked is not None and asked.start is not None and asked.start < request.prompt_len:
-            first = request.tokens[asked.start : asked.start + 1]
+        start = request.first_logprob
+        if start is not None and start < request.prompt_len:
+            first = request.tokens[start : start + 1]
             self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish) -> None:

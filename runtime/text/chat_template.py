@@ -256,5 +256,10 @@ def _now(form: str) -> str:
 def _environment() -> _Environment:
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
     environment.filters["tojson"] = _to_json
-    environment.globals.update(raise_exception=_refuse, strftime_now=_now, dict=_DictMaker(), namespace=_PublicNames)
+    environment.globals |= {
+        "raise_exception": _refuse,
+        "strftime_now": _now,
+        "dict": _DictMaker(),
+        "namespace": _PublicNames,
+    }
     return environment
