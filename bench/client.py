@@ -1,6 +1,6 @@
 """One request to a server, and the timeline of its answer. Two dialects: /generate and /v1/completions.
 
-Decides what counts as the arrival of a token. An event that tells how many tokens there are so far is believed; one
+Decides what counts as the arrival of a token. An event that says how many tokens there are so far is believed; one
 that does not counts as one token if it carries text. To cost little beside the server, a stream is not parsed while it
 runs: the count is found as bytes, and JSON is read once, at the end.
 """
@@ -162,9 +162,9 @@ def note_event(line: Timeline, event: bytes, now: float) -> None:
     """What this event says about tokens. A closing usage event brings none."""
     if _NO_CHOICE.search(event, 0, 400):
         return
-    told = event.rfind(_COUNT_KEY)
-    if told >= 0:
-        match = _COUNT.match(event, told)
+    key = event.rfind(_COUNT_KEY)
+    if key >= 0:
+        match = _COUNT.match(event, key)
         assert match, "the key was found, so the pattern that begins with it matches"
         count = int(match[1])
     elif _NO_TEXT.search(event):

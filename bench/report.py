@@ -23,7 +23,7 @@ def table(m: Metrics) -> str:
 
 
 def results_file(bench: str, root: Path = _ROOT) -> Path:
-    """Where a bench's figures go unless told: never into an installed package."""
+    """Where a bench's figures go by default: never into an installed package."""
     folder = root / "bench" / "results" if (root / "pyproject.toml").is_file() else Path()
     return folder / f"{bench}.jsonl"
 

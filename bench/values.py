@@ -1,4 +1,4 @@
-"""Values of the benches' options: each is checked where it is read. A wrong one tells its value and the valid range."""
+"""Values of the benches' options: each is checked where it is read; errors name value and range."""
 
 import argparse
 import json

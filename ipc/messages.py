@@ -141,7 +141,7 @@ class CallFailed(Message, frozen=True):
 class FinishKind(Enum):
     STOP = "stop"  # a stop token, string or pattern
     LENGTH = "length"
-    ABORT = "abort"  # on somebody's request, or by a failure
+    ABORT = "abort"  # by a client's or operator's request, or by a failure
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True):

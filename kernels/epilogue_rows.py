@@ -38,7 +38,7 @@ class EpilogueRows:
 class EpilogueState:
     """Lives on the device from step to step."""
 
-    counts: Tensor  # [S, V] uint8; slot 0 belongs to nobody
+    counts: Tensor  # [S, V] uint8; slot 0 belongs to no request
     seen: Tensor  # [S, W] int32
     allowed: Tensor  # [M, W] int32, a bit for each token that a grammar allows
     lengths: Tensor  # [R] int32 tokens of each sequence; the draw adds one

@@ -95,7 +95,7 @@ def _draw(  # type: ignore[no-untyped-def]
     bias_starts, bias_ids, biases, ban_starts, ban_ids, masks, counts, seen, allowed,
     maxima, places, sums, floors, min_p, log_totals, seeds, positions, tokens, logprobs, finite,
     table_rows, lengths, next_ids,
-    PENALISE: tl.constexpr, MASK: tl.constexpr, FLOOR: tl.constexpr, TOLD: tl.constexpr, COUNT: tl.constexpr,
+    PENALISE: tl.constexpr, MASK: tl.constexpr, FLOOR: tl.constexpr, LOGPROBS: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -107,7 +107,7 @@ def _draw(  # type: ignore[no-untyped-def]
     mass = tl.where(peak == float("-inf"), 0.0, part * tl.exp(peak - best)).to(tl.float64)
     total = tl.sum(mass, axis=0)
     log_total = tl.log(total).to(tl.float32)
-    if TOLD:  # what was measured before the cuts: they drop a NaN
+    if LOGPROBS:  # what was measured before the cuts: they drop a NaN
         log_total = tl.load(log_totals + row) - best
     token = tl.load(places + row * num_blocks + first).to(tl.int32)
     logprob = -log_total
@@ -246,7 +246,7 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     _draw[(num,)](
         *common, floors, rows.min_p, log_totals, rows.seeds, rows.positions, drawn.tokens, drawn.logprobs, drawn.finite,
         rows.table_rows, state.lengths, state.next_ids,
-        FLOOR=rows.floors, TOLD=rows.ranks or rows.floors, COUNT=rows.penalises, BLOCKS=blocks.padded, **flags,
+        FLOOR=rows.floors, LOGPROBS=rows.ranks or rows.floors, COUNT=rows.penalises, BLOCKS=blocks.padded, **flags,
     )  # fmt: skip
     return drawn
 

@@ -1,7 +1,7 @@
 """The first line of every child process: `python -m ramet.runtime.child FOLDER ROLE`.
 
-Decides how a child lives and dies: it dumps its stacks on SIGUSR1, leaves Ctrl-C, SIGTERM and SIGHUP to the parent, and
-ends when its parent ends. Imports only what its role needs.
+Decides what a child does with signals: it dumps its stacks on SIGUSR1 and leaves Ctrl-C, SIGTERM and SIGHUP to the
+parent. It ends when its parent ends. Imports only what its role needs.
 """
 
 import ctypes
@@ -79,7 +79,7 @@ def _live_and_die_with(parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
 
 

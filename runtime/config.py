@@ -165,7 +165,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
 
 
 class Args(Struct, frozen=True, kw_only=True):
-    """All options, by who reads them."""
+    """All options, grouped by their readers."""
 
     model: ModelArgs = ModelArgs()
     cache: CacheArgs = CacheArgs()

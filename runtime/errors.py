@@ -50,7 +50,7 @@ class EngineFailed(ServerError):
 
 
 def describe(error: BaseException) -> str:
-    """What somebody else's exception says, short and fit to be sent: its own words may be anything, or fail."""
+    """The text of an exception of other code, short and fit to be sent: its own text may be anything, or fail."""
     try:
         return f"{error}"[:MAX_DESCRIBED].encode("utf-8", "replace").decode()
     except BaseException:  # noqa: BLE001 - its __str__ is code of others as well

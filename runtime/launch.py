@@ -1,6 +1,7 @@
 """`ramet serve`: start the processes, wait until all are ready, say so, watch them. The parent process.
 
-Decides who is started with what. Knows the roles, not what they do. No torch here: the parent stays small.
+Decides which processes start, and with which arguments. Knows the roles, not what they do. Imports no torch, so that
+the parent stays small.
 """
 
 import logging
@@ -23,7 +24,7 @@ log = logging.getLogger("ramet")
 
 
 def serve(args: Args) -> int:
-    """Run a server until it is told to end. Returns the process's exit code."""
+    """Run a server until it gets a signal to end. Returns the process's exit code."""
     started = time.perf_counter()
     args = resolve(args)
     setup(args.serve.log_level, "parent")
@@ -39,7 +40,7 @@ def serve(args: Args) -> int:
         return supervisor.run(server, args.serve.drain_timeout_s)
     except ChildDied as death:
         if death.name == "signal":
-            log.info("told to end before the server was ready")
+            log.info("a signal to end came before the server was ready")
             return 0
         log.error("%s", death)
         return 1

@@ -3,7 +3,7 @@
 Decides names, help texts and buckets, and how they are rendered for Prometheus; the scheduler's counters come from
 ramet/ipc/stats.py. Knows no HTTP.
 One process owns one `Metrics`. Adding to a number is a plain attribute update, so that a token costs nothing; the
-Prometheus library is only called when somebody asks for the page.
+Prometheus library is only called for a request of /metrics.
 """
 
 from bisect import bisect_left

@@ -81,7 +81,7 @@ def report(last: dict[str, Any], seconds: float) -> int:
 
 
 def _by_flag(place: str, fact: str) -> ConfigError:
-    """The error that a client would get, told to somebody who typed flags."""
+    """The error that a client would get, in the words of the command line."""
     if place.startswith("sampling_params.") or place == "custom_logit_processor":
         place = "--" + place.removeprefix("sampling_params.").replace("_", "-")
     return ConfigError(f"{place} {fact}")

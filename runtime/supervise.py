@@ -1,7 +1,8 @@
 """The parent's watch over its children: one queue of events, one state, one exit code.
 
-Decides when a server drains and when it must end. Knows processes and signals, not what the processes do. A death that
-nobody asked for is told to the server (which tells its clients), stacks are dumped, and the exit code is not zero.
+Decides when a server drains and when it must end. Knows processes and signals, not what the processes do. When a
+child ends unexpectedly, the server gets a message (and ends its requests with an error), stacks are dumped, and the
+exit code is not zero.
 """
 
 import logging
@@ -17,7 +18,7 @@ from ramet.ipc.messages import Drain, PeerDied, Ready
 from ramet.ipc.paths import SERVER
 
 log = logging.getLogger("ramet")
-LAST_WORDS_S = 5.0  # how long the server may take to tell its clients that a process died
+LAST_WORDS_S = 5.0  # how long the server may take to end its requests after a process ended
 DUMP_S = 0.3  # for stacks to be written: a process that is signalled to end before it was scheduled would write none
 
 
@@ -36,7 +37,7 @@ Event = Ready | Exited | Signalled
 
 
 class ChildDied(Exception):
-    """A child ended before every child was ready, or was told to (`name` is "signal")."""
+    """A child ended before every child was ready, or a signal came (`name` is "signal")."""
 
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"{name} ended with {describe(code)} before the server was ready")

@@ -1,7 +1,7 @@
 """Threads of one process and the event loops between them: what an in-process engine needs, whatever it computes.
 
 Decides how a thread starts, hands over and ends. Knows no message. All threads are daemons, for Python waits for
-others before it calls what is registered with atexit: whoever makes them must have them end there.
+others before it calls what is registered with atexit: their owner must have them end there.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class LoopThread:
             self._loop.stop()
 
     async def _settle(self) -> None:
-        """Every task ends, and those who wait for one get its result."""
+        """Every task ends, and callers that wait for one get its result."""
         await asyncio.sleep(0)  # tasks that were given just before begin
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:

@@ -47,8 +47,8 @@ def configurations() -> Iterator[tuple[Any, str, Flags]]:
     def adjust(penalise: bool, mask: bool, write: bool, floor: bool) -> Flags:
         return {"PENALISE": penalise, "MASK": mask, "WRITE": write, "FLOOR": floor, **block}
 
-    def draw(penalise: bool, mask: bool, floor: bool, told: bool, count: bool) -> Flags:
-        flags = {"PENALISE": penalise, "MASK": mask, "FLOOR": floor, "TOLD": told, "COUNT": count}
+    def draw(penalise: bool, mask: bool, floor: bool, logprobs: bool, count: bool) -> Flags:
+        flags = {"PENALISE": penalise, "MASK": mask, "FLOOR": floor, "LOGPROBS": logprobs, "COUNT": count}
         return flags | block | {"BLOCKS": 32}
 
     for kind, penalise in product(FLOATS, (False, True)):

@@ -1,7 +1,8 @@
 """Keys and values of every cached token, one pair of tensors for each layer.
 
-Decides their layout. Knows slots, not who owns them. Slots [0, page_size) are the padding page: nobody is given them,
-so a padding row may write there. `keys[layer]` is [S, G, D]: one token is one contiguous run, whatever the page size.
+Decides their layout. Knows slots, not their owners. Slots [0, page_size) are the padding page: they are never
+allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one token is one contiguous run, whatever the
+page size.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Leases on cached prefixes: the tree and the pages joined, so that every page has exactly one owner.
 
-Decides when memory is taken from the tree and who owns a page. Knows no request: callers hand in tokens and slots and
-get a Lease, never a node. Section 5 of the SGLang paper.
+Decides when memory is taken from the tree and which owner a page has. Knows no request: callers hand in tokens and
+slots and get a Lease, never a node. Section 5 of the SGLang paper.
 
 A page is `page_size` consecutive slots; page 0 is the runner's padding page and is never handed out. A slot is the
 place of one token's keys and values in every layer.
@@ -149,14 +149,14 @@ class PrefixCache:
         return Lease(len(slots), namespace, node), slots
 
     def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
-        """Lease a prefix that is published, whole pages, whoever goes on with it."""
+        """Lease a prefix that is published, whole pages, whatever requests go on with it."""
         node, slots = self._tree.match(tokens, namespace)
         assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
         self._tree.lock(node)
         return Lease(len(slots), namespace, node)
 
     def is_sole(self, lease: Lease) -> bool:
-        """Whether its release lets something be evicted: nobody else leases its end, or anything beyond."""
+        """Whether its release lets something be evicted: no other lease is on its end, or on anything beyond."""
         return lease.node is not None and lease.node.locks == 1
 
     def tokens_of(self, leases: Iterable[Lease]) -> int:
@@ -208,7 +208,7 @@ class PrefixCache:
             self._pages.free(self._pages.pages_of(slots))
 
     def flush(self) -> None:
-        """Forget every prefix. Only when nobody holds a lease."""
+        """Forget every prefix. Only when there is no lease."""
         assert self._tree.locked_tokens == 0, f"{self._tree.locked_tokens} tokens are leased"
         self._evict(self._tree.evictable_tokens)
 

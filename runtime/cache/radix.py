@@ -57,7 +57,7 @@ class RadixTree:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def match_length(self, tokens: Ints, namespace: Namespace = ()) -> int:
-        """Length of the longest cached prefix of `tokens`. Changes nothing, not even who was used last."""
+        """Length of the longest cached prefix of `tokens`. Changes nothing, not even the time of last use."""
         length = 0
         for _, common in self._walk(tokens, namespace):
             length += common

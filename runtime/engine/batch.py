@@ -31,12 +31,12 @@ class PromptLogprobs:
     first: int
     targets: Ints  # [N]
     num_top: int
-    ids: Ints  # [m] tokens whose log-probability is told at each place
+    ids: Ints  # [m] tokens whose log-probability is returned at each place
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """Tokens [first, first + num) of the T whose hidden states are told, each by itself or only their sum."""
+    """Tokens [first, first + num) of the T whose hidden states are returned, each by itself or only their sum."""
 
     first: int
     num: int

@@ -5,9 +5,8 @@ import torch
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import available_memory, usable_cores
 
-SMALL_MODEL_BYTES = (
-    16 << 20
-)  # about 1 ms of reading; a step has some 100 parallel regions, each a wait for every thread
+# about 1 ms of reading; a step has some 100 parallel regions, each a wait for every thread
+SMALL_MODEL_BYTES = 16 << 20
 
 
 def choose_device(name: str) -> torch.device:

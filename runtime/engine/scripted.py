@@ -46,9 +46,9 @@ class ScriptedRunner:
         columns = batch.sampling
         tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
-        told = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
+        prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
         phases = {"forward": 0.0, "sample": 0.0}
-        return Done(StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=told, phases=phases))
+        return Done(StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, phases=phases))
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""

@@ -1,9 +1,8 @@
-"""The client's side of the engine: sends prompts and questions, and routes every inbound message to whoever waits.
+"""The client's side of the engine: sends prompts and questions, and routes every inbound message to its caller.
 
-Decides uids, which tokenizer worker gets a prompt, and who may still enter (queue limit, drain, failure). Knows no
-HTTP and no transport: messages leave through outboxes and come in through `deliver`. Everything runs on one event
-loop: no lock, and no task per token. An Abort is sent through the worker that got the prompt, so it can never
-overtake it.
+Decides uids, which tokenizer worker gets a prompt, and whether a request may enter (queue limit, drain, failure). Knows
+no HTTP and no transport: messages leave through outboxes and come in through `deliver`. Everything runs on one event
+loop: no lock, and no task per token. An Abort is sent through the worker that got the prompt, so it never overtakes it.
 """
 
 import asyncio
@@ -78,7 +77,7 @@ class EngineClient:
         self._uids = count(1)
         self._sequences = SequenceTable(RequestMetrics(metrics, log_requests))
         self._submissions: set[Submission] = set()
-        self._left: asyncio.Future[None] | None = None  # who waits for the next submission to leave
+        self._left: asyncio.Future[None] | None = None  # set when the next submission leaves
         self._failure: RametError | None = None
         self._num_unsent = 0  # submissions whose prompts are being made
         self._next_worker = 0

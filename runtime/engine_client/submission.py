@@ -127,7 +127,7 @@ class Submission:
         return self.sequences
 
     async def whole(self) -> list[Sequence]:
-        """As `finished`, for a reply that is worth nothing in part: an end on somebody's word is an error."""
+        """As `finished`, for a reply that is worth nothing in part: an abort is an error."""
         for sequence in await self.finished():
             assert sequence.finish is not None
             if sequence.finish.aborted:

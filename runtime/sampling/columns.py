@@ -60,7 +60,7 @@ class ProcessorRows:
 
 @dataclass(frozen=True, slots=True)
 class LogprobRow:
-    """One place whose log-probabilities are told: of its token, of the `num_top` best, of `ids`."""
+    """One place whose log-probabilities are returned: of its token, of the `num_top` best, of `ids`."""
 
     row: int  # index into Q
     num_top: int

@@ -1,7 +1,7 @@
 """The epilogue of a step on a GPU: the order of epilogue.py, in the fused kernels of kernels/logits_epilogue.py.
 
 Decides what is read once and what must be written in between: penalties and biases before a logit processor or where
-log-probabilities are told, nothing otherwise. Knows no request. Q drawing rows, V vocabulary.
+log-probabilities are returned, nothing otherwise. Knows no request. Q drawing rows, V vocabulary.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ class FusedEpilogue(Epilogue):
         self._state = EpilogueState(counts, seen, none[:, None], buffer.lengths, buffer.next_ids)
 
     def run(self, logits: Tensor, columns: SamplingColumns, table_rows: Tensor) -> Drawn:
-        """One token per row. logits [Q, V] float32 are WRITTEN where somebody must see them adjusted."""
+        """One token per row. logits [Q, V] float32 are WRITTEN where a later stage must see them adjusted."""
         rows = rows_of(columns, table_rows)
         shown = logits.clone() if columns.logprobs and self._raw else logits
         adjusted = bool(columns.processors) or (bool(columns.logprobs) and not self._raw)

@@ -1,4 +1,4 @@
-"""Requests from their arrival until they run: the waiting queue, its order, and who may leave it now.
+"""Requests from their arrival until they run: the waiting queue, its order, and which of them may run now.
 
 `Policy` decides the order: lpm (longest prefix match), dfs-weight (depth first through the tree, heaviest subtree
 first), fcfs (arrival), lof (longest output first), random. Ties go by arrival. A higher priority goes before any
@@ -69,7 +69,7 @@ MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waitin
 
 
 class Policy:
-    """Orders requests by `name`; `max_wait_s` bounds how long an order may pass somebody over."""
+    """Orders requests by `name`; `max_wait_s` bounds how long an order may pass a request over."""
 
     def __init__(self, name: str, cache: PrefixCache, max_wait_s: float, seed: int) -> None:
         self._order = {
@@ -139,7 +139,7 @@ class UnpublishedPrefixes:
         return gain if gain >= MIN_SHARED else 0
 
 
-CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: nobody is kept out by a huge max_new_tokens
+CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: a huge max_new_tokens keeps no other request out
 START_SHARE = 0.7  # of its remaining output that a request has reserved at first: many end before their limit
 FLOOR_SHARE = 0.1  # what is left of it when long nothing was retracted
 DECAY_STEPS = 600
@@ -154,7 +154,7 @@ class Admitted:
 @dataclass(frozen=True, slots=True)
 class Refused:
     reason: str
-    full: bool  # nobody behind it can be admitted either
+    full: bool  # no request behind it can be admitted either
 
 
 class ReserveRatio:

@@ -264,7 +264,7 @@ class Scheduler:
         return prefills
 
     def _settle(self) -> None:
-        """Between two steps: send what is new, check that nothing is lost, answer whoever waits for idleness."""
+        """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness."""
         self._results.send()
         if self.idle:
             check_idle(self.cache, self.running, self.leases, self.rows, self.penalty_slots)

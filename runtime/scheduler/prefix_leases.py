@@ -30,7 +30,7 @@ MAX_LEASES = 1024
 
 @dataclass(slots=True)
 class _Claimed:
-    """One prefix of one namespace, and who asked for it."""
+    """One prefix of one namespace, and the request that asked for it."""
 
     entry: Node  # in the ledger
     lease: Lease | None = None  # None: it is not computed yet, or the lease has ended
@@ -83,7 +83,7 @@ class PrefixLeases:
 
     @property
     def wait_s(self) -> float | None:
-        """How long nobody needs to call `expire`; None: until there is another lease."""
+        """How long `expire` need not be called; None: until there is another lease."""
         return None if self._look_s == inf else max(0.0, self._look_s - self._clock())
 
     def held(self) -> Held:
@@ -202,7 +202,7 @@ class PrefixLeases:
         return None
 
     def _release(self, request: Request) -> None:
-        """A client gives the lease on this prompt back, whoever asked for it."""
+        """A client gives the lease on this prompt back, whichever request asked for it."""
         prefix = self._prefix(request)
         if self.ledger.match_length(prefix, request.spec.namespace) < len(prefix) or not len(prefix):
             return

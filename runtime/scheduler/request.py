@@ -1,11 +1,11 @@
 """One sequence to generate: what is known of it (Request), and its row while it runs (RowTable, RunningRequest).
 
 Written by the scheduler alone. A request has no prefill or decode phase: it has `prompt_len` tokens that were given and
-`len(tokens)` that are known, and whoever runs it computes until they have all been read. A RunningRequest is what a
+`len(tokens)` that are known, and steps compute until they have all been read. A RunningRequest is what a
 running request has and a waiting one has not: row, slots, room for its output.
 
 The running requests are columns, one entry for each row of the slot table, so that a step costs what changes. Knows no
-tree and no device. M rows, L context length rounded up to pages; row 0 is padding and belongs to nobody.
+tree and no device. M rows, L context length rounded up to pages; row 0 is padding and belongs to no request.
 
     tokens[row]   [0, total)  known           [total, planned_total)  drawn by steps whose result is still to come
     slots[row]    [0, applied)  computed      [applied, scheduled)  being computed      [scheduled, allocated)  taken
@@ -130,7 +130,7 @@ class RowFlag:
 
 
 class RowTable:
-    """Columns [M] unless said otherwise; the tokens and slots are [M, L]. Pages that nobody wrote take no memory."""
+    """Columns [M] unless said otherwise; the tokens and slots are [M, L]. Unwritten pages take no memory."""
 
     def __init__(self, max_running: int, context_length: int, page_size: int) -> None:
         num = max_running + 1

@@ -1,4 +1,4 @@
-"""The running requests and the memory each holds: row, slots, lease. Decides who gives way when memory runs out.
+"""The running requests and the memory each holds: row, slots, lease. Decides which is retracted when memory runs out.
 
 Knows the cache and the rows, not the policy and not the device. `take`, `make_room`,
 `publish` and `end` are the only ways memory changes hands. What a step in flight reads or writes is freed when that
@@ -73,7 +73,7 @@ class RunningSet:
     def at(self, row: int) -> RunningRequest:
         """Whoever runs in `row`."""
         running = self._by_row[row]
-        assert running is not None, f"row {row} is nobody's"
+        assert running is not None, f"no request runs in row {row}"
         return running
 
     @property
@@ -114,7 +114,7 @@ class RunningSet:
 
     @property
     def num_held_rows(self) -> int:
-        """Rows that nobody runs in, but that a step in flight still has."""
+        """Rows without a running request that a step in flight still has."""
         return sum(held.row is not None for held in self._held)
 
     @property
@@ -123,12 +123,12 @@ class RunningSet:
 
     @property
     def held_slots(self) -> list[Ints]:
-        """Those that nobody owns, but that a step in flight still reads or writes."""
+        """Those without an owner that a step in flight still reads or writes."""
         return [held.slots for held in self._held]
 
     @property
     def held_leases(self) -> list[Lease]:
-        """Those that nobody runs on, but that keep what a step in flight reads."""
+        """Those without a running request that keep what a step in flight reads."""
         return [held.lease for held in self._held if held.lease is not None]
 
     @property

@@ -69,7 +69,7 @@ class Detokenizer:
         self._push[opened.uid] = output.push
 
     def _with_texts(self, opened: Opened) -> Opened:
-        """With the texts of the tokens whose log-probability is told at every place, where texts are asked for."""
+        """With the texts of the tokens whose log-probability is returned at every place, where texts are asked for."""
         logprobs = opened.spec.logprobs
         if logprobs is None or not logprobs.texts:
             return opened
@@ -80,9 +80,9 @@ class Detokenizer:
     def _texts_of(self, scores: Logprobs) -> Logprobs:
         own = unpack_ids(scores.ids)
         push = self._measures[scores.uid].push
-        told = own + unpack_ids(scores.top_ids)
-        texts = tuple(map(self._token_text, told))
-        halves = {token for token, text in zip(told, texts) if "\ufffd" in text}
+        tokens = own + unpack_ids(scores.top_ids)
+        texts = tuple(map(self._token_text, tokens))
+        halves = {token for token, text in zip(tokens, texts) if "\ufffd" in text}
         raw = {token: spelled for token in halves if (spelled := self._tokenizer.token_bytes(token)) is not None}
         return replace(scores, texts=texts, lengths=pack_ids([len(push(token)) for token in own]), raw=raw)
 

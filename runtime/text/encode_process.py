@@ -178,7 +178,7 @@ def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
     """Serve one message. A failure of ours ends that request alone."""
     try:
         _serve(encoder, message, scheduler, server)
-    except Exception as error:  # noqa: BLE001 - logged, and sent to whoever asked
+    except Exception as error:  # noqa: BLE001 - logged, and sent to the caller
         LOGGER.exception("the tokenizer failed on one %s", type(message).__name__)
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
         if isinstance(message, Generate):

@@ -1,7 +1,7 @@
 """Which chat templates a model folder has, and the special tokens they may name.
 
 Decides which file counts, in the order of transformers 5, and what `--chat-template` stands for. A template is a text
-here: whoever only wants to look at its source needs no Jinja. Knows no message.
+here: its source can be looked at without Jinja. Knows no message.
 
     chat_template.jinja and additional_chat_templates/NAME.jinja: where there is one of these, nothing below counts
     tokenizer_config.json, "chat_template": a text, or a list of {"name": ..., "template": ...}
