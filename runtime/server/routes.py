@@ -19,7 +19,6 @@ from ramet.runtime.server.native.types import GenerateBody
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
 from ramet.runtime.server.openai.chat import chat_completions
-from ramet.runtime.server.openai.chat_types import ChatBody, TokenizeBody
 from ramet.runtime.server.openai.completions import completions
 from ramet.runtime.server.openai.embeddings import embeddings
 from ramet.runtime.server.openai.models import model, models
@@ -29,7 +28,7 @@ from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_types import ResponsesBody
 from ramet.runtime.server.openai.scores import score
 from ramet.runtime.server.openai.tokens import detokenize, tokenize
-from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
+from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")

@@ -15,7 +15,6 @@ from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.server.anthropic.types import (
     AssistantTurn,
     CountBody,
-    MessagesBody,
     SystemTurn,
     TextContent,
     ThinkingContent,
@@ -27,7 +26,7 @@ from ramet.runtime.server.anthropic.types import (
 Message = dict[str, Any]
 
 
-def read_chat(body: CountBody | MessagesBody, style: Style) -> tuple[Chat, bool]:
+def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
     """The chat, and whether more than one call may be passed on."""
     blocks = sum(len(turn.content) for turn in body.messages if isinstance(turn.content, list))
     check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
@@ -45,7 +44,7 @@ def read_chat(body: CountBody | MessagesBody, style: Style) -> tuple[Chat, bool]
     return chat, body.tool_choice is None or not body.tool_choice.disable_parallel_tool_use
 
 
-def _tools(body: CountBody | MessagesBody, style: Style) -> list[dict[str, Any]]:
+def _tools(body: CountBody, style: Style) -> list[dict[str, Any]]:
     choice = body.tool_choice.type if body.tool_choice is not None else "auto"
     if choice in ("any", "tool"):
         raise ClientError("tool_choice", f"is of type {choice!r}, which {NOT_FORCED}", "use auto")

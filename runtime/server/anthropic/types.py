@@ -3,9 +3,10 @@
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_NEW_TOKENS, about
-from ramet.runtime.intake.fields import Text, ToolName, unbuilt
+from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.messages import Media
 from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
 
@@ -78,46 +79,34 @@ class OutputConfig(Struct, frozen=True, kw_only=True):
     format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
 
 
-Turns = Annotated[
-    list[UserTurn | AssistantTurn | SystemTurn],
-    Meta(min_length=1),
-    about("turns of user and assistant; a last one of the assistant is continued"),
-]
-ModelName = Annotated[str | None, about("the served model, `default`, or nothing")]
-System = Annotated[TextContents | None, about("the system text, or text blocks")]
-Tools = Annotated[list[AnthropicTool] | None, about("functions that the model may call")]
-ToolChoice = Annotated[AnthropicChoice | None, about("`auto` or `none`; `any` and a named tool are not built yet")]
-Thinking = Annotated[
-    ThinkingOptions | None,
-    about(
-        "`enabled` or `disabled` (as if absent): given to the chat template as `enable_thinking`; nothing is done "
-        "with `budget_tokens`; with the `display` `omitted` the reply has no thoughts"
-    ),
-]
-TemplateKwargs = Annotated[dict[str, Any] | None, about("given to the chat template")]
-
-
 class CountBody(Struct, frozen=True, kw_only=True):
     """/v1/messages/count_tokens."""
 
-    messages: Turns
-    model: ModelName = None
-    system: System = None
-    tools: Tools = None
-    tool_choice: ToolChoice = None
-    thinking: Thinking = None
-    chat_template_kwargs: TemplateKwargs = None
+    messages: Annotated[
+        list[UserTurn | AssistantTurn | SystemTurn],
+        Meta(min_length=1),
+        about("turns of user and assistant; a last one of the assistant is continued"),
+    ]
+    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
+    system: Annotated[TextContents | None, about("the system text, or text blocks")] = None
+    tools: Annotated[list[AnthropicTool] | None, about("functions that the model may call")] = None
+    tool_choice: Annotated[
+        AnthropicChoice | None, about("`auto` or `none`; `any` and a named tool are not built yet")
+    ] = None
+    thinking: Annotated[
+        ThinkingOptions | None,
+        about(
+            "`enabled` or `disabled` (as if absent): given to the chat template as `enable_thinking`; nothing is done "
+            "with `budget_tokens`; with the `display` `omitted` the reply has no thoughts"
+        ),
+    ] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
 
 
+@including((field.name, field.type, field.default) for field in fields(CountBody))
 class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/messages."""
 
-    messages: Turns
-    system: System = None
-    tools: Tools = None
-    tool_choice: ToolChoice = None
-    thinking: Thinking = None
-    chat_template_kwargs: TemplateKwargs = None
     max_tokens: Annotated[
         Any,
         about(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ramet.ipc.messages import Chat
-from ramet.runtime.intake.chat import Style, callable_tools, refuse_without_parser, template_kwargs
+from ramet.runtime.intake.chat import Style, callable_tools, chat_of, refuse_without_parser
 from ramet.runtime.intake.messages import RefusalPart, TextPart
 from ramet.runtime.server.openai.responses_types import (
     FunctionCall,
@@ -18,6 +18,7 @@ from ramet.runtime.server.openai.responses_types import (
     Parts,
     Reasoning,
     ResponsesBody,
+    ResponseTool,
 )
 
 Message = dict[str, Any]
@@ -26,28 +27,36 @@ Item = dict[str, Any]
 
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
     """`before`: the messages of the response that this one follows."""
+    names = callable_tools(body.tool_choice, [tool.name for tool in body.tools or ()])
+    refuse_without_parser(names, style)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    kwargs = template_kwargs(
-        body.reasoning.effort if body.reasoning is not None else None,
-        body.text.verbosity if body.text is not None else None,
-    )
-    messages = [*instructions, *before, *read_input(body.input)]
-    return Chat(messages, _tools(body, style) or None, kwargs | (body.chat_template_kwargs or {}))
+    written = {
+        "messages": [*instructions, *before, *read_input(body.input)],
+        "tools": [_tool(tool) for tool in body.tools or ()],
+        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+        "verbosity": body.text.verbosity if body.text is not None else None,
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    return chat_of(written, names)
 
 
-def with_types(written: dict[str, Any]) -> dict[str, Any]:
-    """A body whose items all have a type."""
+def with_items(written: dict[str, Any]) -> dict[str, Any]:
+    """A body whose input is items, as they are listed later: each has a type, and those with content have parts."""
     given = written.get("input")
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
     if not isinstance(given, list):
         return written
-    return {**written, "input": [{"type": "message", **item} if isinstance(item, dict) else item for item in given]}
+    return {**written, "input": [_with_parts({"type": "message", **i}) if isinstance(i, dict) else i for i in given]}
 
 
-def as_items(given: str | list[Item]) -> list[Item]:
-    """An input as it is listed later."""
-    if isinstance(given, list):
-        return given
-    return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+def _with_parts(item: Item) -> Item:
+    content = item.get("content")
+    if not isinstance(content, str) or item["type"] != "message":
+        return item
+    if item.get("role") == "assistant":
+        return {**item, "content": [{"type": "output_text", "text": content, "annotations": []}]}
+    return {**item, "content": [{"type": "input_text", "text": content}]}
 
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
@@ -57,23 +66,10 @@ def listed(response_id: str, items: list[Item]) -> list[Item]:
     """Items as a stored response lists them: each has an id, by which OpenAI's client knows what it is."""
     listing = []
     for i, item in enumerate(items):
-        kind = item["type"]
-        made_id = f"{_PREFIXES[kind]}_{response_id.removeprefix('resp_')}_{i}"
-        shown = {**item, "id": made_id, "status": "completed"}
-        shown |= {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
-        if kind == "message":
-            shown["content"] = _listed_content(item)
-        listing.append(shown)
+        made_id = f"{_PREFIXES[item['type']]}_{response_id.removeprefix('resp_')}_{i}"
+        own = {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
+        listing.append({**item, "id": made_id, "status": "completed", **own})
     return listing
-
-
-def _listed_content(item: Item) -> list[Any]:
-    content = item.get("content")
-    if not isinstance(content, str):
-        return list(content or ())
-    if item.get("role") == "assistant":
-        return [{"type": "output_text", "text": content, "annotations": []}]
-    return [{"type": "input_text", "text": content}]
 
 
 def read_output(items: list[Item]) -> list[Message]:
@@ -83,8 +79,7 @@ def read_output(items: list[Item]) -> list[Message]:
 
 def read_input(given: str | list[InputItem]) -> list[Message]:
     """Messages: what the assistant thought, said and called in one turn is one of them."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
+    assert not isinstance(given, str), "with_items has made an item of it"
     messages: list[Message] = []
     for item in given:
         match item:
@@ -127,14 +122,6 @@ def _text(content: str | Parts) -> str:
     return "".join(part.refusal if isinstance(part, RefusalPart) else part.text for part in known)
 
 
-def _tools(body: ResponsesBody, style: Style) -> list[dict[str, Any]]:
-    names = callable_tools(body.tool_choice, [tool.name for tool in body.tools or ()])
-    refuse_without_parser(names, style)
-    functions = [
-        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        for tool in body.tools or ()
-        if tool.name in names
-    ]
-    return [
-        {"type": "function", "function": {k: v for k, v in function.items() if v is not None}} for function in functions
-    ]
+def _tool(tool: ResponseTool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}

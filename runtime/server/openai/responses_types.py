@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import Text, ToolName, unbuilt
+from ramet.runtime.intake.fields import Text, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
 from ramet.runtime.intake.messages import (
+    Function,
     InputTextPart,
     Media,
     OutputTextPart,
@@ -50,12 +51,8 @@ class Reasoning(Item, frozen=True, tag="reasoning"):
 InputItem = InputMessage | FunctionCall | FunctionOutput | Reasoning
 
 
-class ResponseTool(Struct, frozen=True, kw_only=True):
+class ResponseTool(Function, frozen=True, kw_only=True):
     type: Annotated[Literal["function"], about("OpenAI's own tools run on its servers alone")]
-    name: ToolName
-    description: str | None = None
-    parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
-    strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
