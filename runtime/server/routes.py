@@ -7,8 +7,8 @@ from aiohttp import web
 
 from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
+from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
-from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.http.route import Named, Operation, Route
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native import replies as native
@@ -25,7 +25,7 @@ from ramet.runtime.server.openai.models import model, models
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
 from ramet.runtime.server.openai.rerank import rerank
 from ramet.runtime.server.openai.responses import responses, stored
-from ramet.runtime.server.openai.responses_types import ResponsesBody
+from ramet.runtime.server.openai.responses_chat import ResponsesBody
 from ramet.runtime.server.openai.scores import score
 from ramet.runtime.server.openai.tokens import detokenize, tokenize
 from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody

@@ -19,8 +19,7 @@ from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.tools import CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
 from ramet.runtime.server.anthropic import replies
-from ramet.runtime.server.anthropic.chat import read_chat
-from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
+from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import read_body, respond
@@ -63,34 +62,25 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
 
 
 class Blocks(Items[replies.ContentBlock]):
-    """`silent`: without thoughts."""
+    """The content of a message, and its stream."""
 
     def __init__(self, sequence: Sequence, reader: Reader, asked: Asked, silent: bool) -> None:
-        super().__init__(sequence, reader)
-        self._asked, self._silent = asked, silent
+        super().__init__(sequence, reader, silent)
+        self._asked = asked
 
     @property
     def ending(self) -> replies.Ending:
         finish = self._sequence.finish
         assert finish is not None
-        match self._reader.reason(finish):
-            case "tool_calls":
-                return replies.Ending("tool_use", None)
-            case "length":
-                return replies.Ending("max_tokens", None)
-            case "stop" if isinstance(finish.matched, str):
-                return replies.Ending("stop_sequence", finish.matched)
-            case _:
-                return replies.Ending("end_turn", None)
+        reason = self._reader.reason(finish)
+        if reason == "stop" and isinstance(finish.matched, str):
+            return replies.Ending("stop_sequence", finish.matched)
+        return replies.Ending(_STOP_REASONS.get(reason, "end_turn"), None)
 
     def _start(self) -> None:
         usage = replace(replies.usage_of(self._sequence), output_tokens=0)
         message = replies.StartedMessage(id=self._asked.new_id, model=self._asked.model, usage=usage)
-        self._emit(replies.MessageStart, message=message)
-
-    def _add(self, part: Part) -> None:
-        if not (self._silent and isinstance(part, Thought)):
-            super()._add(part)
+        self._emit(replies.MessageStart(message))
 
     def _item(self, first: Part) -> replies.ContentBlock:
         block: replies.ContentBlock = replies.TextBlock("")
@@ -98,27 +88,22 @@ class Blocks(Items[replies.ContentBlock]):
             block = replies.ThinkingBlock("")
         elif isinstance(first, CallStart):
             block = replies.ToolUseBlock(self._reader.new_call_id(), first.name, {})
-        self._emit(replies.BlockStart, index=len(self.closed), content_block=block)
+        self._emit(replies.BlockStart(len(self.closed), block))
         return block
 
     def _grew(self, item: replies.ContentBlock, text: str) -> None:
-        self._emit(replies.BlockDelta, index=len(self.closed), delta=_DELTAS[type(item)](text))
+        self._emit(replies.BlockDelta(len(self.closed), _DELTAS[type(item)](text)))
 
     def _ended(self, item: replies.ContentBlock, text: str, complete: bool) -> replies.ContentBlock:
-        self._emit(replies.BlockStop, index=len(self.closed))
-        match item:
-            case replies.TextBlock():
-                return replies.TextBlock(text)
-            case replies.ThinkingBlock():
-                return replies.ThinkingBlock(text)
-            case replies.ToolUseBlock():
-                return replace(item, input=_input(text))
+        self._emit(replies.BlockStop(len(self.closed)))
+        return replace(item, input=_input(text)) if isinstance(item, replies.ToolUseBlock) else type(item)(text)
 
     def _end(self, finish: Finish) -> None:
-        self._emit(replies.MessageDelta, delta=self.ending, usage=replies.usage_of(self._sequence))
-        self._emit(replies.MessageStop)
+        self._emit(replies.MessageDelta(self.ending, replies.usage_of(self._sequence)))
+        self._emit(replies.MessageStop())
 
 
+_STOP_REASONS: dict[str, replies.StopReason] = {"tool_calls": "tool_use", "length": "max_tokens"}
 _DELTAS: dict[type[Struct], Callable[[str], replies.BlockPart]] = {
     replies.TextBlock: replies.TextDelta,
     replies.ThinkingBlock: replies.ThinkingDelta,

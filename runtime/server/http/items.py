@@ -5,7 +5,7 @@ A reply that is not streamed is read the same way, without events.
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import MAX_AT_ONCE, Part, Reader
+from ramet.runtime.intake.reading import MAX_AT_ONCE, Part, Reader, Thought
 from ramet.runtime.server.http import sse
 
 I = TypeVar("I", bound=Struct)  # noqa: E741
@@ -22,8 +22,9 @@ I = TypeVar("I", bound=Struct)  # noqa: E741
 class Items(ABC, Generic[I]):
     """Reads one sequence, by `events` for a stream or by `read_whole`. Then `closed` has all items."""
 
-    def __init__(self, sequence: Sequence, reader: Reader) -> None:
-        self._sequence, self._reader = sequence, reader
+    def __init__(self, sequence: Sequence, reader: Reader, silent: bool = False) -> None:
+        """`silent`: without thoughts."""
+        self._sequence, self._reader, self._silent = sequence, reader, silent
         self.closed: list[I] = []
         self._open: I | None = None
         self._kind: type[Part] | None = None  # of the part that began the open item
@@ -72,9 +73,9 @@ class Items(ABC, Generic[I]):
         assert self._sequence.finish is not None
         self._close_all(self._sequence.finish)
 
-    def _emit(self, event: type[Struct], **fields: Any) -> None:
+    def _emit(self, event: Struct) -> None:
         if self._events is not None:
-            self._events.append(sse.named(event(**fields)))
+            self._events.append(sse.named(event))
 
     def _taken(self) -> bytes:
         events, self._events = b"".join(self._events or ()), []
@@ -92,6 +93,8 @@ class Items(ABC, Generic[I]):
 
     def _add(self, part: Part) -> None:
         kind = type(part)
+        if kind is Thought and self._silent:
+            return
         if kind is CallStart or (kind is not CallArguments and kind is not self._kind):
             self._begin(part)
         assert self._open is not None, "arguments came before their call"

@@ -7,7 +7,7 @@ one write.
 
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -33,7 +33,12 @@ def event(body: Struct) -> bytes:
 
 def named(body: Struct) -> bytes:
     """An event whose name is its `type`."""
-    return b"event: " + str(body.__struct_config__.tag).encode() + b"\n" + event(body)
+    return _head(type(body)) + encode(body) + b"\n\n"
+
+
+@cache
+def _head(kind: type[Struct]) -> bytes:
+    return f"event: {kind.__struct_config__.tag}\ndata: ".encode()
 
 
 class Frame(NamedTuple):

@@ -46,11 +46,13 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
                 request,
                 submission,
                 [Choice(s, reader, chunk).events for s, reader in zip(sequences, readers)],
-                lambda: sse.event(replace(chunk, usage=_usage(sequences, readers))) if body.with_usage else b"",
+                lambda: (
+                    sse.event(replace(chunk, usage=replies.usage_of(sequences, readers))) if body.with_usage else b""
+                ),
             )
         done = await submission.finished()
     choices = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
-    return respond(replies.ChatReply(**shared, choices=choices, usage=_usage(done, readers)))
+    return respond(replies.ChatReply(**shared, choices=choices, usage=replies.usage_of(done, readers)))
 
 
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
@@ -59,19 +61,11 @@ def _logprobs(body: ChatBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
 
 
-def _usage(sequences: list[Sequence], readers: list[Reader]) -> replies.Usage:
-    return replies.usage_of(sequences, sum(reader.reasoning_tokens for reader in readers))
-
-
 async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
     message, lists = chat_message(sequence, reader), sequence.logprobs
     logprobs = replies.ChatLogprobs(await all_token_logprobs(lists)) if lists is not None else None
-    return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **_ending(sequence, reader))
-
-
-def _ending(sequence: Sequence, reader: Reader) -> dict[str, Any]:
-    assert sequence.finish is not None
-    return {**replies.ending(sequence), "finish_reason": reader.reason(sequence.finish)}
+    end = replies.ending(sequence, reader)
+    return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **end)
 
 
 class Choice:
@@ -102,7 +96,7 @@ class Choice:
             chunks += [self._part(part) for text in texts for part in reader.push(text)]
         if sequence.finish is not None:
             chunks += [self._part(part) for part in reader.close(sequence.tail)]
-            chunks.append(sse.event(self._made(replies.Delta(), **_ending(sequence, reader))))
+            chunks.append(sse.event(self._made(replies.Delta(), **replies.ending(sequence, reader))))
         return b"".join(chunks)
 
     def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:

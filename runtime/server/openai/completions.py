@@ -109,20 +109,22 @@ class Choice:
         if self._echo:
             texts[:1] = [self._echo + (texts[0] if texts else "")]
             self._echo = ""
+        head, tail = self._frame
         ended, lists = sequence.finish is not None, sequence.logprobs
-        prompt = lists.prompt if lists is not None and first == 0 else []
+        if lists is None:
+            last = self._made((texts.pop() if texts else "") + sequence.tail, ended=True) if ended else None
+            events = b"".join([head + encode(text) + tail for text in texts])
+            return events if last is None else events + sse.event(last)
+        prompt = lists.prompt if first == 0 else []
         if not texts and (ended or prompt):
             texts = [""]
-        last = [texts.pop() + sequence.tail] if ended else []
-        if lists is None:
-            head, tail = self._frame
-            chunks = [head + encode(text) + tail for text in texts]
-            return b"".join(chunks + [sse.event(self._made(text, ended=True)) for text in last])
+        if ended:
+            texts[-1] += sequence.tail
         chunks = []
-        for i, text in enumerate(texts + last):
+        for i, text in enumerate(texts):
             places = [*(prompt if i == 0 else ()), *lists.output[first + i : first + i + 1]]
-            chunks.append(sse.event(self._made(text, self._places.take(places), ended=i == len(texts))))
-        return b"".join(chunks)
+            chunks.append(self._made(text, self._places.take(places), ended=ended and i == len(texts) - 1))
+        return b"".join(map(sse.event, chunks))
 
     def _made(self, text: str, logprobs: CompletionLogprobs | None = None, ended: bool = False) -> CompletionReply:
         end = ending(self._sequence) if ended else {}

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.intake.reading import Reader
 from ramet.runtime.reply import ChatMessage, Reply
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
@@ -199,7 +200,7 @@ class RerankReply(Reply, frozen=True, kw_only=True):
     usage: Usage
 
 
-def usage_of(sequences: Many[Sequence], reasoning_tokens: int = 0) -> Usage:
+def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
     """Prompts count once, whatever n: their cached tokens are those of the first sample."""
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
     prompt_tokens = sum(sequence.num_prompt for sequence in firsts)
@@ -209,15 +210,16 @@ def usage_of(sequences: Many[Sequence], reasoning_tokens: int = 0) -> Usage:
         prompt_tokens + completion_tokens,
         completion_tokens,
         CachedTokens(sum(sequence.num_cached for sequence in firsts)),
-        ReasoningTokens(reasoning_tokens),
+        ReasoningTokens(sum(reader.reasoning_tokens for reader in readers)),
     )
 
 
-def ending(sequence: Sequence) -> dict[str, Any]:
+def ending(sequence: Sequence, reader: Reader | None = None) -> dict[str, Any]:
     """How a choice ended: its last fields."""
-    assert sequence.finish is not None
+    finish = sequence.finish
+    assert finish is not None
     return {
-        "finish_reason": sequence.finish.kind.value,
-        "matched_stop": sequence.finish.matched,
+        "finish_reason": finish.kind.value if reader is None else reader.reason(finish),
+        "matched_stop": finish.matched,
         "hidden_states": UNSET if sequence.hidden is None else sequence.hidden.meta(),
     }

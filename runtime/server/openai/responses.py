@@ -21,10 +21,16 @@ from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, se
 from ramet.runtime.server.http.exchange import encode, read_object, respond
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.responses_chat import listed, read_chat, read_input, read_output, with_items
+from ramet.runtime.server.openai.responses_chat import (
+    ResponsesBody,
+    listed,
+    read_chat,
+    read_input,
+    read_output,
+    with_items,
+)
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_replies import DeletedResponse, ResponseItems, ResponseReply
-from ramet.runtime.server.openai.responses_types import ResponsesBody
 
 MAX_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"

@@ -1,28 +1,118 @@
-"""Items of /v1/responses to chats, as the template reads them: messages, function calls, their outputs, reasoning.
+"""The body of /v1/responses, and the chat that its items are: messages, function calls, their outputs, reasoning.
 
 Decides what an item becomes, and how it is listed later. Knows no reply and no store.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import msgspec
+from msgspec import Meta, Struct, convert
 
 from ramet.ipc.messages import Chat
+from ramet.ipc.params import about
 from ramet.runtime.intake.chat import Style, callable_tools, chat_of, refuse_without_parser
-from ramet.runtime.intake.messages import RefusalPart, TextPart
-from ramet.runtime.server.openai.responses_types import (
-    FunctionCall,
-    FunctionOutput,
-    InputItem,
-    InputMessage,
-    Parts,
-    Reasoning,
-    ResponsesBody,
-    ResponseTool,
+from ramet.runtime.intake.fields import Text, unbuilt
+from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
+from ramet.runtime.intake.messages import (
+    Function,
+    InputTextPart,
+    Media,
+    OutputTextPart,
+    ParallelCalls,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolChoice,
 )
+from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
+from ramet.runtime.server.openai.types import ResponseFormat
+
+Parts = list[InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media]
+
+
+class Item(Struct, frozen=True, tag_field="type"):
+    """One without a type is a message."""
+
+
+class InputMessage(Item, frozen=True, tag="message"):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Parts
+
+
+class FunctionCall(Item, frozen=True, tag="function_call"):
+    call_id: str
+    name: Text
+    arguments: str
+
+
+class FunctionOutput(Item, frozen=True, tag="function_call_output"):
+    call_id: str
+    output: str | Parts
+
+
+class Reasoning(Item, frozen=True, tag="reasoning"):
+    content: Parts | None = None
+
+
+InputItem = InputMessage | FunctionCall | FunctionOutput | Reasoning
+
+
+class ResponseTool(Function, frozen=True, kw_only=True):
+    type: Annotated[Literal["function"], about("OpenAI's own tools run on its servers alone")]
+
+
+class ReasoningOptions(Struct, frozen=True, kw_only=True):
+    effort: Annotated[str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")] = None
+    summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
+
+
+class TextOptions(Struct, frozen=True, kw_only=True):
+    format: ResponseFormat = None
+    verbosity: Annotated[str | None, about("given to the chat template")] = None
+
+
+class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
+    """/v1/responses."""
+
+    input: Annotated[
+        str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
+        about(
+            "the user's text, or items: messages (which may leave their type out), calls and their outputs, reasoning"
+        ),
+    ]
+    instructions: Annotated[str | None, about("the system turn; not carried over to a next response")] = None
+    previous_response_id: Annotated[str | None, about("the chat goes on where that stored response ended")] = None
+    store: Annotated[bool | None, about("whether it can be asked for again and continued; true if it is absent")] = None
+    max_output_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
+    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call")] = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: ParallelCalls = None
+    reasoning: Annotated[ReasoningOptions | None, about("`effort`")] = None
+    text: Annotated[TextOptions | None, about("`format` and `verbosity`")] = None
+    top_logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)] | None,
+        about("log-probabilities of this many best tokens at each place"),
+    ] = None
+    include: Annotated[
+        list[str] | None, about("`message.output_text.logprobs`: log-probabilities; others are ignored")
+    ] = None
+    metadata: Annotated[dict[str, Any] | None, about("comes back with the response")] = None
+    user: Annotated[str | None, about("accepted; nothing is done with it")] = None
+    truncation: Annotated[
+        Literal["disabled", "auto"] | None,
+        unbuilt("leaving out what does not fit the context; `disabled` is taken", neutral=("disabled",)),
+    ] = None
+    stop: Annotated[Any, sampled("stop")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    return_hidden_states: Annotated[
+        Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))
+    ] = None
+    background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
+    conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
+    prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
+
 
 Message = dict[str, Any]
-Item = dict[str, Any]
+Written = dict[str, Any]  # an item
 
 
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
@@ -50,7 +140,7 @@ def with_items(written: dict[str, Any]) -> dict[str, Any]:
     return {**written, "input": [_with_parts({"type": "message", **i}) if isinstance(i, dict) else i for i in given]}
 
 
-def _with_parts(item: Item) -> Item:
+def _with_parts(item: Written) -> Written:
     content = item.get("content")
     if not isinstance(content, str) or item["type"] != "message":
         return item
@@ -62,7 +152,7 @@ def _with_parts(item: Item) -> Item:
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 
-def listed(response_id: str, items: list[Item]) -> list[Item]:
+def listed(response_id: str, items: list[Written]) -> list[Written]:
     """Items as a stored response lists them: each has an id, by which OpenAI's client knows what it is."""
     listing = []
     for i, item in enumerate(items):
@@ -72,9 +162,9 @@ def listed(response_id: str, items: list[Item]) -> list[Item]:
     return listing
 
 
-def read_output(items: list[Item]) -> list[Message]:
+def read_output(items: list[Written]) -> list[Message]:
     """What a response said, as the next one reads it."""
-    return read_input(msgspec.convert(items, list[InputItem]))
+    return read_input(convert(items, list[InputItem]))
 
 
 def read_input(given: str | list[InputItem]) -> list[Message]:

@@ -37,8 +37,8 @@ class Output(Items[replies.OutputItem]):
         return self._taken()
 
     def _start(self) -> None:
-        self._emit(replies.ResponseCreated, response=self.response)
-        self._emit(replies.ResponseInProgress, response=self.response)
+        self._send(replies.ResponseCreated, response=self.response)
+        self._send(replies.ResponseInProgress, response=self.response)
 
     def _push(self, text: str, place: int) -> list[Part]:
         lists, thinking = self._sequence.logprobs, self._reader.thinking
@@ -61,9 +61,9 @@ class Output(Items[replies.OutputItem]):
             item = replies.ReasoningItem(f"rs_{new_id}")
         elif isinstance(first, CallStart):
             item = replies.CallItem(f"fc_{new_id}", call_id=self._reader.new_call_id(), name=first.name)
-        self._emit(replies.ItemAdded, output_index=len(self.closed), item=item)
+        self._send(replies.ItemAdded, output_index=len(self.closed), item=item)
         if not isinstance(item, replies.CallItem):
-            self._emit(replies.PartAdded, **self._at(item), part=_content(item, "", []))
+            self._send(replies.PartAdded, **self._at(item), part=_content(item, "", []))
         return item
 
     def _grew(self, item: replies.OutputItem, text: str) -> None:
@@ -71,27 +71,27 @@ class Output(Items[replies.OutputItem]):
             case replies.MessageItem():
                 logprobs, self._pending = self._pending, []
                 self._logprobs += logprobs
-                self._emit(replies.OutputTextDelta, **self._at(item), delta=text, logprobs=logprobs)
+                self._send(replies.OutputTextDelta, **self._at(item), delta=text, logprobs=logprobs)
             case replies.ReasoningItem():
-                self._emit(replies.ReasoningDelta, **self._at(item), delta=text)
+                self._send(replies.ReasoningDelta, **self._at(item), delta=text)
             case replies.CallItem():
-                self._emit(replies.ArgumentsDelta, **self._at(item), delta=text)
+                self._send(replies.ArgumentsDelta, **self._at(item), delta=text)
 
     def _ended(self, item: replies.OutputItem, text: str, complete: bool) -> replies.OutputItem:
         at, logprobs, self._logprobs = self._at(item), self._logprobs, []
         status: replies.ItemStatus = "completed" if complete else "incomplete"
         if isinstance(item, replies.CallItem):
-            self._emit(replies.ArgumentsDone, **at, name=item.name, arguments=text)
+            self._send(replies.ArgumentsDone, **at, name=item.name, arguments=text)
             done: replies.OutputItem = replace(item, arguments=text, status=status)
         else:
             if isinstance(item, replies.MessageItem):
-                self._emit(replies.OutputTextDone, **at, text=text, logprobs=logprobs)
+                self._send(replies.OutputTextDone, **at, text=text, logprobs=logprobs)
             else:
-                self._emit(replies.ReasoningDone, **at, text=text)
+                self._send(replies.ReasoningDone, **at, text=text)
             content = _content(item, text, logprobs)
-            self._emit(replies.PartDone, **at, part=content)
+            self._send(replies.PartDone, **at, part=content)
             done = replace(item, content=[content], status=status)
-        self._emit(replies.ItemDone, output_index=len(self.closed), item=done)
+        self._send(replies.ItemDone, output_index=len(self.closed), item=done)
         return done
 
     def _end(self, finish: Finish) -> None:
@@ -111,15 +111,16 @@ class Output(Items[replies.OutputItem]):
 
     def _finish(self, event: type[Struct], status: str, **fields: Any) -> None:
         self.response = replace(self.response, status=status, output=self.closed, **fields)
-        self._emit(event, response=self.response)
+        self._send(event, response=self.response)
 
     def _at(self, item: replies.OutputItem) -> dict[str, Any]:
         """The fields that locate the open item."""
         return {"item_id": item.id, "output_index": len(self.closed)}
 
-    def _emit(self, event: type[Struct], **fields: Any) -> None:
-        super()._emit(event, sequence_number=self._number, **fields)
-        self._number += 1
+    def _send(self, event: type[Struct], **fields: Any) -> None:
+        if self._events is not None:
+            self._emit(event(sequence_number=self._number, **fields))
+            self._number += 1
 
 
 def _content(
