@@ -44,9 +44,9 @@ def read_asked(
     hidden: Hidden | None = None,
 ) -> Asked:
     """`prefix`: of ids."""
-    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, logprobs, hidden)
     new_id = prefix + prompts.new_id()
     rid = set_request_id(request, new_id, body.rid)
+    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, logprobs, hidden)
     return Asked(service.args.model_name, new_id, rid, spec, as_shown=body.skip_special_tokens is not None)
 
 
