@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, TypeVar
 
+from msgspec import to_builtins
+
 from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.handle import EngineHandle
@@ -284,7 +286,7 @@ class Stream:
             block = self._handle.submit(self._prompts, streaming=True, as_batch=True)
             self._submission = self._block.enter_context(block)
             self._replies = [GrowingReply(sequence) for sequence in self._submission.sequences]
-        return [self._replies[sequence.index].read() for sequence in await self._submission.next()]
+        return [to_builtins(self._replies[sequence.index].whole()) for sequence in await self._submission.next()]
 
     def leave(self) -> None:
         """What has not ended is aborted."""
@@ -292,7 +294,7 @@ class Stream:
 
 
 def _replies(done: list[Output]) -> list[Reply]:
-    return [GrowingReply(sequence).read() for sequence in done]
+    return [to_builtins(GrowingReply(sequence).whole()) for sequence in done]
 
 
 async def _nothing() -> None:

@@ -1,17 +1,15 @@
-"""The reply of /generate and of the in-process LLM: the output of a finished or growing sequence.
-
-`GrowingReply` is the LLM's own.
-"""
+"""Replies that the server and the in-process LLM share: a finished or growing output, a message of a chat."""
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.intake.reading import Reader, joined, read_parts
-from ramet.runtime.logprobs import HiddenLists, Triple
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
+from ramet.runtime.intake.reading import Reader, Thought
+from ramet.runtime.logprobs import Triple
 
 WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
@@ -80,74 +78,107 @@ def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
             return Aborted(finish.message, finish.status or None, name)
 
 
-def meta_info(
-    rid: str,
-    finish: Finish | None,
-    *,
-    prompt_tokens: int,
-    completion_tokens: int,
-    cached_tokens: int,
-    latency_s: float,
-    logprobs: dict[str, Any] | None = None,
-    hidden: HiddenLists | None = None,
-) -> MetaInfo:
-    """`logprobs`: as LogprobLists.meta gives them. Latency, retractions and hidden states are known at the end."""
-    return MetaInfo(
-        id=rid,
-        finish_reason=finish_reason(finish),
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cached_tokens=cached_tokens,
-        num_retractions=finish.num_retractions if finish is not None else 0,
-        e2e_latency=latency_s if finish is not None else UNSET,
-        hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
-        **(logprobs or {}),
-    )
+class CalledFunction(Reply, frozen=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(Reply, frozen=True, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(Reply, frozen=True, kw_only=True):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    reasoning_content: str | None
+    reasoning: str | None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class GrowingReply:
-    """What was read of one sequence so far."""
+    """The output of one sequence as far as it was read."""
 
-    def __init__(self, sequence: Sequence) -> None:
-        self._sequence = sequence
+    def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET) -> None:
+        self._sequence, self._index = sequence, index
         self._text, self._ids = "", list[int]()
 
-    def read(self) -> dict[str, Any]:
-        """Take what came, where the sequence grows; everything so far: {"text", "output_ids", "meta_info"}."""
-        sequence = self._sequence
-        texts, ids = sequence.take()
-        self._text += "".join(texts) + sequence.tail
+    def whole(self) -> GenerateReply:
+        """Reads what is new; a reply with everything so far."""
+        self._advance()
+        logprobs = {name: self._listed(name, items) for name, items in logprobs_of(self._sequence).items()}
+        return self._reply(self._text, self._listed("output_ids", self._ids), logprobs)
+
+    def _advance(self) -> tuple[str, list[int]]:
+        """Reads and returns what is new."""
+        texts, ids = self._sequence.take()
+        text = "".join(texts) + self._sequence.tail
+        self._text += text
         self._ids += ids
-        reply: dict[str, Any] = to_builtins(GenerateReply(self._text, self._ids, meta_of(sequence)))
-        return reply
+        return text, ids
+
+    def _reply(self, text: str, ids: list[int], logprobs: dict[str, Any]) -> GenerateReply:
+        return GenerateReply(text, ids, meta_info(self._sequence, logprobs), self._index)
+
+    def _listed(self, _: str, items: list[Any]) -> Any:
+        """A list of a whole reply, under its name."""
+        return items
+
+
+def meta_info(sequence: Sequence, logprobs: dict[str, Any]) -> MetaInfo:
+    """Of all that was taken of it. `logprobs`: as LogprobLists.meta gives them. Without a rid its uid names it.
+
+    Latency, retractions and hidden states are known at the end.
+    """
+    finish, hidden = sequence.finish, sequence.hidden
+    return MetaInfo(
+        id=sequence.prompt.rid or f"{sequence.uid}",
+        finish_reason=finish_reason(finish),
+        prompt_tokens=sequence.num_prompt,
+        completion_tokens=sequence.num_taken,
+        cached_tokens=sequence.num_cached,
+        num_retractions=finish.num_retractions if finish is not None else 0,
+        e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
+        hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
+        **logprobs,
+    )
+
+
+def logprobs_of(sequence: Sequence, first_output: int = 0, first_prompt: int = 0) -> dict[str, Any]:
+    """The lists of meta_info, from these places on."""
+    return sequence.logprobs.meta(first_output, first_prompt) if sequence.logprobs is not None else {}
+
+
+def chat_message(sequence: Sequence, reader: Reader) -> ChatMessage:
+    """Of a sequence that has ended. Thousands of pieces are joined once: adding them up copies each as often."""
+    said, thoughts, calls = list[str](), list[str](), list[tuple[str, list[str]]]()
+    for part in [part for text in sequence.take()[0] for part in reader.push(text)] + reader.close(sequence.tail):
+        match part:
+            case str():
+                said.append(part)
+            case Thought(text):
+                thoughts.append(text)
+            case CallStart(name):
+                calls.append((name, []))
+            case CallArguments(text):
+                calls[-1][1].append(text)
+    text, thought = "".join(said), "".join(thoughts) or None
+    called = [(reader.new_call_id(), CalledFunction(name, "".join(pieces))) for name, pieces in calls]
+    return ChatMessage(
+        content=text if text or not calls else None,
+        reasoning_content=thought,
+        reasoning=thought,
+        tool_calls=[ToolCall(id=call_id, function=function) for call_id, function in called] or UNSET,
+    )
 
 
 def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     """Of one that has ended: its message as OpenAI's chat completions have it, and `meta_info` as of /generate."""
     finish = sequence.finish
     assert finish is not None, f"{sequence.uid} has not ended"
-    said = joined(read_parts(sequence.take()[0], sequence.tail, reader), reader)
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": said.text if said.text or not said.calls else None,
-        "reasoning": said.thought or None,
-    }
-    if said.calls:
-        calls = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in said.calls]
-        message["tool_calls"] = [{"id": name, "type": "function", "function": called} for name, called in calls]
-    meta = {**to_builtins(meta_of(sequence)), "reasoning_tokens": reader.reasoning_tokens}
+    message = to_builtins(chat_message(sequence, reader))
+    del message["refusal"], message["reasoning_content"]  # the thought is in `reasoning`
+    meta = {**to_builtins(meta_info(sequence, logprobs_of(sequence))), "reasoning_tokens": reader.reasoning_tokens}
     return {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
-
-
-def meta_of(sequence: Sequence) -> MetaInfo:
-    """Of all that was taken of it, named by its uid."""
-    return meta_info(
-        f"{sequence.uid}",
-        sequence.finish,
-        prompt_tokens=sequence.num_prompt,
-        completion_tokens=sequence.num_taken,
-        cached_tokens=sequence.num_cached,
-        latency_s=time.monotonic() - sequence.submission.arrival_s,
-        logprobs=sequence.logprobs.meta() if sequence.logprobs is not None else None,
-        hidden=sequence.hidden,
-    )

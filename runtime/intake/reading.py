@@ -3,13 +3,11 @@
 Decides which parsers read it. Knows no client's shapes.
 """
 
-from itertools import groupby
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
-from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.parsers.reasoning import ReasoningParser, make_reasoning
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, ToolParser, make_tool_parser
+from ramet.runtime.intake.parsers.tools import CallStart, Event, ToolParser, make_tool_parser
 
 MAX_AT_ONCE = 256  # tokens of a whole reply that are read before others are served
 
@@ -102,61 +100,3 @@ class Reader:
             if not self._full:
                 kept.append(event)
         return kept
-
-
-class Call(NamedTuple):
-    id: str
-    name: str
-    arguments: str  # JSON
-
-
-class Said(NamedTuple):
-    """A whole output in its parts."""
-
-    text: str
-    thought: str
-    calls: list[Call]
-
-
-def read_parts(texts: list[str], tail: str, reader: Reader) -> list[Part]:
-    """All of an output that has ended; no two texts, thoughts or arguments follow each other."""
-    parts = [part for text in texts for part in reader.push(text)] + reader.close(tail)
-    merged: list[Part] = []
-    for kind, group in groupby(parts, type):
-        if kind is CallStart:
-            merged += group
-        else:
-            merged.append(_joined(list(group)))
-    return merged
-
-
-def _joined(parts: list[Part]) -> Part:
-    """Parts of one kind as one: joined once, for adding up thousands of pieces copies each of them as often."""
-    first = parts[0]
-    if isinstance(first, str):
-        return "".join([part for part in parts if isinstance(part, str)])
-    text = "".join([part.text for part in parts if isinstance(part, Thought | CallArguments)])
-    return Thought(text) if isinstance(first, Thought) else CallArguments(text)
-
-
-def joined(parts: list[Part], reader: Reader) -> Said:
-    text, thought, heads, arguments = "", "", list[str](), list[str]()
-    for part in parts:
-        match part:
-            case str():
-                text += part
-            case Thought():
-                thought += part.text
-            case CallStart():
-                heads.append(part.name)
-                arguments.append("")
-            case CallArguments():
-                arguments[-1] += part.text
-    calls = [Call(reader.new_call_id(), name, said) for name, said in zip(heads, arguments, strict=True)]
-    return Said(text, thought, calls)
-
-
-def refuse_aborted(finish: Finish) -> None:
-    """For replies that have no word for an end on somebody's word: it is an error."""
-    if finish.aborted:
-        raise ClientError("", f"The request was ended before it was done: {finish.message}", code="aborted")

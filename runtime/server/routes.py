@@ -7,8 +7,8 @@ from aiohttp import web
 
 from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
+from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
-from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.http.route import Named, Operation, Route
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native import replies as native
@@ -19,17 +19,16 @@ from ramet.runtime.server.native.types import GenerateBody
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
 from ramet.runtime.server.openai.chat import chat_completions
-from ramet.runtime.server.openai.chat_types import ChatBody, TokenizeBody
 from ramet.runtime.server.openai.completions import completions
 from ramet.runtime.server.openai.embeddings import embeddings
 from ramet.runtime.server.openai.models import model, models
 from ramet.runtime.server.openai.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
 from ramet.runtime.server.openai.rerank import rerank
 from ramet.runtime.server.openai.responses import responses, stored
-from ramet.runtime.server.openai.responses_types import ResponsesBody
+from ramet.runtime.server.openai.responses_chat import ResponsesBody
 from ramet.runtime.server.openai.scores import score
 from ramet.runtime.server.openai.tokens import detokenize, tokenize
-from ramet.runtime.server.openai.types import CompletionBody, DetokenizeBody
+from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")

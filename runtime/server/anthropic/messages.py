@@ -3,27 +3,27 @@
 A message is a row of thinking, text and tool_use blocks; in a stream one of them is open at a time.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 from aiohttp import web
+from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
-from ramet.runtime.engine_client.submission import Prompt, Sequence
-from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.intake import prompts
+from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import rendered_by
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Part, Reader, Thought, read_parts, refuse_aborted
-from ramet.runtime.intake.specs import read_params, read_spec
+from ramet.runtime.intake.parsers.tools import CallStart
+from ramet.runtime.intake.reading import Part, Reader, Thought
 from ramet.runtime.server.anthropic import replies
-from ramet.runtime.server.anthropic.chat import read_chat
-from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
-from ramet.runtime.server.http import problems, sse
-from ramet.runtime.server.http.chats import send_chat
-from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
+from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat
+from ramet.runtime.server.http import sse
+from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.service import Service
 
@@ -31,38 +31,25 @@ from ramet.runtime.server.http.service import Service
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
     """Anthropic's messages with tools and thinking, whole or as a stream."""
     body = await read_body(request, MessagesBody)
-    model = check_model(service, body.model)
+    said = convert(body, CountBody, from_attributes=True)
+    asked = read_asked(service, request, body, "msg_", read_sampling(service, body, n=1))
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    params = read_params(asdict(body), replace(service.defaults, n=1))
-    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor)
-    chat, parallel = read_chat(body, service.style)
-    message_id = f"msg_{prompts.new_id()}"
-    rid = set_request_id(request, message_id, body.rid)
-    silent = body.thinking is not None and body.thinking.display == "omitted"
+    chat, parallel = read_chat(said, service.style)
+    silent = said.thinking is not None and said.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream)) as submission:
-        prompt = Prompt(rid, spec, place="messages")
-        as_shown = body.skip_special_tokens is not None
-        (reader,) = await send_chat(service, submission, prompt, chat, parallel=parallel, as_shown=as_shown)
+        (reader,) = await send_chat(service, submission, asked, chat, parallel=parallel)
         (sequence,) = submission.sequences
+        blocks = Blocks(sequence, reader, asked, silent)
         if body.stream:
-            events = Events(sequence, reader, message_id, model, silent)
-            return await sse.stream(request, submission, lambda _: events.new(), failure=_broken, done=b"")
+            return await sse.stream(request, submission, [blocks.events], done=b"")
         await submission.finished()
-    assert sequence.finish is not None
-    refuse_aborted(sequence.finish)
-    content = _content(_shown(read_parts(sequence.take()[0], sequence.tail, reader), silent), reader)
-    end = _ending(reader, sequence.finish)
-    return respond(
-        replies.AnthropicReply(
-            id=message_id,
-            model=model,
-            content=content,
-            stop_reason=end.stop_reason,
-            stop_sequence=end.stop_sequence,
-            usage=replies.usage_of(sequence),
-        )
+    await blocks.read_whole()
+    usage = replies.usage_of(sequence)
+    message = replies.AnthropicReply(
+        id=asked.new_id, model=asked.model, content=blocks.closed, usage=usage, **asdict(blocks.ending)
     )
+    return respond(message)
 
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
@@ -74,32 +61,54 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
     return respond(replies.TokenCount(len(prompt.ids) // ID_BYTES))
 
 
-def _shown(parts: list[Part], silent: bool) -> list[Part]:
-    """`silent`: without thoughts."""
-    return [part for part in parts if not isinstance(part, Thought)] if silent else parts
+class Blocks(Items[replies.ContentBlock]):
+    """The content of a message, and its stream."""
+
+    def __init__(self, sequence: Sequence, reader: Reader, asked: Asked, silent: bool) -> None:
+        super().__init__(sequence, reader, silent)
+        self._asked = asked
+
+    @property
+    def ending(self) -> replies.Ending:
+        finish = self._sequence.finish
+        assert finish is not None
+        reason = self._reader.reason(finish)
+        if reason == "stop" and isinstance(finish.matched, str):
+            return replies.Ending("stop_sequence", finish.matched)
+        return replies.Ending(_STOP_REASONS.get(reason, "end_turn"), None)
+
+    def _start(self) -> None:
+        usage = replace(replies.usage_of(self._sequence), output_tokens=0)
+        message = replies.StartedMessage(id=self._asked.new_id, model=self._asked.model, usage=usage)
+        self._emit(replies.MessageStart(message))
+
+    def _item(self, first: Part) -> replies.ContentBlock:
+        block: replies.ContentBlock = replies.TextBlock("")
+        if isinstance(first, Thought):
+            block = replies.ThinkingBlock("")
+        elif isinstance(first, CallStart):
+            block = replies.ToolUseBlock(self._reader.new_call_id(), first.name, {})
+        self._emit(replies.BlockStart(len(self.closed), block))
+        return block
+
+    def _grew(self, item: replies.ContentBlock, text: str) -> None:
+        self._emit(replies.BlockDelta(len(self.closed), _DELTAS[type(item)](text)))
+
+    def _ended(self, item: replies.ContentBlock, text: str, complete: bool) -> replies.ContentBlock:
+        self._emit(replies.BlockStop(len(self.closed)))
+        return replace(item, input=_input(text)) if isinstance(item, replies.ToolUseBlock) else type(item)(text)
+
+    def _end(self, finish: Finish) -> None:
+        self._emit(replies.MessageDelta(self.ending, replies.usage_of(self._sequence)))
+        self._emit(replies.MessageStop())
 
 
-def _content(parts: list[Part], reader: Reader) -> list[replies.ContentBlock]:
-    """The blocks of a whole message, which are those of its stream."""
-    blocks: list[replies.ContentBlock] = []
-    arguments = ""
-    for part in parts:
-        match part, blocks[-1] if blocks else None:
-            case str(text), replies.TextBlock() as block:
-                blocks[-1] = replies.TextBlock(block.text + text)
-            case str(text), _:
-                blocks.append(replies.TextBlock(text))
-            case Thought(text), replies.ThinkingBlock() as block:
-                blocks[-1] = replies.ThinkingBlock(block.thinking + text)
-            case Thought(text), _:
-                blocks.append(replies.ThinkingBlock(text))
-            case CallStart(name), _:
-                arguments = ""
-                blocks.append(replies.ToolUseBlock(reader.new_call_id(), name, {}))
-            case CallArguments(text), replies.ToolUseBlock() as block:
-                arguments += text
-                blocks[-1] = replace(block, input=_input(arguments))
-    return blocks or [replies.TextBlock("")]
+_STOP_REASONS: dict[str, replies.StopReason] = {"tool_calls": "tool_use", "length": "max_tokens"}
+_DELTAS: dict[type[Struct], Callable[[str], replies.BlockPart]] = {
+    replies.TextBlock: replies.TextDelta,
+    replies.ThinkingBlock: replies.ThinkingDelta,
+    replies.ToolUseBlock: replies.InputDelta,
+}
 
 
 def _input(arguments: str) -> dict[str, Any]:
@@ -109,78 +118,3 @@ def _input(arguments: str) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {"_raw": arguments}
     return value if isinstance(value, dict) else {"_raw": arguments}
-
-
-def _ending(reader: Reader, finish: Finish) -> replies.Ending:
-    match reader.reason(finish):
-        case "tool_calls":
-            return replies.Ending("tool_use", None)
-        case "length":
-            return replies.Ending("max_tokens", None)
-        case "stop" if isinstance(finish.matched, str):
-            return replies.Ending("stop_sequence", finish.matched)
-        case _:
-            return replies.Ending("end_turn", None)
-
-
-def _broken(error: RametError) -> bytes:
-    return sse.named(problems.anthropic(error))
-
-
-class Events:
-    """The stream of one message."""
-
-    def __init__(self, sequence: Sequence, reader: Reader, message_id: str, model: str, silent: bool) -> None:
-        self._sequence, self._reader, self._id, self._model = sequence, reader, message_id, model
-        self._silent = silent
-        self._begun = False
-        self._index = -1  # of the newest block
-        self._open: type[replies.ContentBlock] | None = None  # the kind of the block that is open
-
-    def new(self) -> bytes:
-        sequence, reader = self._sequence, self._reader
-        texts, _ = sequence.take()
-        events = b"" if self._begun else self._start()
-        events += b"".join([self._part(part) for text in texts for part in _shown(reader.push(text), self._silent)])
-        if sequence.finish is None:
-            return events
-        refuse_aborted(sequence.finish)
-        events += b"".join([self._part(part) for part in _shown(reader.close(sequence.tail), self._silent)])
-        if self._index < 0:
-            events += self._begin(replies.TextBlock(""))
-        end = replies.MessageDelta(_ending(reader, sequence.finish), replies.usage_of(sequence))
-        return events + self._close() + sse.named(end) + sse.named(replies.MessageStop())
-
-    def _start(self) -> bytes:
-        self._begun = True
-        usage = replace(replies.usage_of(self._sequence), output_tokens=0)
-        return sse.named(replies.MessageStart(replies.StartedMessage(id=self._id, model=self._model, usage=usage)))
-
-    def _part(self, part: Part) -> bytes:
-        match part:
-            case str():
-                return self._within(replies.TextBlock("")) + self._delta(replies.TextDelta(part))
-            case Thought(text):
-                return self._within(replies.ThinkingBlock("")) + self._delta(replies.ThinkingDelta(text))
-            case CallStart(name):
-                return self._begin(replies.ToolUseBlock(self._reader.new_call_id(), name, {}))
-            case CallArguments(text):
-                return self._delta(replies.InputDelta(text))
-
-    def _within(self, block: replies.ContentBlock) -> bytes:
-        """Begins this block unless one of its kind is open."""
-        return b"" if self._open is type(block) else self._begin(block)
-
-    def _begin(self, block: replies.ContentBlock) -> bytes:
-        closed = self._close()
-        self._index, self._open = self._index + 1, type(block)
-        return closed + sse.named(replies.BlockStart(self._index, block))
-
-    def _delta(self, delta: replies.BlockPart) -> bytes:
-        return sse.named(replies.BlockDelta(self._index, delta))
-
-    def _close(self) -> bytes:
-        if self._open is None:
-            return b""
-        self._open = None
-        return sse.named(replies.BlockStop(self._index))

@@ -44,32 +44,30 @@ class ToolUseBlock(Tagged, frozen=True, tag="tool_use"):
 ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
 
 
-class AnthropicReply(Reply, frozen=True, kw_only=True):
+class Message(Reply, frozen=True, kw_only=True):
     id: str
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     model: str
+    usage: AnthropicUsage
+
+
+class AnthropicReply(Message, frozen=True, kw_only=True):
     content: list[ContentBlock]
     stop_reason: StopReason
     stop_sequence: str | None
-    usage: AnthropicUsage
 
 
 class TokenCount(Reply, frozen=True):
     input_tokens: int
 
 
-class StartedMessage(Reply, frozen=True, kw_only=True):
+class StartedMessage(Message, frozen=True, kw_only=True):
     """A message before its first token."""
 
-    id: str
-    type: Literal["message"] = "message"
-    role: Literal["assistant"] = "assistant"
-    model: str
     content: list[Any] = field(default_factory=list)
     stop_reason: None = None
     stop_sequence: None = None
-    usage: AnthropicUsage
 
 
 class MessageStart(Tagged, frozen=True, tag="message_start"):

@@ -6,13 +6,15 @@ one write.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence as Many
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from aiohttp import web
 from msgspec import Struct
 
 from ramet.runtime.engine_client import failures
-from ramet.runtime.engine_client.submission import Sequence, Submission
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http import problems
@@ -22,7 +24,7 @@ HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": 
 DONE = b"data: [DONE]\n\n"
 HOLE: Any = "\0"
 
-Events = Callable[[list[Sequence]], bytes]
+Writer = Callable[[], bytes]
 
 
 def event(body: Struct) -> bytes:
@@ -31,7 +33,12 @@ def event(body: Struct) -> bytes:
 
 def named(body: Struct) -> bytes:
     """An event whose name is its `type`."""
-    return b"event: " + str(body.__struct_config__.tag).encode() + b"\n" + event(body)
+    return _head(type(body)) + encode(body) + b"\n\n"
+
+
+@cache
+def _head(kind: type[Struct]) -> bytes:
+    return f"event: {kind.__struct_config__.tag}\ndata: ".encode()
 
 
 class Frame(NamedTuple):
@@ -50,34 +57,37 @@ def frame(body: Struct) -> Frame:
     return Frame(head, tail)
 
 
-def broken(error: RametError) -> bytes:
-    """The last event of a stream that cannot go on."""
-    return event(problems.in_stream(error))
-
-
-def broken_for_openai(error: RametError) -> bytes:
-    return event(problems.openai_in_stream(error))
+def broken(path: str, error: RametError) -> bytes:
+    """The last event of a stream that cannot go on, in the shape of its path."""
+    match problems.shape_of(path):
+        case "anthropic":
+            return named(problems.anthropic(error))
+        case "openai":
+            return event(problems.openai_in_stream(error))
+        case "native":
+            return event(problems.in_stream(error))
 
 
 async def stream(
     request: web.Request,
     submission: Submission,
-    events: Events,
-    last: Callable[[], bytes] = bytes,
+    writers: Many[Writer],
+    last: Writer = bytes,
     *,
-    failure: Callable[[RametError], bytes] = broken,
+    failure: Callable[[RametError], bytes] | None = None,
     done: bytes = DONE,
 ) -> web.StreamResponse:
-    """`events` writes what is new, `last` follows when all sequences have ended, `failure` when the request failed.
+    """`last` follows when all sequences have ended, `failure` when the request failed; then `done` in both cases.
 
-    `done` is written last in both cases.
+    `writers`: for each sequence what returns the events of all that is new.
     """
+    failure = failure or partial(broken, request.path)
     fresh = await submission.next()
     response = web.StreamResponse(headers=HEADERS)
     await response.prepare(request)
     try:
         while fresh:
-            await response.write(events(fresh))
+            await response.write(b"".join([writers[sequence.index]() for sequence in fresh]))
             fresh = await submission.next()
         ending = last()
     except RametError as error:

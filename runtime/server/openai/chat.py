@@ -5,70 +5,54 @@ from typing import Any
 
 from aiohttp import web
 from msgspec import UNSET
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import callable_tools, chat_of, refuse_without_parser
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Call, Part, Reader, Thought, joined, read_parts
-from ramet.runtime.intake.specs import read_params, read_spec
+from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.reply import chat_message
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.chats import send_chat
-from ramet.runtime.server.http.exchange import encode, read_object, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.exchange import encode, read_object, respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
-from ramet.runtime.server.openai.chat_types import ChatBody
 from ramet.runtime.server.openai.logprobs import all_token_logprobs, token_logprobs
-
-TO_THE_END = MAX_NEW_TOKENS  # of the context, to which outputs are cut
+from ramet.runtime.server.openai.types import ChatBody
 
 
 async def chat_completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's chat completions with tools and reasoning, whole or as a stream."""
     written = await read_object(request)
     body = convert(written, ChatBody)
-    model = check_model(service, body.model)
+    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
     names = callable_tools(body.tool_choice, [tool.function.name for tool in body.tools or ()])
     refuse_without_parser(names, service.style)
-    params = read_params(asdict(body), replace(service.defaults, max_new_tokens=TO_THE_END))
-    processors_on = service.args.execute.enable_custom_logit_processor
-    spec = read_spec(body, params, processors_on, _logprobs(body), body.return_hidden_states)
-    rid = set_request_id(request, f"chatcmpl-{prompts.new_id()}", body.rid)
+    asked = read_asked(service, request, body, "chatcmpl-", params, _logprobs(body), body.return_hidden_states)
     chat = chat_of(written, names)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
-    created = int(time.time())
+    shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
+    parallel = body.parallel_tool_calls is not False
     with service.client.open(streaming=bool(body.stream)) as submission:
-        readers = await send_chat(
-            service,
-            submission,
-            Prompt(rid, spec, place="messages"),
-            chat,
-            style=style,
-            parallel=body.parallel_tool_calls is not False,
-            as_shown=body.skip_special_tokens is not None,
-        )
+        readers = await send_chat(service, submission, asked, chat, style=style, parallel=parallel)
         sequences = submission.sequences
         if body.stream:
-            with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-            usage = None if with_usage else UNSET
-            chunk = replies.ChatChunk(id=rid, created=created, model=model, choices=[], usage=usage)
-            choices = [Choice(s, reader, chunk) for s, reader in zip(sequences, readers)]
+            chunk = replies.ChatChunk(**shared, choices=[], usage=None if body.with_usage else UNSET)
             return await sse.stream(
                 request,
                 submission,
-                lambda fresh: b"".join([choices[s.index].events() for s in fresh]),
-                lambda: sse.event(replace(chunk, usage=_usage(sequences, readers))) if with_usage else b"",
-                failure=sse.broken_for_openai,
+                [Choice(s, reader, chunk).events for s, reader in zip(sequences, readers)],
+                lambda: (
+                    sse.event(replace(chunk, usage=replies.usage_of(sequences, readers))) if body.with_usage else b""
+                ),
             )
         done = await submission.finished()
-    whole = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
-    return respond(replies.ChatReply(id=rid, created=created, model=model, choices=whole, usage=_usage(done, readers)))
+    choices = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
+    return respond(replies.ChatReply(**shared, choices=choices, usage=replies.usage_of(done, readers)))
 
 
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
@@ -77,31 +61,11 @@ def _logprobs(body: ChatBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
 
 
-def _usage(sequences: list[Sequence], readers: list[Reader]) -> replies.Usage:
-    return replies.usage_of(sequences, sum(reader.reasoning_tokens for reader in readers))
-
-
 async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
-    said = joined(read_parts(sequence.take()[0], sequence.tail, reader), reader)
-    message = replies.ChatMessage(
-        content=said.text if said.text or not said.calls else None,
-        reasoning_content=said.thought or None,
-        reasoning=said.thought or None,
-        tool_calls=[_call(call) for call in said.calls] or UNSET,
-    )
-    logprobs = (
-        replies.ChatLogprobs(await all_token_logprobs(sequence.logprobs)) if sequence.logprobs is not None else None
-    )
-    return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **_ending(sequence, reader))
-
-
-def _call(call: Call) -> replies.ToolCall:
-    return replies.ToolCall(id=call.id, function=replies.CalledFunction(call.name, call.arguments))
-
-
-def _ending(sequence: Sequence, reader: Reader) -> dict[str, Any]:
-    assert sequence.finish is not None
-    return {**replies.ending(sequence), "finish_reason": reader.reason(sequence.finish)}
+    message, lists = chat_message(sequence, reader), sequence.logprobs
+    logprobs = replies.ChatLogprobs(await all_token_logprobs(lists)) if lists is not None else None
+    end = replies.ending(sequence, reader)
+    return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **end)
 
 
 class Choice:
@@ -123,7 +87,8 @@ class Choice:
             self._begun = True
             chunks.append(self._delta_frame.around(replies.Delta(role="assistant", content="")))
         if sequence.logprobs is not None:
-            chunks += [self._with_logprobs(text, first + i) for i, text in enumerate(texts)]
+            for place, text in enumerate(texts, first):
+                chunks += self._with_logprobs(reader.push(text), token_logprobs(sequence.logprobs, place, place + 1))
         elif reader.plain:
             head, tail = self._text_frame
             chunks += [head + encode(text) + tail for text in texts if text]
@@ -131,7 +96,7 @@ class Choice:
             chunks += [self._part(part) for text in texts for part in reader.push(text)]
         if sequence.finish is not None:
             chunks += [self._part(part) for part in reader.close(sequence.tail)]
-            chunks.append(sse.event(self._made(replies.Delta(), **_ending(sequence, reader))))
+            chunks.append(sse.event(self._made(replies.Delta(), **replies.ending(sequence, reader))))
         return b"".join(chunks)
 
     def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:
@@ -140,13 +105,11 @@ class Choice:
     def _part(self, part: Part) -> bytes:
         return self._delta_frame.around(self._delta(part))
 
-    def _with_logprobs(self, text: str, place: int) -> bytes:
+    def _with_logprobs(self, parts: list[Part], logprobs: list[replies.TokenLogprob]) -> list[bytes]:
         """A token's chunks, the first of them with its log-probabilities."""
-        lists = self._sequence.logprobs
-        assert lists is not None
-        first, *rest = [self._delta(part) for part in self._reader.push(text)] or [replies.Delta(content="")]
-        logprobs = replies.ChatLogprobs(token_logprobs(lists, place, place + 1))
-        return sse.event(self._made(first, logprobs=logprobs)) + b"".join(map(self._delta_frame.around, rest))
+        first, *rest = parts or [""]
+        chunk = self._made(self._delta(first), logprobs=replies.ChatLogprobs(logprobs))
+        return [sse.event(chunk), *map(self._part, rest)]
 
     def _delta(self, part: Part) -> replies.Delta:
         match part:

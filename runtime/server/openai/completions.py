@@ -3,18 +3,16 @@
 import time
 
 from aiohttp import web
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ramet.ipc.params import MAX_SAMPLES
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.specs import read_params, read_spec
-from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.asked import read_asked, read_sampling
+from ramet.runtime.server.http.exchange import encode, read_body, respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.logprobs import CompletionPlaces, read_logprobs
 from ramet.runtime.server.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply, ending, usage_of
@@ -26,34 +24,28 @@ DEFAULT_MAX_TOKENS = 16
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's text completions, whole or as a stream with one event per token."""
     body = await read_body(request, CompletionBody)
-    model = check_model(service, body.model)
-    params = read_params(asdict(body), replace(service.defaults, max_new_tokens=DEFAULT_MAX_TOKENS))
-    best_of = _best_of(body, params.n)
-    rid = set_request_id(request, f"cmpl-{prompts.new_id()}", body.rid)
-    logprobs = read_logprobs(body.logprobs, bool(body.echo))
-    ranked = best_of > params.n
-    processors_on = service.args.execute.enable_custom_logit_processor
-    asked = logprobs or (LogprobSpec() if ranked else None)
-    spec = read_spec(body, replace(params, n=best_of), processors_on, asked, body.return_hidden_states)
-    items = read_prompts(body, rid, spec, service.client.limits.vocab_size)
+    params = read_sampling(service, body, max_new_tokens=DEFAULT_MAX_TOKENS)
+    n, best_of = params.n, _best_of(body, params.n)
+    wanted = read_logprobs(body.logprobs, bool(body.echo))
+    logprobs = wanted or (LogprobSpec() if best_of > n else None)
+    sampled = replace(params, n=best_of)
+    asked = read_asked(service, request, body, "cmpl-", sampled, logprobs, body.return_hidden_states)
+    items = read_prompts(body, asked.rid, asked.spec, service.client.limits.vocab_size)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
-    reply = CompletionReply(id=rid, created=int(time.time()), model=model, choices=[])
+    reply = CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         sequences = submission.sequences
         if body.stream:
-            with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-            chunk = replace(reply, usage=None) if with_usage else reply
-            choices = [Choice(s, chunk, echoes[s.index // params.n]) for s in sequences]
+            chunk = replace(reply, usage=None) if body.with_usage else reply
             return await sse.stream(
                 request,
                 submission,
-                lambda fresh: b"".join([choices[s.index].events() for s in fresh]),
-                lambda: sse.event(replace(chunk, usage=usage_of(sequences))) if with_usage else b"",
-                failure=sse.broken_for_openai,
+                [Choice(s, chunk, echoes[s.index // n]).events for s in sequences],
+                lambda: sse.event(replace(chunk, usage=usage_of(sequences))) if body.with_usage else b"",
             )
         done = await submission.finished()
-    kept = _likeliest(done, best_of, params.n) if ranked else done
-    whole = [_whole(s, echoes[s.index // best_of], i, logprobs is not None) for i, s in enumerate(kept)]
+    kept = _likeliest(done, best_of, n) if best_of > n else done
+    whole = [_whole(s, echoes[s.index // best_of], i, wanted is not None) for i, s in enumerate(kept)]
     return respond(replace(reply, choices=whole, usage=usage_of(done)))
 
 
@@ -111,34 +103,28 @@ class Choice:
         self._frame = sse.frame(self._made(sse.HOLE))
 
     def events(self) -> bytes:
-        """One event per token; the last one shows how the sequence ended."""
+        """One event per token; the last one shows how the sequence ended. The prompt's places come with the first."""
         sequence, first = self._sequence, self._sequence.num_taken
         texts, _ = sequence.take()
         if self._echo:
             texts[:1] = [self._echo + (texts[0] if texts else "")]
             self._echo = ""
-        if sequence.logprobs is not None:
-            return self._with_logprobs(texts, first, sequence.logprobs)
         head, tail = self._frame
-        if sequence.finish is None:
-            return b"".join([head + encode(text) + tail for text in texts])
-        last = self._made((texts.pop() if texts else "") + sequence.tail, ended=True)
-        return b"".join([head + encode(text) + tail for text in texts]) + sse.event(last)
-
-    def _with_logprobs(self, texts: list[str], first: int, lists: LogprobLists) -> bytes:
-        """As `events`, each with the places of its token; the prompt's come with the first one."""
-        events = [(text, lists.output[first + i : first + i + 1]) for i, text in enumerate(texts)]
-        if not events and (self._sequence.finish is not None or (first == 0 and lists.prompt)):
-            events = [("", [])]
-        if first == 0 and lists.prompt:
-            text, places = events[0]
-            events[0] = (text, [*lists.prompt, *places])
+        ended, lists = sequence.finish is not None, sequence.logprobs
+        if lists is None:
+            last = self._made((texts.pop() if texts else "") + sequence.tail, ended=True) if ended else None
+            events = b"".join([head + encode(text) + tail for text in texts])
+            return events if last is None else events + sse.event(last)
+        prompt = lists.prompt if first == 0 else []
+        if not texts and (ended or prompt):
+            texts = [""]
+        if ended:
+            texts[-1] += sequence.tail
         chunks = []
-        for i, (text, places) in enumerate(events):
-            ended = self._sequence.finish is not None and i == len(events) - 1
-            shown = text + self._sequence.tail if ended else text
-            chunks.append(sse.event(self._made(shown, self._places.take(places), ended)))
-        return b"".join(chunks)
+        for i, text in enumerate(texts):
+            places = [*(prompt if i == 0 else ()), *lists.output[first + i : first + i + 1]]
+            chunks.append(self._made(text, self._places.take(places), ended=ended and i == len(texts) - 1))
+        return b"".join(map(sse.event, chunks))
 
     def _made(self, text: str, logprobs: CompletionLogprobs | None = None, ended: bool = False) -> CompletionReply:
         end = ending(self._sequence) if ended else {}

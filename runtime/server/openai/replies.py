@@ -6,7 +6,8 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reading import Reader
+from ramet.runtime.reply import ChatMessage, Reply
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
@@ -19,17 +20,15 @@ class ReasoningTokens(Reply, frozen=True):
     reasoning_tokens: int
 
 
-class Usage(Reply, frozen=True):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: CachedTokens
-    completion_tokens_details: ReasoningTokens
-
-
 class PromptUsage(Reply, frozen=True):
     prompt_tokens: int
     total_tokens: int
+
+
+class Usage(PromptUsage, frozen=True):
+    completion_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
 
 
 class TopLogprob(Reply, frozen=True):
@@ -49,24 +48,34 @@ class CompletionLogprobs(Reply, frozen=True):
     text_offset: list[int]
 
 
-class CompletionChoice(Reply, frozen=True, kw_only=True):
+class Choice(Reply, frozen=True, kw_only=True):
+    """In a stream only the last chunk of a choice says how it ended."""
+
     index: int
-    text: str
-    logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
     matched_stop: int | str | None = None
     hidden_states: list[Any] | UnsetType = UNSET
 
 
-class CompletionReply(Reply, frozen=True, kw_only=True):
-    """A whole reply; a chunk of a stream has the same keys, and usage (null but in the last one) if it is asked for."""
+class Completed(Reply, frozen=True, kw_only=True):
+    """A stream's chunks have usage if it is asked for: null but in the last one, which has no choices."""
 
     id: str
-    object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
-    choices: list[CompletionChoice]
     usage: Usage | UnsetType | None = UNSET
+
+
+class CompletionChoice(Choice, frozen=True, kw_only=True):
+    text: str
+    logprobs: CompletionLogprobs | None = None
+
+
+class CompletionReply(Completed, frozen=True, kw_only=True):
+    """A whole reply; a chunk of a stream has the same keys."""
+
+    object: Literal["text_completion"] = "text_completion"
+    choices: list[CompletionChoice]
 
 
 class ChatLogprobs(Reply, frozen=True):
@@ -74,40 +83,14 @@ class ChatLogprobs(Reply, frozen=True):
     refusal: None = None
 
 
-class CalledFunction(Reply, frozen=True):
-    name: str
-    arguments: str
-
-
-class ToolCall(Reply, frozen=True, kw_only=True):
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-
-class ChatMessage(Reply, frozen=True, kw_only=True):
-    role: Literal["assistant"] = "assistant"
-    content: str | None
-    refusal: None = None
-    reasoning_content: str | None
-    reasoning: str | None
-    tool_calls: list[ToolCall] | UnsetType = UNSET
-
-
-class ChatChoice(Reply, frozen=True, kw_only=True):
-    index: int
+class ChatChoice(Choice, frozen=True, kw_only=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
-    matched_stop: int | str | None
-    hidden_states: list[Any] | UnsetType = UNSET
 
 
-class ChatReply(Reply, frozen=True, kw_only=True):
-    id: str
+class ChatReply(Completed, frozen=True, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
     choices: list[ChatChoice]
     usage: Usage
 
@@ -134,24 +117,14 @@ class Delta(Reply, frozen=True, kw_only=True):
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
-class ChunkChoice(Reply, frozen=True, kw_only=True):
-    index: int
+class ChunkChoice(Choice, frozen=True, kw_only=True):
     delta: Delta
     logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason | None = None
-    matched_stop: int | str | None = None
-    hidden_states: list[Any] | UnsetType = UNSET
 
 
-class ChatChunk(Reply, frozen=True, kw_only=True):
-    """One event of a stream; with `include_usage` the last one has the usage and no choices."""
-
-    id: str
+class ChatChunk(Completed, frozen=True, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
     choices: list[ChunkChoice]
-    usage: Usage | UnsetType | None = UNSET
 
 
 class ModelCard(Reply, frozen=True, kw_only=True):
@@ -227,25 +200,26 @@ class RerankReply(Reply, frozen=True, kw_only=True):
     usage: Usage
 
 
-def usage_of(sequences: Many[Sequence], reasoning_tokens: int = 0) -> Usage:
+def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
     """Prompts count once, whatever n: their cached tokens are those of the first sample."""
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
     prompt_tokens = sum(sequence.num_prompt for sequence in firsts)
     completion_tokens = sum(sequence.num_generated for sequence in sequences)
     return Usage(
         prompt_tokens,
-        completion_tokens,
         prompt_tokens + completion_tokens,
+        completion_tokens,
         CachedTokens(sum(sequence.num_cached for sequence in firsts)),
-        ReasoningTokens(reasoning_tokens),
+        ReasoningTokens(sum(reader.reasoning_tokens for reader in readers)),
     )
 
 
-def ending(sequence: Sequence) -> dict[str, Any]:
+def ending(sequence: Sequence, reader: Reader | None = None) -> dict[str, Any]:
     """How a choice ended: its last fields."""
-    assert sequence.finish is not None
+    finish = sequence.finish
+    assert finish is not None
     return {
-        "finish_reason": sequence.finish.kind.value,
-        "matched_stop": sequence.finish.matched,
+        "finish_reason": finish.kind.value if reader is None else reader.reason(finish),
+        "matched_stop": finish.matched,
         "hidden_states": UNSET if sequence.hidden is None else sequence.hidden.meta(),
     }

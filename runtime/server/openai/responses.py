@@ -10,25 +10,27 @@ from typing import Any
 import orjson
 from aiohttp import web
 from msgspec import to_builtins
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.chats import send_chat
-from ramet.runtime.server.http.exchange import encode, read_object, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.exchange import encode, read_object, respond
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.responses_chat import as_items, listed, read_chat, read_input, read_output, with_types
+from ramet.runtime.server.openai.responses_chat import (
+    ResponsesBody,
+    listed,
+    read_chat,
+    read_input,
+    read_output,
+    with_items,
+)
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_replies import DeletedResponse, ResponseItems, ResponseReply
-from ramet.runtime.server.openai.responses_types import ResponsesBody
 
 MAX_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"
@@ -36,46 +38,36 @@ LOGPROBS = "message.output_text.logprobs"
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    written = with_types(await read_object(request))
+    written = with_items(await read_object(request))
     body = convert(written, ResponsesBody)
-    model = check_model(service, body.model)
-    params = read_params(asdict(body), replace(service.defaults, max_new_tokens=MAX_NEW_TOKENS, n=1))
-    before = _messages_before(service, body.previous_response_id) if body.previous_response_id else []
+    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
+    asked = read_asked(service, request, body, "resp_", params, _logprobs(body))
+    previous = body.previous_response_id
+    before = orjson.loads(_stored(service, previous, "previous_response_id").messages) if previous else []
     chat = read_chat(body, before, service.style)
-    response_id = f"resp_{prompts.new_id()}"
-    rid = set_request_id(request, response_id, body.rid)
-    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, _logprobs(body))
+    parallel = body.parallel_tool_calls is not False
     stored = body.store is not False and service.responses.is_on
-    response = _begun(body, response_id, model, params, written.get("tool_choice") or "auto", stored)
     with service.client.open(streaming=bool(body.stream)) as submission:
-        (reader,) = await send_chat(
-            service,
-            submission,
-            Prompt(rid, spec, place="input"),
-            chat,
-            parallel=body.parallel_tool_calls is not False,
-            as_shown=body.skip_special_tokens is not None,
-        )
+        (reader,) = await send_chat(service, submission, asked, chat, place="input", parallel=parallel)
         (sequence,) = submission.sequences
-        output = Output(sequence, reader, response)
+        output = Output(sequence, reader, _begun(body, asked, params, written.get("tool_choice") or "auto", stored))
 
         def keep() -> ResponseReply:
             response = output.response
             if not response.store:
                 return response
             messages = [*before, *read_input(body.input), *read_output(to_builtins(response.output))]
-            kept = Stored(encode(response), encode(as_items(written["input"])), encode(messages))
-            return replace(response, store=service.responses.put(response_id, kept))
+            kept = Stored(encode(response), encode(written["input"]), encode(messages))
+            return replace(response, store=service.responses.put(response.id, kept))
+
+        def events() -> bytes:
+            fresh = output.events()
+            if sequence.finish is not None:
+                keep()
+            return fresh
 
         if body.stream:
-
-            def events(_: list[Sequence]) -> bytes:
-                fresh = output.events()
-                if sequence.finish is not None:
-                    keep()
-                return fresh
-
-            return await sse.stream(request, submission, events, failure=output.failure, done=b"")
+            return await sse.stream(request, submission, [events], failure=output.failure, done=b"")
         await submission.finished()
     await output.read_whole()
     return respond(keep())
@@ -115,11 +107,6 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> ResponseItem
     return ResponseItems(data=page, first_id=first_id, last_id=last_id, has_more=start + len(page) < len(items))
 
 
-def _messages_before(service: Service, key: str) -> list[Any]:
-    messages: list[Any] = orjson.loads(_stored(service, key, "previous_response_id").messages)
-    return messages
-
-
 def _stored(service: Service, key: str, place: str) -> Stored:
     """`place`: the field that names it, or nothing where the path does."""
     found = service.responses.get(key)
@@ -135,16 +122,14 @@ def _logprobs(body: ResponsesBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
-def _begun(
-    body: ResponsesBody, response_id: str, model: str, params: SamplingParams, choice: Any, stored: bool
-) -> ResponseReply:
+def _begun(body: ResponsesBody, asked: Asked, params: SamplingParams, choice: Any, stored: bool) -> ResponseReply:
     """The response before its first token."""
     return ResponseReply(
-        id=response_id,
+        id=asked.new_id,
         created_at=int(time.time()),
         instructions=body.instructions,
         max_output_tokens=None if body.max_output_tokens is None else params.max_new_tokens,
-        model=model,
+        model=asked.model,
         parallel_tool_calls=body.parallel_tool_calls is not False,
         previous_response_id=body.previous_response_id,
         reasoning={"effort": body.reasoning.effort if body.reasoning else None, "summary": None},

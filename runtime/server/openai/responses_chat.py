@@ -1,90 +1,175 @@
-"""Items of /v1/responses to chats, as the template reads them: messages, function calls, their outputs, reasoning.
+"""The body of /v1/responses, and the chat that its items are: messages, function calls, their outputs, reasoning.
 
 Decides what an item becomes, and how it is listed later. Knows no reply and no store.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import msgspec
+from msgspec import Meta, Struct, convert
 
 from ramet.ipc.messages import Chat
-from ramet.runtime.intake.chat import Style, callable_tools, refuse_without_parser, template_kwargs
-from ramet.runtime.intake.messages import RefusalPart, TextPart
-from ramet.runtime.server.openai.responses_types import (
-    FunctionCall,
-    FunctionOutput,
-    InputItem,
-    InputMessage,
-    Parts,
-    Reasoning,
-    ResponsesBody,
+from ramet.ipc.params import about
+from ramet.runtime.intake.chat import Style, callable_tools, chat_of, refuse_without_parser
+from ramet.runtime.intake.fields import Text, unbuilt
+from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
+from ramet.runtime.intake.messages import (
+    Function,
+    InputTextPart,
+    Media,
+    OutputTextPart,
+    ParallelCalls,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolChoice,
 )
+from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
+from ramet.runtime.server.openai.types import ResponseFormat
+
+Parts = list[InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media]
+
+
+class Item(Struct, frozen=True, tag_field="type"):
+    """One without a type is a message."""
+
+
+class InputMessage(Item, frozen=True, tag="message"):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Parts
+
+
+class FunctionCall(Item, frozen=True, tag="function_call"):
+    call_id: str
+    name: Text
+    arguments: str
+
+
+class FunctionOutput(Item, frozen=True, tag="function_call_output"):
+    call_id: str
+    output: str | Parts
+
+
+class Reasoning(Item, frozen=True, tag="reasoning"):
+    content: Parts | None = None
+
+
+InputItem = InputMessage | FunctionCall | FunctionOutput | Reasoning
+
+
+class ResponseTool(Function, frozen=True, kw_only=True):
+    type: Annotated[Literal["function"], about("OpenAI's own tools run on its servers alone")]
+
+
+class ReasoningOptions(Struct, frozen=True, kw_only=True):
+    effort: Annotated[str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")] = None
+    summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
+
+
+class TextOptions(Struct, frozen=True, kw_only=True):
+    format: ResponseFormat = None
+    verbosity: Annotated[str | None, about("given to the chat template")] = None
+
+
+class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
+    """/v1/responses."""
+
+    input: Annotated[
+        str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
+        about(
+            "the user's text, or items: messages (which may leave their type out), calls and their outputs, reasoning"
+        ),
+    ]
+    instructions: Annotated[str | None, about("the system turn; not carried over to a next response")] = None
+    previous_response_id: Annotated[str | None, about("the chat goes on where that stored response ended")] = None
+    store: Annotated[bool | None, about("whether it can be asked for again and continued; true if it is absent")] = None
+    max_output_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
+    tools: Annotated[list[ResponseTool] | None, about("functions that the model may call")] = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: ParallelCalls = None
+    reasoning: Annotated[ReasoningOptions | None, about("`effort`")] = None
+    text: Annotated[TextOptions | None, about("`format` and `verbosity`")] = None
+    top_logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)] | None,
+        about("log-probabilities of this many best tokens at each place"),
+    ] = None
+    include: Annotated[
+        list[str] | None, about("`message.output_text.logprobs`: log-probabilities; others are ignored")
+    ] = None
+    metadata: Annotated[dict[str, Any] | None, about("comes back with the response")] = None
+    user: Annotated[str | None, about("accepted; nothing is done with it")] = None
+    truncation: Annotated[
+        Literal["disabled", "auto"] | None,
+        unbuilt("leaving out what does not fit the context; `disabled` is taken", neutral=("disabled",)),
+    ] = None
+    stop: Annotated[Any, sampled("stop")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    return_hidden_states: Annotated[
+        Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))
+    ] = None
+    background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
+    conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
+    prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
+
 
 Message = dict[str, Any]
-Item = dict[str, Any]
+Written = dict[str, Any]  # an item
 
 
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
     """`before`: the messages of the response that this one follows."""
+    names = callable_tools(body.tool_choice, [tool.name for tool in body.tools or ()])
+    refuse_without_parser(names, style)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    kwargs = template_kwargs(
-        body.reasoning.effort if body.reasoning is not None else None,
-        body.text.verbosity if body.text is not None else None,
-    )
-    messages = [*instructions, *before, *read_input(body.input)]
-    return Chat(messages, _tools(body, style) or None, kwargs | (body.chat_template_kwargs or {}))
+    written = {
+        "messages": [*instructions, *before, *read_input(body.input)],
+        "tools": [_tool(tool) for tool in body.tools or ()],
+        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+        "verbosity": body.text.verbosity if body.text is not None else None,
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    return chat_of(written, names)
 
 
-def with_types(written: dict[str, Any]) -> dict[str, Any]:
-    """A body whose items all have a type."""
+def with_items(written: dict[str, Any]) -> dict[str, Any]:
+    """A body whose input is items, as they are listed later: each has a type, and those with content have parts."""
     given = written.get("input")
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
     if not isinstance(given, list):
         return written
-    return {**written, "input": [{"type": "message", **item} if isinstance(item, dict) else item for item in given]}
+    return {**written, "input": [_with_parts({"type": "message", **i}) if isinstance(i, dict) else i for i in given]}
 
 
-def as_items(given: str | list[Item]) -> list[Item]:
-    """An input as it is listed later."""
-    if isinstance(given, list):
-        return given
-    return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+def _with_parts(item: Written) -> Written:
+    content = item.get("content")
+    if not isinstance(content, str) or item["type"] != "message":
+        return item
+    if item.get("role") == "assistant":
+        return {**item, "content": [{"type": "output_text", "text": content, "annotations": []}]}
+    return {**item, "content": [{"type": "input_text", "text": content}]}
 
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 
-def listed(response_id: str, items: list[Item]) -> list[Item]:
+def listed(response_id: str, items: list[Written]) -> list[Written]:
     """Items as a stored response lists them: each has an id, by which OpenAI's client knows what it is."""
     listing = []
     for i, item in enumerate(items):
-        kind = item["type"]
-        made_id = f"{_PREFIXES[kind]}_{response_id.removeprefix('resp_')}_{i}"
-        shown = {**item, "id": made_id, "status": "completed"}
-        shown |= {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
-        if kind == "message":
-            shown["content"] = _listed_content(item)
-        listing.append(shown)
+        made_id = f"{_PREFIXES[item['type']]}_{response_id.removeprefix('resp_')}_{i}"
+        own = {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
+        listing.append({**item, "id": made_id, "status": "completed", **own})
     return listing
 
 
-def _listed_content(item: Item) -> list[Any]:
-    content = item.get("content")
-    if not isinstance(content, str):
-        return list(content or ())
-    if item.get("role") == "assistant":
-        return [{"type": "output_text", "text": content, "annotations": []}]
-    return [{"type": "input_text", "text": content}]
-
-
-def read_output(items: list[Item]) -> list[Message]:
+def read_output(items: list[Written]) -> list[Message]:
     """What a response said, as the next one reads it."""
-    return read_input(msgspec.convert(items, list[InputItem]))
+    return read_input(convert(items, list[InputItem]))
 
 
 def read_input(given: str | list[InputItem]) -> list[Message]:
     """Messages: what the assistant thought, said and called in one turn is one of them."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
+    assert not isinstance(given, str), "with_items has made an item of it"
     messages: list[Message] = []
     for item in given:
         match item:
@@ -127,14 +212,6 @@ def _text(content: str | Parts) -> str:
     return "".join(part.refusal if isinstance(part, RefusalPart) else part.text for part in known)
 
 
-def _tools(body: ResponsesBody, style: Style) -> list[dict[str, Any]]:
-    names = callable_tools(body.tool_choice, [tool.name for tool in body.tools or ()])
-    refuse_without_parser(names, style)
-    functions = [
-        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        for tool in body.tools or ()
-        if tool.name in names
-    ]
-    return [
-        {"type": "function", "function": {k: v for k, v in function.items() if v is not None}} for function in functions
-    ]
+def _tool(tool: ResponseTool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}

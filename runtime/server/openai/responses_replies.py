@@ -1,8 +1,10 @@
 """The replies of /v1/responses: the response, its items, the events of its stream."""
 
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
-from msgspec import field
+from msgspec import Struct, defstruct, field
 
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob
@@ -35,16 +37,15 @@ class ReasoningText(Reply, frozen=True, tag_field="type", tag="reasoning_text"):
 
 class Item(Reply, frozen=True, tag_field="type"):
     id: str
+    status: ItemStatus = "in_progress"
 
 
 class MessageItem(Item, frozen=True, kw_only=True, tag="message"):
-    status: ItemStatus = "in_progress"
     role: Literal["assistant"] = "assistant"
     content: list[OutputText] = field(default_factory=list)
 
 
 class ReasoningItem(Item, frozen=True, kw_only=True, tag="reasoning"):
-    status: ItemStatus = "in_progress"
     summary: list[Any] = field(default_factory=list)
     content: list[ReasoningText] = field(default_factory=list)
 
@@ -53,7 +54,6 @@ class CallItem(Item, frozen=True, kw_only=True, tag="function_call"):
     call_id: str
     name: str
     arguments: str = ""
-    status: ItemStatus = "in_progress"
 
 
 OutputPart = OutputText | ReasoningText
@@ -104,105 +104,38 @@ class DeletedResponse(Reply, frozen=True):
     deleted: bool = True
 
 
+# -- events of a stream ------------------------------------------------------------------------------------------------
+
+
 class Event(Reply, frozen=True, tag_field="type"):
     sequence_number: int
 
 
-class OfResponse(Event, frozen=True):
-    response: ResponseReply
+def _event(name: str, tag: str, /, *fields: tuple[Any, ...], **more: Any) -> type[Struct]:
+    """An event with these fields: (name, type, default) of each, and `more` by their names."""
+    return defstruct(name, [*fields, *more.items()], bases=(Event,), tag=tag, frozen=True, kw_only=True)
 
 
-class ResponseCreated(OfResponse, frozen=True, tag="response.created"):
-    pass
+_OF_ITEM: list[tuple[Any, ...]] = [("output_index", int), ("item", OutputItem)]
+_IN_ITEM: list[tuple[Any, ...]] = [("item_id", str), ("output_index", int)]
+_IN_PART = [*_IN_ITEM, ("content_index", int, 0)]
+_LOGPROBS = list[TokenLogprob]
 
+ResponseCreated = _event("ResponseCreated", "response.created", response=ResponseReply)
+ResponseInProgress = _event("ResponseInProgress", "response.in_progress", response=ResponseReply)
+ResponseCompleted = _event("ResponseCompleted", "response.completed", response=ResponseReply)
+ResponseIncomplete = _event("ResponseIncomplete", "response.incomplete", response=ResponseReply)
+# the stream broke off; `response.error` says why
+ResponseFailed = _event("ResponseFailed", "response.failed", response=ResponseReply)
+ItemAdded = _event("ItemAdded", "response.output_item.added", *_OF_ITEM)
+ItemDone = _event("ItemDone", "response.output_item.done", *_OF_ITEM)
+PartAdded = _event("PartAdded", "response.content_part.added", *_IN_PART, part=OutputPart)
+PartDone = _event("PartDone", "response.content_part.done", *_IN_PART, part=OutputPart)
+OutputTextDelta = _event("OutputTextDelta", "response.output_text.delta", *_IN_PART, delta=str, logprobs=_LOGPROBS)
+OutputTextDone = _event("OutputTextDone", "response.output_text.done", *_IN_PART, text=str, logprobs=_LOGPROBS)
+ReasoningDelta = _event("ReasoningDelta", "response.reasoning_text.delta", *_IN_PART, delta=str)
+ReasoningDone = _event("ReasoningDone", "response.reasoning_text.done", *_IN_PART, text=str)
+ArgumentsDelta = _event("ArgumentsDelta", "response.function_call_arguments.delta", *_IN_ITEM, delta=str)
+ArgumentsDone = _event("ArgumentsDone", "response.function_call_arguments.done", *_IN_ITEM, name=str, arguments=str)
 
-class ResponseInProgress(OfResponse, frozen=True, tag="response.in_progress"):
-    pass
-
-
-class ResponseCompleted(OfResponse, frozen=True, tag="response.completed"):
-    pass
-
-
-class ResponseIncomplete(OfResponse, frozen=True, tag="response.incomplete"):
-    pass
-
-
-class ResponseFailed(OfResponse, frozen=True, tag="response.failed"):
-    """The stream broke off; `response.error` says why."""
-
-
-class OfItem(Event, frozen=True):
-    output_index: int
-    item: OutputItem
-
-
-class ItemAdded(OfItem, frozen=True, tag="response.output_item.added"):
-    pass
-
-
-class ItemDone(OfItem, frozen=True, tag="response.output_item.done"):
-    pass
-
-
-class InItem(Event, frozen=True):
-    item_id: str
-    output_index: int
-
-
-class InPart(InItem, frozen=True, kw_only=True):
-    content_index: int = 0
-
-
-class PartAdded(InPart, frozen=True, kw_only=True, tag="response.content_part.added"):
-    part: OutputPart
-
-
-class PartDone(InPart, frozen=True, kw_only=True, tag="response.content_part.done"):
-    part: OutputPart
-
-
-class OutputTextDelta(InPart, frozen=True, kw_only=True, tag="response.output_text.delta"):
-    delta: str
-    logprobs: list[TokenLogprob]
-
-
-class OutputTextDone(InPart, frozen=True, kw_only=True, tag="response.output_text.done"):
-    text: str
-    logprobs: list[TokenLogprob]
-
-
-class ReasoningDelta(InPart, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
-    delta: str
-
-
-class ReasoningDone(InPart, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
-    text: str
-
-
-class ArgumentsDelta(InItem, frozen=True, tag="response.function_call_arguments.delta"):
-    delta: str
-
-
-class ArgumentsDone(InItem, frozen=True, tag="response.function_call_arguments.done"):
-    name: str
-    arguments: str
-
-
-ResponseEvent = (
-    ResponseCreated
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseIncomplete
-    | ResponseFailed
-    | ItemAdded
-    | ItemDone
-    | PartAdded
-    | PartDone
-    | OutputTextDelta
-    | OutputTextDone
-    | ReasoningDelta
-    | ReasoningDone
-    | ArgumentsDelta
-    | ArgumentsDone
-)
+ResponseEvent: Any = reduce(or_, Event.__subclasses__())

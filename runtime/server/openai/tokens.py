@@ -12,9 +12,8 @@ from ramet.runtime.intake.chat import chat_of, rendered_by
 from ramet.runtime.server.http.exchange import read_body, read_object, respond
 from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.chat_types import TokenizeBody
 from ramet.runtime.server.openai.replies import DetokenizeReply, TokenizeReply
-from ramet.runtime.server.openai.types import DetokenizeBody
+from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
 
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
 

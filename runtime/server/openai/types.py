@@ -1,4 +1,4 @@
-"""The bodies of OpenAI's text endpoints. Only shapes: no endpoint, no engine.
+"""The bodies of OpenAI's endpoints for texts and chats. Only shapes: no endpoint, no engine.
 
 A field of type `Any` is a sampling parameter, which ipc/params.py checks.
 """
@@ -6,10 +6,12 @@ A field of type `Any` is a sampling parameter, which ipc/params.py checks.
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, unbuilt
-from ramet.runtime.intake.limits import MAX_TOP
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts, including, unbuilt
+from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
+from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
 from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, sampled
 
 
@@ -64,6 +66,10 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     guided_choice: Annotated[list[str] | None, unbuilt("the same, some texts")] = None
     guided_grammar: Annotated[str | None, unbuilt("the same, a grammar")] = None
 
+    @property
+    def with_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
 
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     """/v1/completions."""
@@ -80,6 +86,46 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
         about("so many best tokens at each place; with `echo` those of the prompt as well"),
     ] = None
     suffix: Annotated[str | None, unbuilt("what comes after the output", neutral=("",))] = None
+
+
+@including((field.name, field.type, field.default) for field in fields(TemplateFields))
+class ChatBody(SamplingBody, frozen=True, kw_only=True):
+    """/v1/chat/completions."""
+
+    messages: Messages
+    max_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
+    max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "goes before `max_tokens`")] = None
+    logprobs: Annotated[bool | None, about("log-probabilities of the output's tokens")] = None
+    top_logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)] | None,
+        about("at each place those of this many best tokens; needs `logprobs`"),
+    ] = None
+    tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: ParallelCalls = None
+    separate_reasoning: Annotated[bool | None, about("false: reasoning stays in the content")] = None
+    modalities: Annotated[list[str] | None, unbuilt('anything but ["text"]', neutral=("text",))] = None
+    audio: Annotated[dict[str, Any] | None, unbuilt("speech")] = None
+    web_search_options: Annotated[dict[str, Any] | None, unbuilt("searching the web")] = None
+    functions: Annotated[list[Any] | None, unbuilt("the old form of `tools`")] = None
+    function_call: Annotated[
+        str | dict[str, Any] | None, unbuilt("the old form of `tool_choice`", neutral=("none",))
+    ] = None
+    chat_template: Annotated[
+        str | None, unbuilt("a template of the client's; the server's is `--chat-template`", neutral=("",))
+    ] = None
+
+
+class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
+    """/v1/tokenize."""
+
+    prompt: Annotated[str | Annotated[list[str], Meta(min_length=1)] | None, about("a text, or a list of them")] = None
+    messages: Annotated[Messages | None, about("a chat, in the place of a prompt")] = None
+    tools: Annotated[list[Tool] | None, about("what the chat offers")] = None
+    model: str | None = None
+    add_special_tokens: Annotated[
+        bool, about("as the tokenizer does before a prompt; a chat's template writes its own")
+    ] = True
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,69 @@
+"""How the endpoints start that draw tokens in the words of OpenAI or Anthropic, and how three of them send a chat."""
+
+from typing import Any, NamedTuple
+
+from aiohttp import web
+from msgspec.structs import asdict, replace
+
+from ramet.ipc.messages import Chat
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.chat import Style, prepare
+from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.specs import Hidden, SamplingFields, read_params, read_spec
+from ramet.runtime.server.http.exchange import set_request_id
+from ramet.runtime.server.http.model_names import check_model
+from ramet.runtime.server.http.service import Service
+
+
+class Asked(NamedTuple):
+    """What all bodies that draw tokens ask for."""
+
+    model: str  # to answer with
+    new_id: str  # of the reply, where it is not the request's
+    rid: str
+    spec: RequestSpec
+    as_shown: bool  # the client said itself which special tokens the text has
+
+
+def read_sampling(service: Service, body: SamplingFields, **defaults: Any) -> SamplingParams:
+    """Of a body for the served model. `defaults`: what this endpoint sets where the body leaves it out."""
+    check_model(service, body.model)
+    return read_params(asdict(body), replace(service.defaults, **defaults))
+
+
+def read_asked(
+    service: Service,
+    request: web.Request,
+    body: SamplingFields,
+    prefix: str,
+    params: SamplingParams,
+    logprobs: LogprobSpec | None = None,
+    hidden: Hidden | None = None,
+) -> Asked:
+    """`prefix`: of ids."""
+    new_id = prefix + prompts.new_id()
+    rid = set_request_id(request, new_id, body.rid)
+    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, logprobs, hidden)
+    return Asked(service.args.model_name, new_id, rid, spec, as_shown=body.skip_special_tokens is not None)
+
+
+async def send_chat(
+    service: Service,
+    submission: Submission,
+    asked: Asked,
+    chat: Chat,
+    *,
+    place: str = "messages",
+    style: Style | None = None,
+    parallel: bool = True,
+) -> list[Reader]:
+    """Renders and sends it. Returns a reader for each of its sequences. `place` and the rest as `prepare`'s."""
+    render, style = service.client.render, style or service.style
+    ready = await submission.during(
+        prepare(render, style, chat, asked.spec, place=place, parallel=parallel, as_shown=asked.as_shown)
+    )
+    service.client.send([Prompt(asked.rid, ready.spec, ids=ready.ids, place=place)], submission)
+    return [Reader(ready.reading) for _ in submission.sequences]
