@@ -21,12 +21,18 @@ from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, TextOrIds, pack_any, plain, read_prompts
+from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, plain, read_chats, read_prompts
 from ramet.runtime.intake.chat import Style, style_of
-from ramet.runtime.intake.chat_calls import ChatCall, prepare_all, read_chats
-from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.embeddings import (
+    EmbedFields,
+    ScoreFields,
+    label_scores,
+    read_inputs,
+    read_pairs,
+    read_recipe,
+    vector_of,
+)
 from ramet.runtime.intake.reading import Reader, Reading
-from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.reply import GrowingReply, chat_reply
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
@@ -60,7 +66,7 @@ class LLM:
         self._handle: EngineHandle = engine.client
         self._defaults = Defaults(
             sampling_defaults(args.model_folder, args.model.sampling_defaults),
-            self._handle.limits.hidden_size,
+            self._handle.limits,
             args.execute.enable_custom_logit_processor,
         )
         # called by close, when this object is collected, or when Python ends, whichever comes first
@@ -254,7 +260,7 @@ class LLM:
     async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
-            ready = await submission.during(prepare_all(self._handle.render, calls))
+            ready = await submission.during(asyncio.gather(*(call(self._handle.render) for call in calls)))
             self._handle.send([Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready], submission)
             readings = [chat.reading for chat in ready for _ in range(chat.spec.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))

@@ -1,11 +1,7 @@
-"""A request's body: bytes -> a JSON object -> a typed struct.
-
-Decides what is too large, too deep, of the wrong type or not built, and which values of a feature that is not built ask
-for nothing. Knows no endpoint and no feature.
-"""
+"""A request's body: bytes -> a JSON object -> a typed struct. Refuses what is too large, too deep or not built."""
 
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -13,17 +9,17 @@ from msgspec import Struct, inspect
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.explain import explained
+from ramet.runtime.intake.explain import bare, explained, kinds_of
 from ramet.runtime.intake.fields import Refused, Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED, MAX_SEQUENCES
+from ramet.runtime.intake.prompts import check_most
 
 T = TypeVar("T", bound=Struct)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
     opened = data.count(b"[") + data.count(b"{")
-    if opened > MAX_OPENED:
-        raise ClientError("body", f"has {opened} opening brackets, must have at most {MAX_OPENED}")
+    check_most("body", "opening brackets", opened, MAX_OPENED)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -70,24 +66,20 @@ def _near(data: bytes, position: int) -> str:
 def _marks(type_: type[Struct]) -> tuple[tuple[str, Unbuilt | None], ...]:
     """The fields of a struct that may hold something to refuse: those with a mark, and those with structs inside."""
     marks: list[tuple[str, Unbuilt | None]] = []
-    for name, hint in get_type_hints(type_, include_extras=True).items():
-        extras = [
-            meta.extra["unbuilt"] for meta in getattr(hint, "__metadata__", ()) if "unbuilt" in (meta.extra or ())
-        ]
-        if extras or _holds_structs(inspect.type_info(hint)):
-            marks.append((name, extras[0] if extras else None))
+    struct = inspect.type_info(type_)
+    assert isinstance(struct, inspect.StructType)
+    for field in struct.fields:
+        extra = field.type.extra if isinstance(field.type, inspect.Metadata) else None
+        mark = (extra or {}).get("unbuilt")
+        if mark is not None or _holds_structs(field.type):
+            marks.append((field.name, mark))
     return tuple(marks)
 
 
 def _holds_structs(node: inspect.Type) -> bool:
-    match node:
-        case inspect.StructType():
-            return True
-        case inspect.Metadata(inner) | inspect.ListType(inner):
-            return _holds_structs(inner)
-        case inspect.UnionType(types):
-            return any(map(_holds_structs, types))
-    return False
+    kinds = list(map(bare, kinds_of(node)))
+    lists = [kind.item_type for kind in kinds if isinstance(kind, inspect.ListType)]
+    return any(isinstance(kind, inspect.StructType) for kind in kinds) or any(map(_holds_structs, lists))
 
 
 def refuse_unbuilt(body: Struct, written: dict[str, Any]) -> None:
@@ -122,8 +114,7 @@ def _refuse_inside(value: Struct, written: dict[str, Any], place: str) -> None:
 
 def _refuse_marked(value: Any, written: Any, place: str, mark: Unbuilt) -> None:
     items = value if isinstance(value, list) else [value]
-    if len(items) > MAX_SEQUENCES:
-        raise ClientError(place, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
+    check_most(place, "entries", len(items), MAX_SEQUENCES)
     if not all(item is None or _is_one(item, mark.neutral) for item in items):
         fact = f"is {shown(written)}, but this feature is not built yet"
         raise ClientError(place, fact, mark.hint, code=mark.code)

@@ -1,11 +1,8 @@
-"""What msgspec says of a wrong body, as a ClientError: the place, the value there, and all that would be valid.
-
-Decides the words. What is valid comes from the body's own types.
-"""
+"""What msgspec says of a wrong body, as a ClientError: the place, the value there, and all that would be valid."""
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import inspect
 
@@ -14,55 +11,46 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Refused
 
 
-class _Spot(NamedTuple):
-    """A place in a body: what stands there, and what may."""
-
-    value: Any
-    kinds: list[inspect.Type]
-
-
 def explained(value: Any, type_: Any, text: str) -> ClientError:
     """What msgspec says, with the value and all that would be valid."""
     what, _, path = text.rpartition(" - at `$") if " - at `$" in text else (text, "", "")
     steps = re.findall(r"[^.\[\]`]+|\[\d+\]", path)
     missing = re.match(r"Object missing required field `(.+)`", what)
-    spot = _spot(value, type_, [*steps, missing[1]] if missing else steps)
+    found, kinds = _spot(value, type_, [*steps, missing[1]] if missing else steps)
     place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
     if missing:
-        named = isinstance(spot.kinds[0], inspect.LiteralType) if spot.kinds else False
-        fact = f"is missing, must be {_wanted(spot.kinds)}" if named else "is missing"
+        named = isinstance(kinds[0], inspect.LiteralType) if kinds else False
+        fact = f"is missing, must be {_wanted(kinds)}" if named else "is missing"
         return ClientError(f"{place}.{missing[1]}".removeprefix("."), fact)
-    if not what.startswith(("Expected", "Invalid", "Integer", "Number")) or not spot.kinds:
+    if not what.startswith(("Expected", "Invalid", "Integer", "Number")) or not kinds:
         return ClientError(place or "body", what)
     of_length = " of length " in what
-    if of_length and not spot.value:
-        entry = ": at least one entry" if isinstance(spot.value, list) else ""
-        return ClientError(place or "body", f"is {shown(spot.value)}, must not be empty{entry}")
-    kinds = [kind for kind in spot.kinds if not of_length or _is_sized(kind, spot.value)]
-    unit = "characters" if isinstance(spot.value, str) else "entries"
-    found = f"has {len(spot.value)} {unit}" if of_length else f"is {shown(spot.value)}"
-    return ClientError(place or "body", f"{found}, must be {_wanted(kinds)}")
+    if of_length and not found:
+        entry = ": at least one entry" if isinstance(found, list) else ""
+        return ClientError(place or "body", f"is {shown(found)}, must not be empty{entry}")
+    if not of_length:
+        return ClientError(place or "body", f"is {shown(found)}, must be {_wanted(kinds)}")
+    sized, unit = (inspect.StrType, "characters") if isinstance(found, str) else (inspect.ListType, "entries")
+    kinds = [kind for kind in kinds if isinstance(bare(kind), sized)]
+    return ClientError(place or "body", f"has {len(found)} {unit}, must be {_wanted(kinds)}")
 
 
-def _is_sized(kind: inspect.Type, value: Any) -> bool:
-    return isinstance(_bare(kind), inspect.StrType if isinstance(value, str) else inspect.ListType)
-
-
-def _bare(kind: inspect.Type) -> inspect.Type:
+def bare(kind: inspect.Type) -> inspect.Type:
     return kind.type if isinstance(kind, inspect.Metadata) else kind
 
 
-def _spot(value: Any, type_: Any, steps: list[str]) -> _Spot:
-    kinds = list(_kinds(inspect.type_info(type_)))
+def _spot(value: Any, type_: Any, steps: list[str]) -> tuple[Any, list[inspect.Type]]:
+    """A place in a body: what stands there, and what may."""
+    kinds = list(kinds_of(inspect.type_info(type_)))
     for step in steps:
         if step[0] == "[":
-            lists = [kind for kind in map(_bare, kinds) if isinstance(kind, inspect.ListType)]
-            kinds = [inner for kind in lists for inner in _kinds(kind.item_type)]
+            lists = [kind for kind in map(bare, kinds) if isinstance(kind, inspect.ListType)]
+            kinds = [inner for kind in lists for inner in kinds_of(kind.item_type)]
             value = value[int(step[1:-1])]
         else:
             kinds = _of_field(kinds, value, step)
             value = value.get(step)
-    return _Spot(value, kinds)
+    return value, kinds
 
 
 def _of_field(kinds: list[inspect.Type], value: Any, name: str) -> list[inspect.Type]:
@@ -72,17 +60,17 @@ def _of_field(kinds: list[inspect.Type], value: Any, name: str) -> list[inspect.
         return [inspect.LiteralType(tuple(kind.tag for kind in structs if not issubclass(kind.cls, Refused)))]
     meant = [kind for kind in structs if kind.tag_field is None or value.get(kind.tag_field) == kind.tag]
     found = [field.type for kind in meant for field in kind.fields if field.encode_name == name]
-    return [inner for each in found for inner in _kinds(each)]
+    return [inner for each in found for inner in kinds_of(each)]
 
 
-def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
+def kinds_of(node: inspect.Type) -> Iterator[inspect.Type]:
     """The types that a value may have, out of unions and annotations."""
     match node:
         case inspect.Metadata(inner, extra=extra):
-            yield from [node] if extra and "words" in extra else _kinds(inner)
+            yield from [node] if extra and "words" in extra else kinds_of(inner)
         case inspect.UnionType(types):
             for each in types:
-                yield from _kinds(each)
+                yield from kinds_of(each)
         case _:
             yield node
 

@@ -1,7 +1,6 @@
-"""Prompts as clients write them -> prompts of the engine. Shared by all endpoints.
+"""Prompts as clients write them, checked beside their type and without a tokenizer. Shared by all endpoints.
 
-Decides what a valid prompt looks like beside its type and without a tokenizer: one kind in a list, ids inside the
-vocabulary, how many sequences one request may ask for. Length against the context is checked where text becomes ids.
+Length against the context is checked where text becomes ids.
 """
 
 import os
@@ -65,6 +64,11 @@ def pack_embeds(place: str, rows: list[list[float]], hidden_size: int) -> bytes:
         if not max(map(abs, row)) <= MAX_EMBED:
             raise ClientError(f"{place}[{i}]", f"holds a number outside [-{MAX_EMBED:g}, {MAX_EMBED:g}]")
     return packed.tobytes()
+
+
+def check_most(place: str, unit: str, number: int, most: int) -> None:
+    if number > most:
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
 
 
 def check_count(place: str, samples: int) -> None:

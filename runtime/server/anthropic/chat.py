@@ -10,8 +10,9 @@ import orjson
 
 from ramet.ipc.messages import Chat
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import NOT_FORCED, Style, check_most, refuse_without_parser
+from ramet.runtime.intake.chat import NOT_FORCED, Style, refuse_without_parser
 from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.server.anthropic.types import (
     AssistantTurn,
     CountBody,

@@ -24,8 +24,7 @@ from ramet.runtime.server.anthropic.types import CountBody, MessagesBody
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:

@@ -20,8 +20,7 @@ from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.chat_types import ChatBody
 from ramet.runtime.server.openai.logprobs import all_token_logprobs, token_logprobs

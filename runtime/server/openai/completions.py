@@ -14,8 +14,7 @@ from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai.logprobs import CompletionPlaces, read_logprobs
 from ramet.runtime.server.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply, ending, usage_of
 from ramet.runtime.server.openai.types import CompletionBody

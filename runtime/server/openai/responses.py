@@ -22,9 +22,8 @@ from ramet.runtime.intake.specs import read_params, read_spec
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.chats import send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
 from ramet.runtime.server.http.response_store import Stored
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai.responses_chat import as_items, listed, read_chat, read_input, read_output, with_types
 from ramet.runtime.server.openai.responses_items import Output
 from ramet.runtime.server.openai.responses_replies import DeletedResponse, ResponseItems, ResponseReply
