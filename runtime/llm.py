@@ -23,15 +23,7 @@ from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, plain, read_chats, read_prompts
 from ramet.runtime.intake.chat import Style, style_of
-from ramet.runtime.intake.embeddings import (
-    EmbedFields,
-    ScoreFields,
-    label_scores,
-    read_inputs,
-    read_pairs,
-    read_recipe,
-    vector_of,
-)
+from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
 from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.reply import GrowingReply, chat_reply
 from ramet.runtime.scheduler.process import make_runner
@@ -190,11 +182,9 @@ class LLM:
         pooling: "mean" of all tokens or "last", normalize: to length 1; by default both are what the model's folder
         says. dimensions: only the first numbers of each vector.
         """
-        limits = self._handle.limits
         given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert(given, EmbedFields)
-        recipe = read_recipe(fields, self._pooling, limits.hidden_size)
-        asked = read_inputs("", fields, recipe.kind, limits.vocab_size)
+        asked, recipe = read_inputs("", fields, self._pooling, self._handle.limits)
         return [vector_of(output.hidden, recipe).tolist() for output in self._loop.run(self._whole(asked))]
 
     def score(

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta, Struct
 
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
@@ -56,20 +57,17 @@ class Recipe(NamedTuple):
     dimensions: int | None = None
 
 
-def read_recipe(fields: EmbedFields, default: Pooling, hidden_size: int) -> Recipe:
-    """`default`: what counts where a client says nothing. Raises ClientError."""
+def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits) -> tuple[list[Prompt], Recipe]:
+    """One prompt for each input, in order. `default`: what counts where a client says nothing. Raises ClientError."""
+    hidden_size = limits.hidden_size
     if not hidden_size:
         raise ClientError("model", "has no hidden states, so there are no embeddings")
     if fields.dimensions is not None and fields.dimensions > hidden_size:
         raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {hidden_size}]")
     normalize = default.normalize if fields.normalize is None else fields.normalize
-    return Recipe(fields.pooling or default.kind, normalize, fields.dimensions)
-
-
-def read_inputs(rid: str, fields: EmbedFields, kind: Kind, vocab_size: int) -> list[Prompt]:
-    """One prompt for each input, in order."""
-    contents, _ = read_contents("input", fields.input, vocab_size, OTHER_VOCABULARY)
-    return [prompt_to_embed(rid, place, kind, content) for place, content in contents]
+    recipe = Recipe(fields.pooling or default.kind, normalize, fields.dimensions)
+    contents, _ = read_contents("input", fields.input, limits.vocab_size, OTHER_VOCABULARY)
+    return [prompt_to_embed(rid, place, recipe.kind, content) for place, content in contents], recipe
 
 
 def prompt_to_embed(rid: str, place: str, kind: Kind, content: str | bytes) -> Prompt:

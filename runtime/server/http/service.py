@@ -31,13 +31,9 @@ class Service:
     first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups
 
 
-Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
-NamedHandler = Callable[[Service, web.Request, str], Awaitable[web.Response]]
-
-
 class Route(NamedTuple):
     methods: tuple[str, ...]
-    handler: Handler
+    handler: Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
     body: Any = None  # struct of the request's body
     reply: Any = None  # type of a whole reply; None: not JSON, or any object
     event: Any = None  # type of an event of a stream, where there is one
@@ -55,7 +51,7 @@ class Named(NamedTuple):
     """A path that ends in a name, which may hold slashes."""
 
     methods: tuple[str, ...]
-    handler: NamedHandler
+    handler: Callable[[Service, web.Request, str], Awaitable[web.Response]]
     operations: tuple[Operation, ...]
 
 

@@ -11,18 +11,8 @@ from aiohttp import web
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.submission import Sequence, check_numbers
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import embeddings as numbers
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.embeddings import (
-    EmbedFields,
-    Recipe,
-    ScoreFields,
-    in_base64,
-    label_scores,
-    read_inputs,
-    read_pairs,
-    read_recipe,
-    vector_of,
-)
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
 from ramet.runtime.server.http.service import Service, check_model
@@ -31,7 +21,7 @@ from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, Promp
 ModelName = Annotated[str | None, about("name of the served model, or absent")]
 
 
-class EmbeddingsBody(EmbedFields, frozen=True, kw_only=True):
+class EmbeddingsBody(numbers.EmbedFields, frozen=True, kw_only=True):
     """/v1/embeddings; `pooling` and `normalize` are what only this server knows."""
 
     model: ModelName = None
@@ -41,7 +31,7 @@ class EmbeddingsBody(EmbedFields, frozen=True, kw_only=True):
     user: Annotated[str | None, about("accepted, changes nothing")] = None
 
 
-class ScoreBody(ScoreFields, frozen=True, kw_only=True):
+class ScoreBody(numbers.ScoreFields, frozen=True, kw_only=True):
     """/v1/score: which of a few tokens follows."""
 
     model: ModelName = None
@@ -53,8 +43,7 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = set_request_id(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
-    recipe = read_recipe(body, service.pooling, limits.hidden_size)
-    items = read_inputs(rid, body, recipe.kind, limits.vocab_size)
+    items, recipe = numbers.read_inputs(rid, body, service.pooling, limits)
     if len(items) > MAX_INPUTS:
         raise ClientError("input", f"has {len(items)} entries, must have 1 to {MAX_INPUTS}")
     check_numbers("input", len(items), limits.hidden_size)
@@ -66,11 +55,11 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     return respond(EmbeddingReply(data=data, model=model, usage=usage))
 
 
-async def _embedding(sequence: Sequence, recipe: Recipe, packed: bool) -> Any:
+async def _embedding(sequence: Sequence, recipe: numbers.Recipe, packed: bool) -> Any:
     """One entry of the reply, encoded. Others are served in between: thousands of them take seconds."""
     await asyncio.sleep(0)
-    vector = vector_of(sequence.hidden, recipe)
-    shape = in_base64(vector) if packed else vector.tolist()
+    vector = numbers.vector_of(sequence.hidden, recipe)
+    shape = numbers.in_base64(vector) if packed else vector.tolist()
     return written(encode(Embedding(index=sequence.index, embedding=shape)))
 
 
@@ -79,9 +68,9 @@ async def score(service: Service, request: web.Request) -> web.Response:
     body = await read_body(request, ScoreBody)
     model = check_model(service, body.model)
     rid = set_request_id(request, f"score-{prompts.new_id()}", None)
-    items = read_pairs(rid, body, service.client.limits.vocab_size)
+    items = numbers.read_pairs(rid, body, service.client.limits.vocab_size)
     check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    scores = [label_scores(body, sequence.logprobs) for sequence in done]
+    scores = [numbers.label_scores(body, sequence.logprobs) for sequence in done]
     return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))
