@@ -1,7 +1,4 @@
-"""Calls of /generate and of `LLM`: texts, token ids, embeddings or chats, and what is asked of them -> prompts.
-
-Decides what is one prompt and what is a list of them. Knows arrays of numpy and torch by what they can do.
-"""
+"""Calls of /generate and of `LLM`: texts, token ids, embeddings or chats -> prompts, with what is asked of each."""
 
 from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Many
@@ -91,7 +88,7 @@ def _prompts(
 # -- of a body ---------------------------------------------------------------------------------------------------------
 
 
-def read_body(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
+def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
     """The prompts in order, and whether the client sent a list of them."""
     given = [name for name in ("text", "input_ids", "input_embeds") if getattr(body, name) is not None]
     if len(given) != 1:

@@ -1,7 +1,4 @@
-"""The types of a chat as OpenAI's clients write it: messages, their parts and calls, tools and what templates get.
-
-They are there to check with: templates get what the client wrote, with its own keys in its order.
-"""
+"""The types of a chat as OpenAI's clients write it, to check with: templates get what the client wrote."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 

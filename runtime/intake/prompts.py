@@ -1,7 +1,4 @@
-"""Prompts as clients write them, checked beside their type and without a tokenizer. Shared by all endpoints.
-
-Length against the context is checked where text becomes ids.
-"""
+"""Prompts as clients write them, checked without a tokenizer; their length is checked where text becomes ids."""
 
 import os
 from array import array

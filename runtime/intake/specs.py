@@ -1,8 +1,4 @@
-"""Bodies to specs: sampling, log-probabilities, priority, hidden states, and the cache's namespace.
-
-Decides under which names clients write sampling parameters, which ipc/params.py checks. Errors name the field that the
-client wrote.
-"""
+"""Bodies to specs. Decides under which names clients write sampling parameters; errors have the name they wrote."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +10,7 @@ from msgspec.structs import asdict
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.fields import Field, Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
+from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
 
@@ -37,14 +33,6 @@ def sampled(name: str, note: str = "") -> Meta:
     """Says of a field that it is the sampling parameter `name`, which ipc/params.py checks."""
     text = f"{_ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
-
-
-SHARED: list[Field] = [
-    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
-    for ours in CHECKS
-    if ours not in OF_SOME
-    for name in NAMES.get(ours, (ours,))
-]
 
 
 class Constraints(Struct, frozen=True, kw_only=True):
@@ -100,7 +88,12 @@ class SpecFields(Constraints, frozen=True, kw_only=True):
     custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
 
 
-@including(SHARED)
+@including(
+    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
+    for ours in CHECKS
+    if ours not in OF_SOME
+    for name in NAMES.get(ours, (ours,))
+)
 class SamplingFields(SpecFields, frozen=True, kw_only=True):
     """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
 

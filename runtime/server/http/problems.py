@@ -1,7 +1,4 @@
-"""Errors as replies and as events of a stream, in the shapes of the native, OpenAI's and Anthropic's clients.
-
-Sections 1 (errors) and 3 (error bodies) of the native API.
-"""
+"""Errors as replies and as events of a stream: sections 1 and 3 of the native API, OpenAI's and Anthropic's shapes."""
 
 from typing import Literal
 

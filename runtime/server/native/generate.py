@@ -21,7 +21,9 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     body = await read_body(request, calls.GenerateBody)
     rid = set_request_id(request, new_id(), body.rid if isinstance(body.rid, str) else None)
     processors_on = service.args.execute.enable_custom_logit_processor
-    items, batch = calls.read_body(body, rid, calls.Defaults(service.defaults, service.client.limits, processors_on))
+    items, batch = calls.read_generate(
+        body, rid, calls.Defaults(service.defaults, service.client.limits, processors_on)
+    )
     as_list = batch or items[0].params.n > 1
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         if body.stream:
