@@ -62,7 +62,7 @@ def bind(serve: ServeArgs) -> socket.socket:
         raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
     family, *_, address = found[0]
     try:  # to listen at once: two sockets may share a bound port for as long as none of them listens
-        both = family == socket.AF_INET6
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
