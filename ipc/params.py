@@ -93,13 +93,15 @@ def parse(
     value and the valid range.
     """
     given = {k: v for k, v in raw.items() if v is not None}
-    at = {name: place + (names or {}).get(name, name) for name in CHECKS}
-    fields = {name: check.read(at[name], given[name]) for name, check in CHECKS.items() if name in given}
+    names = names or {}
+    fields = {
+        name: check.read(place + names.get(name, name), given[name]) for name, check in CHECKS.items() if name in given
+    }
     base = defaults if defaults is not None else SamplingParams()
     params = msgspec.structs.replace(base, **fields)
     if params.min_new_tokens > params.max_new_tokens:
         raise ClientError(
-            at["min_new_tokens"],
+            place + names.get("min_new_tokens", "min_new_tokens"),
             f"is {params.min_new_tokens}, must be in [0, max_new_tokens] = [0, {params.max_new_tokens}]",
         )
     return params

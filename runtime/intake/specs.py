@@ -21,6 +21,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "sampling_seed": ("sampling_seed", "seed"),
     "stop": ("stop", "stop_sequences"),
 }
+_OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
 NOTES = {"sampling_seed": "goes before `seed`"}
 OF_SOME = ("max_new_tokens", "stop", "n")  # not every endpoint has them, nor under one name
 
@@ -56,14 +57,14 @@ class GivenParams(Constraints, frozen=True, kw_only=True):
 
 def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
     """`fields`: a body's. Raises ClientError under the name that the client used."""
-    given, names = dict[str, Any](), dict[str, str]()
-    for ours, check in CHECKS.items():
-        known = [name for name in NAMES.get(ours, (ours,)) if name in fields]
-        written = [name for name in known if fields[name] is not None]
-        names[ours] = next(iter(written or known), ours)
-        given[ours] = fields[names[ours]] if written else None
-        for name in written[1:]:
-            check.read(name, fields[name])  # what another one goes before must be valid as well
+    given: dict[str, Any] = {}
+    names = {ours: next((name for name in theirs if name in fields), ours) for ours, theirs in NAMES.items()}
+    for name, ours in _OURS.items():
+        value = fields.get(name)
+        if value is not None and ours in given:
+            CHECKS[ours].read(name, value)  # what another one goes before must be valid as well
+        elif value is not None:
+            given[ours], names[ours] = value, name
     try:
         return parse(given, defaults, "", names)
     except ClientError as error:
