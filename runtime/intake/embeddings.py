@@ -8,7 +8,6 @@ import math
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Sequence as Many
 from operator import mul
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -137,23 +136,13 @@ def read_pairs(rid: str, fields: ScoreFields, vocab_size: int) -> list[Prompt]:
     return pairs
 
 
-def label_scores(fields: ScoreFields, logprobs: LogprobLists | None) -> list[float]:
-    """Of the labels of one item, in their order."""
-    values = next_logprobs(logprobs)
-    return shares(values) if fields.apply_softmax else [math.exp(value) for value in values]
-
-
-def next_logprobs(logprobs: LogprobLists | None) -> list[float]:
-    """Of the tokens that were asked about, in their order."""
+def label_scores(logprobs: LogprobLists | None, softmax: bool | None) -> list[float]:
+    """Of the tokens that one prompt asked about, in their order. With `softmax` they add up to 1."""
     assert logprobs is not None, "a prompt to score asks for log-probabilities"
     (place,) = logprobs.output
     assert place.chosen is not None
-    return [-math.inf if value is None else value for value, _, _ in place.chosen]
-
-
-def shares(logprobs: Many[float]) -> list[float]:
-    """They add up to 1."""
-    best = max(logprobs)
-    weights = [math.exp(value - best) for value in logprobs]
-    total = sum(weights)
+    values = [-math.inf if value is None else value for value, _, _ in place.chosen]
+    best = max(values) if softmax else 0.0
+    weights = [math.exp(value - best) for value in values]
+    total = sum(weights) if softmax else 1.0
     return [weight / total for weight in weights]

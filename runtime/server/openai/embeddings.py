@@ -72,5 +72,5 @@ async def score(service: Service, request: web.Request) -> web.Response:
     check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    scores = [numbers.label_scores(body, sequence.logprobs) for sequence in done]
+    scores = [numbers.label_scores(sequence.logprobs, body.apply_softmax) for sequence in done]
     return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))

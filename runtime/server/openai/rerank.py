@@ -17,15 +17,7 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbe
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import rendered_by
-from ramet.runtime.intake.embeddings import (
-    NEXT_TOKEN,
-    Recipe,
-    cosine,
-    next_logprobs,
-    prompt_to_embed,
-    shares,
-    vector_of,
-)
+from ramet.runtime.intake.embeddings import NEXT_TOKEN, Recipe, cosine, label_scores, prompt_to_embed, vector_of
 from ramet.runtime.intake.fields import Text
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
@@ -127,7 +119,7 @@ async def _by_answers(service: Service, rid: str, query: str, documents: list[st
             asked = (_question(service, prompt, query, text, instruct) for prompt, text in unsent)
             items += await submission.during(asyncio.gather(*asked))
         done = await service.client.run_in_turn(items, submission)
-    return [shares(next_logprobs(sequence.logprobs))[0] for sequence in done], done
+    return [label_scores(sequence.logprobs, softmax=True)[0] for sequence in done], done
 
 
 async def _question(service: Service, prompt: Prompt, query: str, document: str, instruct: str) -> Prompt:
