@@ -20,7 +20,9 @@ class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RametError(Exception):
-    """Anything that ramet raises on purpose."""
+    """Anything that ramet raises on purpose; by default a failure of ours, which no field of a client's explains."""
+
+    place, status, code = "", 500, ""
 
 
 class ClientError(RametError):
@@ -28,6 +30,7 @@ class ClientError(RametError):
 
     def __init__(self, place: str, fact: str, hint: str = "", status: int = 400, code: str = "") -> None:
         self.record = ErrorRecord(place, fact, hint, status, code)
+        self.place, self.fact, self.hint, self.status, self.code = place, fact, hint, status, code
         super().__init__(str(self.record))
 
     @classmethod
@@ -37,23 +40,3 @@ class ClientError(RametError):
     def at(self, place: str) -> "ClientError":
         """The same error under another name of its field."""
         return ClientError.of(msgspec.structs.replace(self.record, place=place))
-
-    @property
-    def place(self) -> str:
-        return self.record.place
-
-    @property
-    def fact(self) -> str:
-        return self.record.fact
-
-    @property
-    def hint(self) -> str:
-        return self.record.hint
-
-    @property
-    def status(self) -> int:
-        return self.record.status
-
-    @property
-    def code(self) -> str:
-        return self.record.code

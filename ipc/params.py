@@ -82,19 +82,26 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
 
 
 def parse(
-    raw: Mapping[str, Any], defaults: SamplingParams | None = None, place: str = "sampling_params"
+    raw: Mapping[str, Any],
+    defaults: SamplingParams | None = None,
+    place: str = "sampling_params.",
+    names: Mapping[str, str] | None = None,
 ) -> SamplingParams:
     """Check a client's dict and complete it from `defaults`. None means "the default"; unknown keys are ignored.
 
-    Raises ClientError naming the parameter, its value and the valid range.
+    `names`: what the client calls parameters that have another name there. Raises ClientError naming the parameter, its
+    value and the valid range.
     """
     given = {k: v for k, v in raw.items() if v is not None}
-    fields = {name: check.read(f"{place}.{name}", given[name]) for name, check in CHECKS.items() if name in given}
+    names = names or {}
+    fields = {
+        name: check.read(place + names.get(name, name), given[name]) for name, check in CHECKS.items() if name in given
+    }
     base = defaults if defaults is not None else SamplingParams()
     params = msgspec.structs.replace(base, **fields)
     if params.min_new_tokens > params.max_new_tokens:
         raise ClientError(
-            f"{place}.min_new_tokens",
+            place + names.get("min_new_tokens", "min_new_tokens"),
             f"is {params.min_new_tokens}, must be in [0, max_new_tokens] = [0, {params.max_new_tokens}]",
         )
     return params

@@ -23,12 +23,10 @@ from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, TextOrIds, pack_any, plain, read_prompts
+from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, plain, read_chats, read_prompts
 from ramet.runtime.intake.chat import Style, style_of
-from ramet.runtime.intake.chat_calls import ChatCall, prepare_all, read_chats
-from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, read_recipe, vector_of
+from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
 from ramet.runtime.intake.reading import Reader, Reading
-from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.reply import GrowingReply, chat_reply
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
@@ -62,7 +60,7 @@ class LLM:
         self._handle: EngineHandle = engine.client
         self._defaults = Defaults(
             sampling_defaults(args.model_folder, args.model.sampling_defaults),
-            self._handle.limits.hidden_size,
+            self._handle.limits,
             args.execute.enable_custom_logit_processor,
         )
         # called by close, when this object is collected, or when Python ends, whichever comes first
@@ -186,11 +184,9 @@ class LLM:
         pooling: "mean" of all tokens or "last", normalize: to length 1; by default both are what the model's folder
         says. dimensions: only the first numbers of each vector.
         """
-        limits = self._handle.limits
         given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert(given, EmbedFields)
-        recipe = read_recipe(fields, self._pooling, limits.hidden_size)
-        asked = read_inputs("", fields, recipe.kind, limits.vocab_size)
+        asked, recipe = read_inputs("", fields, self._pooling, self._handle.limits)
         return [vector_of(output.hidden, recipe).tolist() for output in self._loop.run(self._whole(asked))]
 
     def score(
@@ -210,7 +206,7 @@ class LLM:
         given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
         asked = read_pairs("", fields, self._handle.limits.vocab_size)
-        return [label_scores(fields, output.logprobs) for output in self._loop.run(self._whole(asked))]
+        return [label_scores(output.logprobs, fields.apply_softmax) for output in self._loop.run(self._whole(asked))]
 
     # -- text and ids -----------------------------------------------------------------------------------------------
 
@@ -256,7 +252,7 @@ class LLM:
     async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
-            ready = await submission.during(prepare_all(self._handle.render, calls))
+            ready = await submission.during(asyncio.gather(*(call(self._handle.render) for call in calls)))
             prompts = [Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready]
             self._handle.send(prompts, submission)
             readings = [chat.reading for chat, prompt in zip(ready, prompts) for _ in range(prompt.params.n)]

@@ -19,6 +19,7 @@ from ramet.bench.figures import page, records
 from ramet.bench.figures.questions import views_of
 from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args
+from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import Constraints
@@ -28,7 +29,6 @@ from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
 from ramet.runtime.options import options_of
 from ramet.runtime.sampling.processors import LogitProcessor
-from ramet.runtime.server.native.types import GenerateBody
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates

@@ -5,8 +5,8 @@ A sequence that its client gave up stays known until its last message came, but 
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable
+from typing import NamedTuple, TypeVar
 
 from ramet.ipc.messages import Finish, Uid
 from ramet.ipc.params import SamplingParams
@@ -134,7 +134,7 @@ class Submission:
                 raise ClientError("", f"The request was ended before it was done: {sequence.finish.message}")
         return self.sequences
 
-    async def during(self, asked: Coroutine[Any, Any, T]) -> T:
+    async def during(self, asked: Awaitable[T]) -> T:
         """An answer that is needed before anything can be sent. Raises the error that ended the request meanwhile."""
         asking = asyncio.ensure_future(asked)
         asking.add_done_callback(lambda _: self.wake())

@@ -1,11 +1,9 @@
-"""A request's body: bytes -> a JSON object -> a typed struct.
+"""A request's body: bytes -> a JSON object -> a typed struct, or what is wrong, too large, too deep or not built."""
 
-Decides what is too large, too deep, of the wrong type or not built, and which values of a feature that is not built ask
-for nothing. Knows no endpoint and no feature.
-"""
-
+import re
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -13,17 +11,16 @@ from msgspec import Struct, inspect
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.explain import explained
 from ramet.runtime.intake.fields import Refused, Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED, MAX_SEQUENCES
+from ramet.runtime.intake.prompts import check_most
 
 T = TypeVar("T", bound=Struct)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
     opened = data.count(b"[") + data.count(b"{")
-    if opened > MAX_OPENED:
-        raise ClientError("body", f"has {opened} opening brackets, must have at most {MAX_OPENED}")
+    check_most("body", "opening brackets", opened, MAX_OPENED)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -51,7 +48,7 @@ def convert(value: dict[str, Any], type_: type[T]) -> T:
     try:
         body = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise explained(value, type_, str(error)) from None
+        raise _explained(value, type_, str(error)) from None
     refuse_unbuilt(body, value)
     return body
 
@@ -63,6 +60,113 @@ def _near(data: bytes, position: int) -> str:
     return f" near {around!r}" if around else ""
 
 
+# -- what is wrong, in words -------------------------------------------------------------------------------------------
+
+
+def _explained(value: Any, type_: Any, text: str) -> ClientError:
+    """What msgspec says of a wrong body: with the place, the value there, and all that would be valid."""
+    what, _, path = text.rpartition(" - at `$") if " - at `$" in text else (text, "", "")
+    steps = re.findall(r"[^.\[\]`]+|\[\d+\]", path)
+    missing = re.match(r"Object missing required field `(.+)`", what)
+    found, kinds = _spot(value, type_, [*steps, missing[1]] if missing else steps)
+    place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
+    if missing:
+        named = isinstance(kinds[0], inspect.LiteralType) if kinds else False
+        fact = f"is missing, must be {_wanted(kinds)}" if named else "is missing"
+        return ClientError(f"{place}.{missing[1]}".removeprefix("."), fact)
+    if not what.startswith(("Expected", "Invalid", "Integer", "Number")) or not kinds:
+        return ClientError(place or "body", what)
+    of_length = " of length " in what
+    if of_length and not found:
+        entry = ": at least one entry" if isinstance(found, list) else ""
+        return ClientError(place or "body", f"is {shown(found)}, must not be empty{entry}")
+    if not of_length:
+        return ClientError(place or "body", f"is {shown(found)}, must be {_wanted(kinds)}")
+    sized, unit = (inspect.StrType, "characters") if isinstance(found, str) else (inspect.ListType, "entries")
+    kinds = [kind for kind in kinds if isinstance(_bare(kind), sized)]
+    return ClientError(place or "body", f"has {len(found)} {unit}, must be {_wanted(kinds)}")
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
+
+
+def _spot(value: Any, type_: Any, steps: list[str]) -> tuple[Any, list[inspect.Type]]:
+    """A place in a body: what stands there, and what may."""
+    kinds = list(_kinds(inspect.type_info(type_)))
+    for step in steps:
+        if step[0] == "[":
+            lists = [kind for kind in map(_bare, kinds) if isinstance(kind, inspect.ListType)]
+            kinds = [inner for kind in lists for inner in _kinds(kind.item_type)]
+            value = value[int(step[1:-1])]
+        else:
+            kinds = _of_field(kinds, value, step)
+            value = value.get(step)
+    return value, kinds
+
+
+def _of_field(kinds: list[inspect.Type], value: Any, name: str) -> list[inspect.Type]:
+    """What the field may be in those structs that the object can be."""
+    structs = [kind for kind in kinds if isinstance(kind, inspect.StructType)]
+    if any(kind.tag_field == name for kind in structs):
+        return [inspect.LiteralType(tuple(kind.tag for kind in structs if not issubclass(kind.cls, Refused)))]
+    meant = [kind for kind in structs if kind.tag_field is None or value.get(kind.tag_field) == kind.tag]
+    found = [field.type for kind in meant for field in kind.fields if field.encode_name == name]
+    return [inner for each in found for inner in _kinds(each)]
+
+
+def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
+    """The types that a value may have, out of unions and annotations."""
+    match node:
+        case inspect.Metadata(inner, extra=extra):
+            yield from [node] if extra and "words" in extra else _kinds(inner)
+        case inspect.UnionType(types):
+            for each in types:
+                yield from _kinds(each)
+        case _:
+            yield node
+
+
+def _wanted(kinds: list[inspect.Type]) -> str:
+    return " or ".join(dict.fromkeys(word for kind in kinds if (word := _word(kind))))
+
+
+def _word(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata(extra={"words": str(words)}):
+            return words
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.LiteralType(values):
+            return " or ".join(map(repr, values))
+        case inspect.IntType(ge=low, le=high):
+            return "an integer" + _range(low, high)
+        case inspect.FloatType(ge=low, le=high):
+            return "a number" + _range(low, high)
+        case inspect.StrType(min_length=low, max_length=high, pattern=pattern):
+            return "a string" + _size(low, high, "characters") + (f" matching regex {pattern!r}" if pattern else "")
+        case inspect.ListType(min_length=low, max_length=high):
+            return "a list" + _size(low, high, "entries")
+        case inspect.StructType(fields=fields, tag_field=tag):
+            names = [tag] if tag else [field.encode_name for field in fields if field.required]
+            return "an object" + (f" with {', '.join(names)}" if names else "")
+        case inspect.DictType():
+            return "an object"
+    return ""  # null goes without saying
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if high is None:
+        return "" if low is None else f" >= {low}"
+    return f" in [{low}, {high}]"
+
+
+def _size(low: int | None, high: int | None, unit: str) -> str:
+    if high is None:
+        return ""
+    return f" of {low} to {high} {unit}" if low else f" of at most {high} {unit}"
+
+
 # -- features that are not built ---------------------------------------------------------------------------------------
 
 
@@ -70,24 +174,20 @@ def _near(data: bytes, position: int) -> str:
 def _marks(type_: type[Struct]) -> tuple[tuple[str, Unbuilt | None], ...]:
     """The fields of a struct that may hold something to refuse: those with a mark, and those with structs inside."""
     marks: list[tuple[str, Unbuilt | None]] = []
-    for name, hint in get_type_hints(type_, include_extras=True).items():
-        extras = [
-            meta.extra["unbuilt"] for meta in getattr(hint, "__metadata__", ()) if "unbuilt" in (meta.extra or ())
-        ]
-        if extras or _holds_structs(inspect.type_info(hint)):
-            marks.append((name, extras[0] if extras else None))
+    struct = inspect.type_info(type_)
+    assert isinstance(struct, inspect.StructType)
+    for field in struct.fields:
+        extra = field.type.extra if isinstance(field.type, inspect.Metadata) else None
+        mark = (extra or {}).get("unbuilt")
+        if mark is not None or _holds_structs(field.type):
+            marks.append((field.name, mark))
     return tuple(marks)
 
 
 def _holds_structs(node: inspect.Type) -> bool:
-    match node:
-        case inspect.StructType():
-            return True
-        case inspect.Metadata(inner) | inspect.ListType(inner):
-            return _holds_structs(inner)
-        case inspect.UnionType(types):
-            return any(map(_holds_structs, types))
-    return False
+    kinds = list(map(_bare, _kinds(node)))
+    lists = [kind.item_type for kind in kinds if isinstance(kind, inspect.ListType)]
+    return any(isinstance(kind, inspect.StructType) for kind in kinds) or any(map(_holds_structs, lists))
 
 
 def refuse_unbuilt(body: Struct, written: dict[str, Any]) -> None:
@@ -122,8 +222,7 @@ def _refuse_inside(value: Struct, written: dict[str, Any], place: str) -> None:
 
 def _refuse_marked(value: Any, written: Any, place: str, mark: Unbuilt) -> None:
     items = value if isinstance(value, list) else [value]
-    if len(items) > MAX_SEQUENCES:
-        raise ClientError(place, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
+    check_most(place, "entries", len(items), MAX_SEQUENCES)
     if not all(item is None or _is_one(item, mark.neutral) for item in items):
         fact = f"is {shown(written)}, but this feature is not built yet"
         raise ClientError(place, fact, mark.hint, code=mark.code)

@@ -1,67 +1,157 @@
-"""What a program gives to `LLM.generate`: texts, token ids or arrays, and parameters -> prompts of the engine.
+"""Calls of /generate and of `LLM`: texts, token ids, embeddings or chats -> prompts, with what is asked of each."""
 
-Decides what is one prompt and what is a list of them. Knows arrays of numpy and torch by what they can do, and imports
-neither. Prompts and parameters are checked where those of bodies are checked.
-"""
-
+from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Many
+from functools import partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from ramet.ipc.messages import pack_ids
-from ramet.ipc.params import SamplingParams, shown
-from ramet.ipc.spec import RequestSpec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from ramet.ipc.messages import Chat, Limits, pack_ids
+from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, about, shown
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.prompts import pack_embeds
+from ramet.runtime.intake.chat import Prepared, Render, Style, callable_tools, chat_of, prepare, refuse_without_parser
+from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Rid, Text, unbuilt
+from ramet.runtime.intake.limits import MAX_EMBED
+from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.specs import SpecLists, read_specs
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
+Content = tuple[str, dict[str, Any]]  # the place of a prompt, and its text, ids or embeds as a field of Prompt
+Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
+Media = str | dict[str, Any] | list[Any] | None
+
+
+class GenerateBody(SpecLists, frozen=True, kw_only=True):
+    """Every field /generate knows. A list gives one value per prompt."""
+
+    text: Annotated[Text | Annotated[list[Text], Meta(min_length=1)] | None, about("a prompt, or a list of them")] = (
+        None
+    )
+    input_ids: Annotated[
+        Annotated[list[PromptId | Ids], Meta(min_length=1)] | None, about("a prompt as token ids, or a list of such")
+    ] = None
+    input_embeds: Annotated[
+        Annotated[list[list[Embed | list[Embed]]], Meta(min_length=1)] | None,
+        about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
+    ] = None
+    rid: Annotated[
+        str | list[str] | None,
+        about(
+            "name of the request, for /abort_request; a new one if it is absent", pattern=RID, items={"pattern": RID}
+        ),
+    ] = None
+    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
+    image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
+    audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
+    video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
+    lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
+    return_routed_experts: Annotated[
+        bool | None, unbuilt("which experts each token went through", neutral=(False,))
+    ] = None
+    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on", neutral=(0,))] = None
+    session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
+    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
+    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
 
 
 class Defaults(NamedTuple):
     """What a call that names nothing gets, and what the engine takes."""
 
     params: SamplingParams
-    hidden_size: int
+    limits: Limits
     processors_on: bool
 
 
-def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
-    """One for each prompt, in order. Raises ClientError."""
-    single = _is_single(prompts)
-    contents = [prompts] if single else list(prompts)
-    specs = read_calls(len(contents), sampling_params, extras, defaults)
-    each = isinstance(sampling_params, list | tuple)
+def _prompts(
+    body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
+) -> list[Prompt]:
+    specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
+    each = isinstance(body.sampling_params, list)
     return [
-        _prompt(content, specs[i], "" if single else f"[{i}]", f"[{i}]" if each else "", defaults.hidden_size)
-        for i, content in enumerate(contents)
+        Prompt(
+            rids[i],
+            specs[i],
+            place=place,
+            params_place=f"sampling_params[{i}]" if each else "sampling_params",
+            **content,
+        )
+        for i, (place, content) in enumerate(contents)
     ]
 
 
-def read_calls(count: int, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[RequestSpec]:
-    """What is asked for each of so many prompts. Raises ClientError, and TypeError for an unknown argument."""
+# -- of a body ---------------------------------------------------------------------------------------------------------
+
+
+def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
+    """The prompts in order, and whether the client sent a list of them."""
+    given = [name for name in ("text", "input_ids", "input_embeds") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
+    (place,) = given
+    contents, batch = _contents(place, getattr(body, place), defaults.limits)
+    prompts = _prompts(body, contents, batch, _rids(body.rid, request_id, len(contents), batch), defaults)
+    checks.check_count(place, sum(prompt.params.n for prompt in prompts))
+    return prompts, batch
+
+
+def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
+    if place != "input_embeds":
+        contents, batch = checks.read_contents(place, given, limits.vocab_size)
+        return [(at, checks.as_fields(content)) for at, content in contents], batch
+    batch = bool(given[0]) and isinstance(given[0][0], list)
+    each = [(f"{place}[{i}]", rows) for i, rows in enumerate(given)] if batch else [(place, given)]
+    return [(at, {"embeds": checks.pack_embeds(at, rows, limits.hidden_size)}) for at, rows in each], batch
+
+
+class OneRid(Struct):
+    rid: Rid
+
+
+class Rids(Struct):
+    rid: list[Rid]
+
+
+def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> list[str]:
+    if given is None:
+        return [f"{request_id}-{i}" for i in range(count)] if batch else [request_id]
+    if isinstance(given, str):
+        return [convert({"rid": given}, OneRid).rid] * count
+    checks.check_length("rid", len(given), count, batch)
+    return convert({"rid": given}, Rids).rid
+
+
+# -- of a program ------------------------------------------------------------------------------------------------------
+
+
+def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
+    """One for each prompt, in order. Raises ClientError, and TypeError for an unknown argument."""
+    each = [("", prompts)] if _is_single(prompts) else [(f"[{i}]", prompt) for i, prompt in enumerate(prompts)]
+    contents = [_content(at, prompt, defaults.limits.hidden_size) for at, prompt in each]
+    return _prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)
+
+
+def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
     known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
     unknown = set(extras) - set(known)
     if unknown:
         raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
-    body = convert({**extras, "sampling_params": sampling_params}, SpecLists)
-    return read_specs(body, count, True, defaults.params, defaults.processors_on)
+    return convert({**extras, "sampling_params": sampling_params}, SpecLists)
 
 
-def _prompt(content: Any, spec: RequestSpec, at: str, params_at: str, hidden_size: int) -> Prompt:
+def _content(at: str, prompt: Any, hidden_size: int) -> Content:
     """`at`: where it stands in a list of prompts, as "[2]"."""
-    place, text, ids, embeds = "text", None, None, None
-    if isinstance(content, str):
-        text = content
-    elif _is_embeds(content):
-        place = "input_embeds"
-        embeds = pack_embeds(place + at, _rows(content), hidden_size)
-    else:
-        place = "input_ids"
-        ids = pack_any(place + at, content)
-    return Prompt("", spec, text, ids, place + at, "sampling_params" + params_at, embeds)
+    if isinstance(prompt, str):
+        return "text" + at, {"text": prompt}
+    if _is_embeds(prompt):
+        place = "input_embeds" + at
+        return place, {"embeds": checks.pack_embeds(place, _rows(prompt), hidden_size)}
+    return "input_ids" + at, {"ids": pack_any("input_ids" + at, prompt)}
 
 
 def plain(value: Any) -> Any:
@@ -101,3 +191,50 @@ def pack_any(place: str, ids: Any) -> bytes:
         return pack_ids(map(index, ids))
     except (TypeError, OverflowError):
         raise ClientError(place, f"is {shown(ids)}, must be a list of token ids") from None
+
+
+# -- chats of a program ------------------------------------------------------------------------------------------------
+
+ChatCall = Callable[[Render], Awaitable[Prepared]]  # one chat, given what renders it
+
+
+def read_chats(
+    messages: Any,
+    sampling_params: Any,
+    fields: dict[str, Any],
+    extras: dict[str, Any],
+    defaults: Defaults,
+    style: Style,
+    parallel: bool = True,
+) -> list[ChatCall]:
+    """One for each chat, in order. `fields`: those of ChatFields but the messages. Raises ClientError.
+
+    Without max_new_tokens an output may go on to the end of the context.
+    """
+    single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
+    chats = [messages] if single else list(messages)
+    params = replace(defaults.params, max_new_tokens=MAX_NEW_TOKENS)
+    specs = read_specs(_spec_lists(sampling_params, extras), len(chats), True, params, defaults.processors_on)
+    given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(chats)
+    return [
+        partial(
+            prepare,
+            style=style,
+            chat=_read_chat("" if single else f"chat {i}: ", {**fields, "messages": chat}, style),
+            spec=specs[i],
+            parallel=parallel,
+            as_shown=(given[i] or {}).get("skip_special_tokens") is not None,
+        )
+        for i, chat in enumerate(chats)
+    ]
+
+
+def _read_chat(which: str, written: dict[str, Any], style: Style) -> Chat:
+    """`which`: said before an error's place, in a list of chats."""
+    try:
+        body = convert(written, ChatFields)
+        names = callable_tools(body.tool_choice, [tool.function.name for tool in body.tools or ()])
+        refuse_without_parser(names, style)
+        return chat_of(written, names)
+    except ClientError as error:
+        raise error.at(which + error.place) from None

@@ -1,7 +1,6 @@
 """A chat to a prompt's ids: which of its tools may be called, what its template gets, and what reads its outputs.
 
-Decides what a chat may ask of this model. Chat completions, responses, Anthropic's messages and `LLM` all come through
-here, with OpenAI's messages.
+Chat completions, responses, Anthropic's messages and `LLM` all come through here, with OpenAI's messages.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sized
@@ -21,6 +20,7 @@ from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
 from ramet.runtime.intake.messages import AllowedTools, NamedChoice, TemplateFields
 from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
+from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading
 from ramet.runtime.text.template_files import read_templates
 
@@ -53,27 +53,22 @@ def style_of(args: Args) -> Style:
     """What the options say, or else the chat template. Raises ConfigError for an unknown name."""
     sources = read_templates(args.tokenizer_folder, args.model.chat_template)
     texts = [text for text in (sources.of(True), sources.of(False)) if text]
-    found = Style(
-        _chosen(args.model.tool_call_parser, [detect_tools(text) for text in texts]),
-        _chosen(args.model.reasoning_parser, [detect_reasoning(text) for text in texts]),
+    return Style(
+        _chosen(args.model.tool_call_parser, texts, detect_tools, tool_parser_class),
+        _chosen(args.model.reasoning_parser, texts, detect_reasoning, reasoning_style),
         has_template=sources.of(False) is not None,
         shows_tools=not texts or any("tools" in text for text in texts),
     )
-    if found.tools is not None:
-        tool_parser_class(found.tools)
-    if found.reasoning is not None:
-        reasoning_style(found.reasoning)
-    return found
 
 
-def _chosen(option: str, detected: list[str | None]) -> str | None:
-    match option:
-        case "none":
-            return None
-        case "auto":
-            return next((name for name in detected if name is not None), None)
-        case _:
-            return option
+def _chosen(
+    option: str, texts: list[str], detect: Callable[[str], str | None], check: Callable[[str], Any]
+) -> str | None:
+    name = next(filter(None, map(detect, texts)), "none") if option == "auto" else option
+    if name == "none":
+        return None
+    check(name)
+    return name
 
 
 def refuse_without_parser(tools: Sized, style: Style) -> None:
@@ -88,10 +83,8 @@ def refuse_without_parser(tools: Sized, style: Style) -> None:
 def callable_tools(choice: str | NamedChoice | None, names: Many[str]) -> frozenset[str]:
     """Of the tools with these names, those that may be called. What would have to be called is refused."""
     match choice:
-        case None:
-            return frozenset(names)
-        case "auto":
-            if not names:
+        case None | "auto":
+            if choice is not None and not names:
                 raise ClientError("tool_choice", "is 'auto', but tools is empty", "it needs tools")
             return frozenset(names)
         case "none":
@@ -190,16 +183,9 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
     try:
         return await render(written)
     except ClientError as error:
-        if place != "messages" and error.place.startswith(
-            "messages"
-        ):  # they were made of items, and their places are lost
-            raise error.at(place) from None
-        raise
-
-
-def check_most(place: str, unit: str, number: int, most: int) -> None:
-    if number > most:
-        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
+        # messages that were made of a field's items have lost its places
+        lost = place != "messages" and error.place.startswith("messages")
+        raise error.at(place) if lost else error from None
 
 
 def _text(message: Any) -> str:

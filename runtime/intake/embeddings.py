@@ -1,7 +1,7 @@
-"""Texts to vectors: which prompts the engine gets, and the arithmetic on the hidden states that come back.
+"""Embeddings and scores: which prompts the engine gets, and the arithmetic on what comes back.
 
-Decides what an input may look like, mean or last token, how many numbers are kept, and length 1. A vector is float32,
-so that every spelling of a reply shows the same numbers.
+A vector is float32, so that every spelling of a reply shows the same numbers. A score is the model's own probability,
+at temperature 1 and without penalties, whatever defaults the model or the server has.
 """
 
 import math
@@ -9,21 +9,24 @@ import sys
 from array import array
 from base64 import b64encode
 from operator import mul
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta, Struct
 
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
-from ramet.ipc.spec import HiddenMode, RequestSpec
+from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
-from ramet.runtime.intake.fields import Prompts
-from ramet.runtime.intake.limits import MAX_INPUTS
-from ramet.runtime.intake.prompts import read_contents
-from ramet.runtime.logprobs import HiddenLists
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Text
+from ramet.runtime.intake.limits import MAX_IDS, MAX_INPUTS
+from ramet.runtime.intake.prompts import as_fields, check_count, pack_checked, read_contents
+from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.text.pooling import Kind, Pooling
 
 PREFILL_ONLY = SamplingParams(max_new_tokens=0)
+# Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
+NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
 OTHER_VOCABULARY = (
     "are they ids of another model's tokenizer? LangChain's OpenAIEmbeddings sends such, unless "
     "check_embedding_ctx_length=False"
@@ -53,26 +56,22 @@ class Recipe(NamedTuple):
     dimensions: int | None = None
 
 
-def read_recipe(fields: EmbedFields, default: Pooling, hidden_size: int) -> Recipe:
-    """`default`: what counts where a client says nothing. Raises ClientError."""
+def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits) -> tuple[list[Prompt], Recipe]:
+    """One prompt for each input, in order. `default`: what counts where a client says nothing. Raises ClientError."""
+    hidden_size = limits.hidden_size
     if not hidden_size:
         raise ClientError("model", "has no hidden states, so there are no embeddings")
     if fields.dimensions is not None and fields.dimensions > hidden_size:
         raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {hidden_size}]")
     normalize = default.normalize if fields.normalize is None else fields.normalize
-    return Recipe(fields.pooling or default.kind, normalize, fields.dimensions)
-
-
-def read_inputs(rid: str, fields: EmbedFields, kind: Kind, vocab_size: int) -> list[Prompt]:
-    """One prompt for each input, in order."""
-    contents, _ = read_contents("input", fields.input, vocab_size, OTHER_VOCABULARY)
-    return [prompt_to_embed(rid, place, kind, content) for place, content in contents]
+    recipe = Recipe(fields.pooling or default.kind, normalize, fields.dimensions)
+    contents, _ = read_contents("input", fields.input, limits.vocab_size, OTHER_VOCABULARY)
+    return [prompt_to_embed(rid, place, recipe.kind, content) for place, content in contents], recipe
 
 
 def prompt_to_embed(rid: str, place: str, kind: Kind, content: str | bytes) -> Prompt:
     """content: a text, or packed token ids."""
-    text, ids = (content, None) if isinstance(content, str) else (None, content)
-    return Prompt(rid, RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind)), text=text, ids=ids, place=place)
+    return Prompt(rid, RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind)), place=place, **as_fields(content))
 
 
 def vector_of(hidden: HiddenLists | None, recipe: Recipe) -> Vector:
@@ -97,3 +96,53 @@ def in_base64(vector: Vector) -> str:
         vector = array("f", vector)
         vector.byteswap()
     return b64encode(vector.tobytes()).decode()
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+class ScoreFields(Struct, frozen=True, kw_only=True):
+    """Which of a few tokens follows."""
+
+    query: Annotated[Text | Ids, about("what all prompts begin with: a text, or token ids")]
+    items: Annotated[
+        Text | Annotated[list[Text | Ids], Meta(min_length=1)],
+        about("what follows it in each prompt: texts, or token ids as query is"),
+    ]
+    label_token_ids: Annotated[
+        Annotated[list[PromptId], Meta(min_length=1, max_length=MAX_IDS)],
+        about("the tokens whose probability is asked for"),
+    ]
+    apply_softmax: Annotated[bool | None, about("scores of an item add up to 1")] = None
+    item_first: Annotated[bool | None, about("the query follows the item")] = None
+
+
+def read_pairs(rid: str, fields: ScoreFields, vocab_size: int) -> list[Prompt]:
+    """One prompt for each item. Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
+    labels = fields.label_token_ids
+    pack_checked("label_token_ids", labels, vocab_size)
+    spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=tuple(labels)))
+    [(_, query)], _ = read_contents("query", fields.query, vocab_size)
+    items, _ = read_contents("items", fields.items, vocab_size)
+    check_count("items", len(items))
+    pairs = []
+    first: Any  # like second
+    for place, item in items:
+        if type(item) is not type(query):
+            wanted = "a string" if isinstance(query, str) else "a list of token ids"
+            raise ClientError(place, f"must be {wanted}, as query is")
+        first, second = (item, query) if fields.item_first else (query, item)
+        pairs.append(Prompt(rid, spec, place=place, **as_fields(first + second)))
+    return pairs
+
+
+def label_scores(logprobs: LogprobLists | None, softmax: bool | None) -> list[float]:
+    """Of the tokens that one prompt asked about, in their order. With `softmax` they add up to 1."""
+    assert logprobs is not None, "a prompt to score asks for log-probabilities"
+    (place,) = logprobs.output
+    assert place.chosen is not None
+    values = [-math.inf if value is None else value for value, _, _ in place.chosen]
+    best = max(values) if softmax else 0.0
+    weights = [math.exp(value - best) for value in values]
+    total = sum(weights) if softmax else 1.0
+    return [weight / total for weight in weights]

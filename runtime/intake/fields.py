@@ -1,7 +1,4 @@
-"""Types that fields of several bodies have, and structs that are put together from fields.
-
-Decides what a valid text, id or key is, and how a feature is marked that is not built. Knows no endpoint.
-"""
+"""Types that fields of several bodies have, structs put together from fields, and the mark of what is not built."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, cast

@@ -1,4 +1,4 @@
-"""Bounds of what one request may bring. Decides numbers; those of sampling stand in ipc/params.py."""
+"""Bounds of what one request may bring; those of sampling stand in ipc/params.py."""
 
 INT32 = 1 << 31
 MAX_OPENED = 500_000  # brackets of a body: each costs a fraction of a microsecond, in which no one else is served

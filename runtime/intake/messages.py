@@ -1,12 +1,8 @@
-"""The types of a chat as OpenAI's clients write it: messages, their parts and calls, tools and what templates get.
+"""The types of a chat as OpenAI's clients write it, to check with: templates get what the client wrote."""
 
-Decides shapes only; what a template gets of a message, text/chat_messages.py decides. Types are there to check with:
-templates get what the client wrote, with its own keys in its order.
-"""
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 from ramet.ipc.params import about
 from ramet.runtime.intake.fields import Refused, Text, ToolName, named, unbuilt
@@ -43,42 +39,13 @@ class RefusalPart(Part, frozen=True, tag="refusal"):
     refusal: str
 
 
-class ImageUrlPart(Refused, frozen=True, tag="image_url"):
-    pass
-
-
-class ImagePart(Refused, frozen=True, tag="image"):
-    pass
-
-
-class InputImagePart(Refused, frozen=True, tag="input_image"):
-    pass
-
-
-class InputAudioPart(Refused, frozen=True, tag="input_audio"):
-    pass
-
-
-class VideoUrlPart(Refused, frozen=True, tag="video_url"):
-    pass
-
-
-class FilePart(Refused, frozen=True, tag="file"):
-    pass
-
-
-class InputFilePart(Refused, frozen=True, tag="input_file"):
-    pass
-
-
-class DocumentPart(Refused, frozen=True, tag="document"):
-    pass
-
-
-Media = Annotated[
-    ImageUrlPart | ImagePart | InputImagePart | InputAudioPart | VideoUrlPart | FilePart | InputFilePart | DocumentPart,
-    unbuilt("pictures, sound, films and files"),
-]
+MEDIA = ("image_url", "image", "input_image", "input_audio", "video_url", "file", "input_file", "document")
+if TYPE_CHECKING:
+    Media = Refused
+else:
+    _NAMES = {tag: tag.title().replace("_", "") + "Part" for tag in MEDIA}
+    _PARTS = tuple(defstruct(name, (), bases=(Refused,), tag=tag, frozen=True) for tag, name in _NAMES.items())
+    Media = Annotated[Union[_PARTS], unbuilt("pictures, sound, films and files")]  # noqa: UP007
 ChatPart = TextPart | InputTextPart | OutputTextPart | RefusalPart | Media
 
 

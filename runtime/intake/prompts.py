@@ -1,8 +1,4 @@
-"""Prompts as clients write them -> prompts of the engine. Shared by all endpoints.
-
-Decides what a valid prompt looks like beside its type and without a tokenizer: one kind in a list, ids inside the
-vocabulary, how many sequences one request may ask for. Length against the context is checked where text becomes ids.
-"""
+"""Prompts as clients write them, checked without a tokenizer; their length is checked where text becomes ids."""
 
 import os
 from array import array
@@ -23,21 +19,16 @@ def read_contents(place: str, given: Any, vocab_size: int, hint: str = "") -> tu
     """
     batch = isinstance(given, list) and not isinstance(given[0], int)
     each = [(f"{place}[{i}]", item) for i, item in enumerate(given)] if batch else [(place, given)]
-    if isinstance(each[0][1], str):
-        return [(at, _same(at, item, str, "a string")) for at, item in each], batch
-    lists = [(at, _same(at, item, list, "a list of token ids")) for at, item in each]
-    return [(at, pack_checked(at, item, vocab_size, hint)) for at, item in lists], batch
+    kind, words = (str, "a string") if isinstance(each[0][1], str) else (list, "a list of token ids")
+    for at, item in each:
+        if not isinstance(item, kind):
+            raise ClientError(at, f"is {shown(item)}, must be {words}, as the first one is")
+    return [(at, item if kind is str else pack_checked(at, item, vocab_size, hint)) for at, item in each], batch
 
 
 def as_fields(content: Content) -> dict[str, Any]:
     """Of a Prompt."""
     return {"text": content} if isinstance(content, str) else {"ids": content}
-
-
-def _same(place: str, item: Any, kind: type, words: str) -> Any:
-    if not isinstance(item, kind):
-        raise ClientError(place, f"is {shown(item)}, must be {words}, as the first one is")
-    return item
 
 
 def pack_checked(place: str, ids: list[Any], vocab_size: int, hint: str = "") -> bytes:
@@ -65,6 +56,11 @@ def pack_embeds(place: str, rows: list[list[float]], hidden_size: int) -> bytes:
         if not max(map(abs, row)) <= MAX_EMBED:
             raise ClientError(f"{place}[{i}]", f"holds a number outside [-{MAX_EMBED:g}, {MAX_EMBED:g}]")
     return packed.tobytes()
+
+
+def check_most(place: str, unit: str, number: int, most: int) -> None:
+    if number > most:
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
 
 
 def check_count(place: str, samples: int) -> None:

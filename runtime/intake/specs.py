@@ -1,9 +1,4 @@
-"""Bodies to specs: sampling, log-probabilities, priority, hidden states, and the cache's namespace.
-
-Decides how a RequestSpec is made of a client's fields, under which names clients write sampling parameters, and what is
-valid without a vocabulary. The parameters come from the checks of ipc/params.py; errors name the field that the client
-wrote. Knows no prompt.
-"""
+"""Bodies to specs. Decides under which names clients write sampling parameters; errors have the name they wrote."""
 
 import math
 from collections.abc import Mapping
@@ -15,9 +10,9 @@ from msgspec.structs import asdict
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.fields import Field, Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
+from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
-from ramet.runtime.intake.prompts import check_length
+from ramet.runtime.intake.prompts import check_length, check_most
 
 # ours -> what clients call it; of several the first that is set counts
 NAMES: dict[str, tuple[str, ...]] = {
@@ -39,14 +34,6 @@ def sampled(name: str, note: str = "") -> Meta:
     """Says of a field that it is the sampling parameter `name`, which ipc/params.py checks."""
     text = f"{_ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
-
-
-SHARED: list[Field] = [
-    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
-    for ours in CHECKS
-    if ours not in OF_SOME
-    for name in NAMES.get(ours, (ours,))
-]
 
 
 class Constraints(Struct, frozen=True, kw_only=True):
@@ -71,29 +58,18 @@ class GivenParams(Constraints, frozen=True, kw_only=True):
 def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
     """`fields`: a body's. Raises ClientError under the name that the client used."""
     given: dict[str, Any] = {}
+    names = {ours: next((name for name in theirs if name in fields), ours) for ours, theirs in NAMES.items()}
     for name, ours in _OURS.items():
         value = fields.get(name)
         if value is not None and ours in given:
             CHECKS[ours].read(name, value)  # what another one goes before must be valid as well
         elif value is not None:
-            given[ours] = value
+            given[ours], names[ours] = value, name
     try:
-        return parse(given, defaults, "")
+        return parse(given, defaults, "", names)
     except ClientError as error:
-        raise _as_written(error, fields) from None
-
-
-def _as_written(error: ClientError, fields: Mapping[str, Any]) -> ClientError:
-    """The error under the name that the client used."""
-    place, fact = error.place.removeprefix("."), error.fact
-    for ours, names in NAMES.items():
-        known = [name for name in names if name in fields]
-        theirs = next((name for name in known if fields[name] is not None), known[0] if known else ours)
-        if place == ours or place.startswith(ours + "["):
-            place = theirs + place.removeprefix(ours)
-        if ours == "max_new_tokens":
-            fact = fact.replace(ours, theirs)
-    return ClientError(place, fact, error.hint)
+        fact = error.fact.replace("max_new_tokens", names["max_new_tokens"])
+        raise ClientError(error.place, fact, error.hint) from None
 
 
 Hidden = bool | Literal["last"]
@@ -113,7 +89,12 @@ class SpecFields(Constraints, frozen=True, kw_only=True):
     custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
 
 
-@including(SHARED)
+@including(
+    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
+    for ours in CHECKS
+    if ours not in OF_SOME
+    for name in NAMES.get(ours, (ours,))
+)
 class SamplingFields(SpecFields, frozen=True, kw_only=True):
     """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
 
@@ -206,7 +187,7 @@ def read_specs(
 def _params_of_each(given: Any, each: list[GivenParams | None], defaults: SamplingParams) -> list[SamplingParams]:
     if not isinstance(given, list):
         return [parse(asdict(given) if given else {}, defaults)] * len(each)
-    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}]") for i, one in enumerate(each)]
+    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}].") for i, one in enumerate(each)]
 
 
 _MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST}
@@ -240,8 +221,7 @@ def _ids_of_each(given: list[Any] | None, count: int, batch: bool) -> list[tuple
     if not given:
         return [()] * count
     if all(isinstance(item, int) for item in given):
-        if len(given) > MAX_IDS:
-            raise ClientError("token_ids_logprob", f"has {len(given)} entries, must have at most {MAX_IDS}")
+        check_most("token_ids_logprob", "entries", len(given), MAX_IDS)
         return [tuple(given)] * count
     check_length("token_ids_logprob", len(given), count, batch)
     for i, item in enumerate(given):

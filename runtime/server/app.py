@@ -33,25 +33,21 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
     path = re.sub("//+", "/", request.path)
     if len(path) > 1:
         path = path.rstrip("/")
-    endpoint, status = _endpoint(path), CLIENT_GONE
+    response: web.StreamResponse | None = None
     try:
         _check_key(service, path, request)
         response = await _dispatch(service, path, request)
-        status = response.status
-        return response
     except RametError as error:
         response = _refusal(request, path, error)
-        status = response.status
-        return response
     except ConnectionError:
         raise  # the client went away
     except Exception:  # noqa: BLE001  a bug in a handler ends this request alone
         log.LOGGER.exception("%s %s failed", request.method, path)
         response = problems.reply_to(path, failures.internal())
-        status = response.status
-        return response
     finally:
-        service.metrics.requests.add(1, endpoint, str(status))
+        status = CLIENT_GONE if response is None else response.status
+        service.metrics.requests.add(1, _endpoint(path), str(status))
+    return response
 
 
 def forget_frames(error: BaseException | None) -> None:

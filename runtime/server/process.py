@@ -6,6 +6,7 @@ Decides the order of start and end, and the exit code: 0 after a drain, 1 when a
 import asyncio
 import errno
 import gc
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 from aiohttp import web
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Drain, Limits, PeerDied
+from ramet.ipc.messages import Drain, Limits
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, ServeArgs
 from ramet.runtime.engine_client import failures
@@ -30,7 +31,6 @@ from ramet.runtime.server.http.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import read_pooling
 
-Phases = list[tuple[str, float]]
 BACKLOG = 2048  # connections that wait to be accepted
 GC_THRESHOLDS = (100_000, 20, 50)
 LAST_WRITES_S = 2.0  # for handlers to write what is left
@@ -57,23 +57,19 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
 def bind(serve: ServeArgs) -> socket.socket:
     """A socket that listens: connections wait in its backlog until the server serves. Port 0 picks a free port."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            serve.host, serve.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(serve.host, serve.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
-    listener = socket.socket(family, kind, proto)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(BACKLOG)  # at once: two sockets may share a bound port for as long as none of them listens
+    family, *_, address = found[0]
+    try:  # to listen at once: two sockets may share a bound port for as long as none of them listens
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        listener.close()
         if error.errno != errno.EADDRINUSE:
-            raise ConfigError(f"cannot listen on {serve.host} port {serve.port}: {error.strerror}") from None
+            reason = os.strerror(error.errno or 0)
+            raise ConfigError(f"cannot listen on {serve.host} port {serve.port}: {reason}") from None
         fact = f"--port {serve.port} is in use on {serve.host}; choose another, or 0 for a free one"
         raise ConfigError(fact) from None
-    return listener
 
 
 def make_runner(service: Service) -> web.AppRunner:
@@ -86,13 +82,9 @@ async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, rea
     LOGGER.info("%s", style.line)
     transport = ZmqTransport(sockets)
     ready()
-    match await transport.limits():
-        case Limits() as limits:
-            pass
-        case Drain():
-            return 0
-        case PeerDied():
-            return 1
+    limits = await transport.limits()
+    if not isinstance(limits, Limits):
+        return 0 if isinstance(limits, Drain) else 1
     metrics = Metrics()
     client = transport.client(args, limits, metrics)
     runner = make_runner(_make_service(args, client, metrics, style))

@@ -1,32 +1,26 @@
-"""The table of routes: path, methods, handler, and the structs that it reads and sends, for /openapi.json.
+"""The table of routes: path, methods, handler, and the structs that it reads and sends, for /openapi.json."""
 
-Decides nothing else. A test decodes what handlers send as the types that stand here.
-"""
+from functools import cache
 
 from aiohttp import web
 
+from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
-from ramet.runtime.server.http.route import Named, Operation, Route
-from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.native import replies as native
-from ramet.runtime.server.native.admin import AbortBody, abort_request, flush_cache, model_info, server_info, where
+from ramet.runtime.server.http.service import Named, Operation, Route, Service
+from ramet.runtime.server.native import admin
 from ramet.runtime.server.native.generate import generate
-from ramet.runtime.server.native.health import health, health_generate, metrics, ready
-from ramet.runtime.server.native.types import GenerateBody
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
 from ramet.runtime.server.openai.chat import chat_completions
 from ramet.runtime.server.openai.completions import completions
-from ramet.runtime.server.openai.embeddings import embeddings
+from ramet.runtime.server.openai.embeddings import EmbeddingsBody, ScoreBody, embeddings, score
 from ramet.runtime.server.openai.models import model, models
-from ramet.runtime.server.openai.pooling_types import EmbeddingsBody, RerankBody, ScoreBody
-from ramet.runtime.server.openai.rerank import rerank
+from ramet.runtime.server.openai.rerank import RerankBody, rerank
 from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_chat import ResponsesBody
-from ramet.runtime.server.openai.scores import score
 from ramet.runtime.server.openai.tokens import detokenize, tokenize
 from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
@@ -36,17 +30,16 @@ GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 
 async def openapi_json(service: Service, request: web.Request) -> web.Response:
     """This interface as OpenAPI 3.1."""
-    return web.Response(body=openapi.document(ROUTES, NAMED), content_type="application/json")
+    return web.Response(body=_document(), content_type="application/json")
+
+
+@cache
+def _document() -> bytes:
+    return openapi.document(ROUTES, NAMED)
 
 
 ROUTES: dict[str, Route] = {
-    "/generate": Route(
-        WRITE,
-        generate,
-        GenerateBody,
-        GenerateReply | list[GenerateReply],
-        GenerateReply,
-    ),
+    "/generate": Route(WRITE, generate, GenerateBody, GenerateReply | list[GenerateReply], GenerateReply),
     "/v1/chat/completions": Route(POST, chat_completions, ChatBody, openai.ChatReply, openai.ChatChunk),
     "/v1/completions": Route(POST, completions, CompletionBody, openai.CompletionReply, openai.CompletionReply),
     "/v1/responses": Route(POST, responses, ResponsesBody, of_responses.ResponseReply, of_responses.ResponseEvent),
@@ -60,22 +53,22 @@ ROUTES: dict[str, Route] = {
     "/tokenize": Route(POST, tokenize, TokenizeBody, openai.TokenizeReply),
     "/v1/detokenize": Route(POST, detokenize, DetokenizeBody, openai.DetokenizeReply),
     "/detokenize": Route(POST, detokenize, DetokenizeBody, openai.DetokenizeReply),
-    "/health": Route(GET, health, reply=native.Status),
-    "/health_generate": Route(GET, health_generate, reply=native.Status),
-    "/ready": Route(GET, ready, reply=native.Status),
-    "/metrics": Route(GET, metrics),
-    "/get_model_info": Route(GET, model_info, reply=native.ModelInfo),
-    "/model_info": Route(GET, model_info, reply=native.ModelInfo),
-    "/get_server_info": Route(GET, server_info, reply=native.ServerInfo),
-    "/server_info": Route(GET, server_info, reply=native.ServerInfo),
-    "/flush_cache": Route(EITHER, flush_cache, reply=native.Flushed),
-    "/abort_request": Route(POST, abort_request, AbortBody, native.AbortReply),
+    "/health": Route(GET, admin.health, reply=admin.Status),
+    "/health_generate": Route(GET, admin.health_generate, reply=admin.Status),
+    "/ready": Route(GET, admin.ready, reply=admin.Status),
+    "/metrics": Route(GET, admin.metrics),
+    "/get_model_info": Route(GET, admin.model_info, reply=admin.ModelInfo),
+    "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo),
+    "/get_server_info": Route(GET, admin.server_info, reply=admin.ServerInfo),
+    "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo),
+    "/flush_cache": Route(EITHER, admin.flush_cache, reply=admin.Flushed),
+    "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply),
     "/openapi.json": Route(GET, openapi_json),
 }
 
 NAMED: dict[str, Named] = {
     "/v1/models/": Named(GET, model, (Operation("GET", "", openai.ModelCard),)),
-    "/v1/requests/": Named(GET, where, (Operation("GET", "", native.RequestState),)),
+    "/v1/requests/": Named(GET, admin.where, (Operation("GET", "", admin.RequestState),)),
     "/v1/responses/": Named(
         ("GET", "POST", "DELETE"),
         stored,

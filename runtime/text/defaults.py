@@ -42,7 +42,7 @@ def _valid(path: Path, config: dict[str, Any], name: str) -> bool:
     if name == "top_k" and config[name] == 0:  # off, as the files of many models write it
         return False
     try:
-        parse({name: config[name]}, place=str(path))
+        parse({name: config[name]}, place=f"{path}.")
     except ClientError as error:
         LOGGER.warning("%s: ignored", error)
         return False

@@ -14,8 +14,8 @@ from live import Live
 from msgspec.structs import fields
 
 from ramet.ipc.params import SamplingParams
+from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.specs import Constraints
-from ramet.runtime.server.native.types import GenerateBody
 
 HIDDEN = 256
 

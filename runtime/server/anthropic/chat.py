@@ -13,10 +13,11 @@ from msgspec.structs import fields
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import NOT_FORCED, Style, check_most, refuse_without_parser
+from ramet.runtime.intake.chat import NOT_FORCED, Style, refuse_without_parser
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Media
+from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
 
 

@@ -24,8 +24,7 @@ from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.items import Items
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:

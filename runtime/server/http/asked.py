@@ -14,8 +14,7 @@ from ramet.runtime.intake.chat import Style, prepare
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.intake.specs import Hidden, SamplingFields, read_params, read_spec
 from ramet.runtime.server.http.exchange import set_request_id
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 
 
 class Asked(NamedTuple):

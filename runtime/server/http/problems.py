@@ -1,7 +1,4 @@
-"""Errors as replies and as events of a stream, in the shapes of the native, OpenAI's and Anthropic's clients.
-
-Decides status, type and code. Section 1 (errors) of the native API and section 3 (error bodies).
-"""
+"""Errors as replies and as events of a stream: sections 1 and 3 of the native API, OpenAI's and Anthropic's shapes."""
 
 from typing import Literal
 
@@ -9,22 +6,19 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from ramet.runtime.errors import ClientError, RametError, ServerError
+from ramet.runtime.errors import RametError
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 
-CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "server_overloaded", 504: "timeout"}
+TYPES_AND_CODES = {
+    401: ("authentication_error", "invalid_api_key"),
+    404: ("not_found_error", "not_found"),
+    413: ("request_too_large", "request_too_large"),
+    503: ("service_unavailable", "server_overloaded"),
+    504: ("timeout_error", "timeout"),
+}
 # clients of OpenAI and Anthropic read these before they try again: a deadline would be missed again
 RETRIES = {503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
-TYPES = {
-    401: "authentication_error",
-    404: "not_found_error",
-    405: "invalid_request_error",
-    413: "request_too_large",
-    503: "service_unavailable",
-    504: "timeout_error",
-}
-ANTHROPIC_TYPES = TYPES | {503: "overloaded_error"}
 ANTHROPIC_PATH = "/v1/messages"
 
 
@@ -92,18 +86,6 @@ Error = NativeError | OpenAIError | AnthropicError
 ERRORS: dict[str, type[Error]] = {"native": NativeError, "openai": OpenAIError, "anthropic": AnthropicError}
 
 
-def status_of(error: RametError) -> int:
-    return error.status if isinstance(error, ClientError | ServerError) else 500
-
-
-def type_of(status: int) -> str:
-    return TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-
-
-def code_of(error: RametError) -> str:
-    return error.code if isinstance(error, ClientError) else ""
-
-
 def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
     """The shape of errors under this path."""
     if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
@@ -112,36 +94,36 @@ def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
 
 
 def reply_to(path: str, error: RametError) -> web.Response:
-    status = status_of(error)
-    return respond(_error(path, error), status, RETRIES.get(status))
-
-
-def _error(path: str, error: RametError) -> Error:
+    body: Error
     match shape_of(path):
         case "anthropic":
-            return anthropic(error)
+            body = anthropic(error)
         case "openai":
-            return OpenAIError(openai(error))
+            body = OpenAIError(openai(error))
         case "native":
-            return NativeError(NativeMessage(str(error)))
+            body = NativeError(NativeMessage(str(error)))
+    return respond(body, error.status, RETRIES.get(error.status))
 
 
 def openai(error: RametError) -> OpenAIMessage:
-    status = status_of(error)
-    place = error.place if isinstance(error, ClientError) else ""
-    return OpenAIMessage(str(error), type_of(status), place or None, code_of(error) or CODES.get(status))
+    kind, code = _type_and_code(error.status)
+    return OpenAIMessage(str(error), kind, error.place or None, error.code or code)
 
 
 def anthropic(error: RametError) -> AnthropicError:
-    status, code = status_of(error), code_of(error)
-    kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return AnthropicError(AnthropicMessage(kind, str(error), AnthropicDetails(code) if code else UNSET))
+    kind = "overloaded_error" if error.status == 503 else _type_and_code(error.status, "api_error")[0]
+    details = AnthropicDetails(error.code) if error.code else UNSET
+    return AnthropicError(AnthropicMessage(kind, str(error), details))
 
 
 def in_stream(error: RametError) -> StreamError:
-    status = status_of(error)
-    return StreamError(StreamMessage(str(error), type_of(status), status, retryable=status >= 500))
+    kind, _ = _type_and_code(error.status)
+    return StreamError(StreamMessage(str(error), kind, error.status, retryable=error.status >= 500))
 
 
 def openai_in_stream(error: RametError) -> OpenAIStreamError:
-    return OpenAIStreamError(OpenAIStreamMessage(**asdict(openai(error)), retryable=status_of(error) >= 500))
+    return OpenAIStreamError(OpenAIStreamMessage(**asdict(openai(error)), retryable=error.status >= 500))
+
+
+def _type_and_code(status: int, ours: str = "server_error") -> tuple[str, str | None]:
+    return TYPES_AND_CODES.get(status, ("invalid_request_error" if status < 500 else ours, None))

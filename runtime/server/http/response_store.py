@@ -1,10 +1,8 @@
-"""Responses that clients may get again, or continue. They are in the memory of this process alone.
+"""Responses that clients may get again, or continue. They are in the memory of this process alone."""
 
-At most so many bytes are kept: the least recently used are dropped first.
-"""
-
-from collections import OrderedDict
 from typing import NamedTuple
+
+from cachetools import LRUCache
 
 
 class Stored(NamedTuple):
@@ -14,37 +12,24 @@ class Stored(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.response) + len(self.items) + len(self.messages)
+        return sum(map(len, self))
 
 
-class ResponseStore:
+class ResponseStore(LRUCache[str, Stored]):
+    """At most so many bytes are kept: the least recently used are dropped first."""
+
     def __init__(self, most_bytes: int) -> None:
-        self._most, self._held = most_bytes, 0
-        self._kept: OrderedDict[str, Stored] = OrderedDict()
+        super().__init__(most_bytes, getsizeof=lambda stored: stored.size)
 
     @property
     def is_on(self) -> bool:
-        return self._most > 0
+        return self.maxsize > 0
 
     def put(self, key: str, stored: Stored) -> bool:
         """Whether it is kept: what is larger than the whole store is not."""
-        self.drop(key)
-        if stored.size > self._most:
-            return False
-        self._kept[key] = stored
-        self._held += stored.size
-        while self._held > self._most:
-            _, oldest = self._kept.popitem(last=False)
-            self._held -= oldest.size
-        return True
+        if stored.size <= self.maxsize:
+            self[key] = stored
+        return key in self
 
-    def get(self, key: str) -> Stored | None:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def drop(self, key: str) -> bool:
-        """Whether it was there."""
-        stored = self._kept.pop(key, None)
-        self._held -= stored.size if stored is not None else 0
-        return stored is not None
+    def drop(self, key: str) -> None:
+        self.pop(key, None)

@@ -1,14 +1,21 @@
-"""What every handler is given: the options, the engine and what the server holds."""
+"""What every handler is given, and a line of the table of routes."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from ramet.ipc.params import SamplingParams
+from aiohttp import web
+
+from ramet.ipc.params import SamplingParams, shown
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.handle import EngineHandle
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.text.pooling import Pooling
+
+ANY_MODEL = "default"  # for clients that must send some name
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +29,39 @@ class Service:
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
     first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups
+
+
+class Route(NamedTuple):
+    methods: tuple[str, ...]
+    handler: Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
+    body: Any = None  # struct of the request's body
+    reply: Any = None  # type of a whole reply; None: not JSON, or any object
+    event: Any = None  # type of an event of a stream, where there is one
+
+
+class Operation(NamedTuple):
+    """What a method does under a name: `tail` follows the name in the path."""
+
+    method: str
+    tail: str
+    reply: Any
+
+
+class Named(NamedTuple):
+    """A path that ends in a name, which may hold slashes."""
+
+    methods: tuple[str, ...]
+    handler: Callable[[Service, web.Request, str], Awaitable[web.Response]]
+    operations: tuple[Operation, ...]
+
+
+def check_model(service: Service, name: str | None) -> str:
+    """The name to answer with. A client may leave it out; another model's name is a 404."""
+    served = service.args.model_name
+    if name not in (None, served, ANY_MODEL):
+        raise unknown_model(name, served)
+    return served
+
+
+def unknown_model(name: str | None, served: str) -> ClientError:
+    return ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found")

@@ -1,27 +1,69 @@
-"""Endpoints for operators: the model, the options, the scheduler's state, flush, abort.
+"""Endpoints for operators: health and metrics, the model, the options, the scheduler's state, flush, abort.
 
 The state comes from the scheduler with each request; no copy of it is kept here.
 """
 
+import asyncio
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from aiohttp import web
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from ramet.ipc.messages import ControlReply
-from ramet.ipc.params import about, shown
+from ramet.ipc.messages import ControlReply, pack_ids
+from ramet.ipc.params import SamplingParams, about, shown
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.errors import ClientError
+from ramet.runtime.engine_client import failures
+from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.intake import prompts
+from ramet.runtime.reply import WEIGHT_VERSION, Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.native.replies import AbortReply, Flushed, ModelInfo, RequestState, ServerInfo
 from ramet.version import __version__
 
+GENERATE_WITHIN_S = 20.0
 MAX_FLUSH_WAIT_S = 3600.0
+ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: it is being tokenised or detokenised"}
+
+
+class Status(Reply, frozen=True):
+    status: Literal["ok"] = "ok"
+
+
+class ServedModel(Struct, frozen=True, kw_only=True):
+    model_path: str
+    tokenizer_path: str
+    served_model_name: str
+    context_length: int
+    vocab_size: int
+
+
+class ModelInfo(ServedModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    is_generation: bool = True
+    preferred_sampling_params: None = None
+    weight_version: str = WEIGHT_VERSION
+    hidden_size: int
+
+
+class ServerInfo(ServedModel, frozen=True, kw_only=True):
+    """Beside these every option of `ramet serve` by its name."""
+
+    max_total_num_tokens: int
+    max_running_requests: int
+    sampling_defaults_resolved: dict[str, Any]
+    version: str
+    started: int
+    internal_states: list[dict[str, Any]]
+
+
+class Flushed(Reply, frozen=True):
+    success: bool = True
+    message: str = "Cache flushed."
 
 
 class AbortBody(Struct, frozen=True, kw_only=True):
@@ -29,40 +71,71 @@ class AbortBody(Struct, frozen=True, kw_only=True):
     abort_all: Annotated[bool | None, about("every request")] = None
 
 
+class AbortReply(Reply, frozen=True):
+    """How many sequences are ended."""
+
+    aborted: int
+
+
+class RequestState(Struct, frozen=True):
+    """The first sequence's keys, which depend on its state, and all sequences."""
+
+    id: str
+    state: str
+    sequences: list[dict[str, Any]]
+
+
+async def health(service: Service, request: web.Request) -> web.Response:
+    """Cheap: this process answers, and no other has ended."""
+    if service.client.failure is not None:
+        raise service.client.failure
+    return respond(Status())
+
+
+async def ready(service: Service, request: web.Request) -> web.Response:
+    """Whether new requests are taken."""
+    if service.client.is_draining:
+        raise failures.draining()
+    return await health(service, request)
+
+
+async def health_generate(service: Service, request: web.Request) -> web.Response:
+    """One token through every process."""
+    probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(ONE_TOKEN), ids=pack_ids([0]))
+    with service.client.submit([probe], streaming=False, probe=True) as submission:
+        try:
+            await asyncio.wait_for(submission.finished(), GENERATE_WITHIN_S)
+        except TimeoutError:
+            raise ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
+        except ClientError as error:
+            raise ServerError(f"The probe was refused: {error}", 503) from None
+    return respond(Status())
+
+
+async def metrics(service: Service, request: web.Request) -> web.Response:
+    """Prometheus metrics."""
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=service.metrics.render(), headers=headers)
+
+
 async def model_info(service: Service, request: web.Request) -> web.Response:
     """The model: where it lies, its served name, context length, vocabulary and hidden size."""
-    args, limits = service.args, service.client.limits
-    return respond(
-        ModelInfo(
-            model_path=str(args.model_folder),
-            tokenizer_path=str(args.tokenizer_folder),
-            served_model_name=args.model_name,
-            context_length=limits.context_length,
-            vocab_size=limits.vocab_size,
-            hidden_size=limits.hidden_size,
-        )
-    )
+    return respond(ModelInfo(**_served_model(service), hidden_size=service.client.limits.hidden_size))
 
 
 async def server_info(service: Service, request: web.Request) -> web.Response:
     """Every resolved option, the limits that model and memory gave, and the scheduler's live state."""
-    state = await service.client.state()
-    args, limits = service.args, service.client.limits
+    state, limits = await service.client.state(), service.client.limits
     info = ServerInfo(
-        model_path=str(args.model_folder),
-        tokenizer_path=str(args.tokenizer_folder),
-        served_model_name=args.model_name,
-        context_length=limits.context_length,
+        **_served_model(service),
         max_total_num_tokens=limits.max_total_tokens,
         max_running_requests=limits.max_running_requests,
-        vocab_size=limits.vocab_size,
         sampling_defaults_resolved=asdict(service.defaults),
         version=__version__,
         started=service.started,
         internal_states=[_object(state)],
     )
-    resolved = {**orjson.loads(limits.resolved), **service.style.resolved}
-    return respond({**options(args), **resolved, **asdict(info)})
+    return respond({**options(service.args), **orjson.loads(limits.resolved), **service.style.resolved, **asdict(info)})
 
 
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
@@ -100,6 +173,18 @@ def options(args: Args) -> dict[str, Any]:
     for group in to_builtins(args).values():
         flat |= group
     return {**flat, "api_key": "set" if args.serve.api_key else ""}
+
+
+def _served_model(service: Service) -> dict[str, Any]:
+    """The fields of ServedModel."""
+    args, limits = service.args, service.client.limits
+    return {
+        "model_path": str(args.model_folder),
+        "tokenizer_path": str(args.tokenizer_folder),
+        "served_model_name": args.model_name,
+        "context_length": limits.context_length,
+        "vocab_size": limits.vocab_size,
+    }
 
 
 def _seconds(text: str) -> float:

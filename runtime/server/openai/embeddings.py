@@ -1,24 +1,40 @@
-"""POST /v1/embeddings.
+"""POST /v1/embeddings and /v1/score: prompts to numbers, which intake/embeddings.py makes.
 
-Decides how many inputs there may be, and how vectors are written. What an input is and how a vector is made:
-intake/embeddings.py. A mean needs every token computed; a last token's vector reuses a cached prefix.
+A mean needs every token computed; a last token's vector reuses a cached prefix.
 """
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from aiohttp import web
 
+from ramet.ipc.params import about
 from ramet.runtime.engine_client.submission import Sequence, check_numbers
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import embeddings as numbers
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.embeddings import Recipe, in_base64, read_inputs, read_recipe, vector_of
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.pooling_types import EmbeddingsBody
-from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, usage_of
+from ramet.runtime.server.http.service import Service, check_model
+from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, ScoreReply, usage_of
+
+ModelName = Annotated[str | None, about("name of the served model, or absent")]
+
+
+class EmbeddingsBody(numbers.EmbedFields, frozen=True, kw_only=True):
+    """/v1/embeddings; `pooling` and `normalize` are what only this server knows."""
+
+    model: ModelName = None
+    encoding_format: Annotated[
+        Literal["float", "base64"] | None, about('"float" (default), or "base64" of little-endian float32')
+    ] = None
+    user: Annotated[str | None, about("accepted, changes nothing")] = None
+
+
+class ScoreBody(numbers.ScoreFields, frozen=True, kw_only=True):
+    """/v1/score: which of a few tokens follows."""
+
+    model: ModelName = None
 
 
 async def embeddings(service: Service, request: web.Request) -> web.Response:
@@ -27,23 +43,34 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = set_request_id(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
-    recipe = read_recipe(body, service.pooling, limits.hidden_size)
-    packed = body.encoding_format == "base64"
-    items = read_inputs(rid, body, recipe.kind, limits.vocab_size)
+    items, recipe = numbers.read_inputs(rid, body, service.pooling, limits)
     if len(items) > MAX_INPUTS:
         raise ClientError("input", f"has {len(items)} entries, must have 1 to {MAX_INPUTS}")
     check_numbers("input", len(items), limits.hidden_size)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    data = [await _embedding(sequence, recipe, packed) for sequence in done]
+    data = [await _embedding(sequence, recipe, body.encoding_format == "base64") for sequence in done]
     counted = usage_of(done)
     usage = PromptUsage(counted.prompt_tokens, counted.total_tokens)
     return respond(EmbeddingReply(data=data, model=model, usage=usage))
 
 
-async def _embedding(sequence: Sequence, recipe: Recipe, packed: bool) -> Any:
+async def _embedding(sequence: Sequence, recipe: numbers.Recipe, packed: bool) -> Any:
     """One entry of the reply, encoded. Others are served in between: thousands of them take seconds."""
     await asyncio.sleep(0)
-    vector = vector_of(sequence.hidden, recipe)
-    shape = in_base64(vector) if packed else vector.tolist()
+    vector = numbers.vector_of(sequence.hidden, recipe)
+    shape = numbers.in_base64(vector) if packed else vector.tolist()
     return written(encode(Embedding(index=sequence.index, embedding=shape)))
+
+
+async def score(service: Service, request: web.Request) -> web.Response:
+    """The probability of each label token after query and item, for each item."""
+    body = await read_body(request, ScoreBody)
+    model = check_model(service, body.model)
+    rid = set_request_id(request, f"score-{prompts.new_id()}", None)
+    items = numbers.read_pairs(rid, body, service.client.limits.vocab_size)
+    check_numbers("items", len(items), len(body.label_token_ids) + 1)
+    with service.client.open(streaming=False) as submission:
+        done = await service.client.run_in_turn(items, submission)
+    scores = [numbers.label_scores(sequence.logprobs, body.apply_softmax) for sequence in done]
+    return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))

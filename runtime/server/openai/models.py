@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from ramet.runtime.server.http.exchange import respond
-from ramet.runtime.server.http.model_names import unknown_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, unknown_model
 from ramet.runtime.server.openai.replies import ModelCard, ModelList
 
 

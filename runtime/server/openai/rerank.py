@@ -1,30 +1,28 @@
 """POST /v1/rerank: documents in the order of their worth for a query, in the shape of Cohere's and Jina's replies.
 
-Decides what the worth of a document is: how much likelier the model answers yes than no when it is asked (method
-"generate"), or the cosine of two embeddings ("embed"). Knows no pooling and no log-probabilities by itself.
+The worth of a document is how much likelier the model answers yes than no when it is asked (method "generate"), or the
+cosine of two embeddings ("embed").
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from typing import Annotated, Literal
 
 from aiohttp import web
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct
 
 from ramet.ipc.messages import Chat, unpack_ids
-from ramet.ipc.params import shown
+from ramet.ipc.params import about, shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import rendered_by
-from ramet.runtime.intake.embeddings import Recipe, cosine, prompt_to_embed, vector_of
+from ramet.runtime.intake.embeddings import NEXT_TOKEN, Recipe, cosine, label_scores, prompt_to_embed, vector_of
+from ramet.runtime.intake.fields import Text
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.intake.scores import NEXT_TOKEN, next_logprobs, shares
 from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.pooling_types import RerankBody
+from ramet.runtime.server.http.service import Service, check_model
+from ramet.runtime.server.openai.embeddings import ModelName
 from ramet.runtime.server.openai.replies import Ranked, RankedText, RerankReply, usage_of
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
@@ -38,6 +36,25 @@ AT_ONCE = 64  # questions that are rendered while others wait for theirs
 AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
 IN_A_TURN = (("yes", "no"), ("Yes", "No"))
 Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and what was run to find it
+
+
+class Document(Struct, frozen=True):
+    text: Annotated[Text, about("what is judged")]
+
+
+class RerankBody(Struct, frozen=True, kw_only=True):
+    """/v1/rerank, as Cohere's and Jina's clients write it; `method` and `instruct` are extensions."""
+
+    query: Annotated[Text, about("what the documents are compared with")]
+    documents: Annotated[Annotated[list[Text | Document], Meta(min_length=1)], about('texts, or objects with a "text"')]
+    top_n: Annotated[Annotated[int, Meta(ge=1)] | None, about("only this many of the best; by default all")] = None
+    return_documents: Annotated[bool | None, about("results carry their texts; by default true")] = None
+    instruct: Annotated[str | None, about('what makes a document a good one; with method "generate"')] = None
+    method: Annotated[
+        Literal["generate", "embed"] | None,
+        about('"generate" (default): how much likelier the model says yes than no; "embed": cosine of embeddings'),
+    ] = None
+    model: ModelName = None
 
 
 async def rerank(service: Service, request: web.Request) -> web.Response:
@@ -99,10 +116,10 @@ async def _by_answers(service: Service, rid: str, query: str, documents: list[st
         for start in range(0, len(documents), AT_ONCE):
             chosen = enumerate(documents[start : start + AT_ONCE], start)
             unsent = [(Prompt(rid, spec, place=f"documents[{i}]"), text) for i, text in chosen]
-            asked = [_question(service, prompt, query, text, instruct) for prompt, text in unsent]
-            items += await submission.during(together(asked))
+            asked = (_question(service, prompt, query, text, instruct) for prompt, text in unsent)
+            items += await submission.during(asyncio.gather(*asked))
         done = await service.client.run_in_turn(items, submission)
-    return [shares(next_logprobs(sequence.logprobs))[0] for sequence in done], done
+    return [label_scores(sequence.logprobs, softmax=True)[0] for sequence in done], done
 
 
 async def _question(service: Service, prompt: Prompt, query: str, document: str, instruct: str) -> Prompt:
@@ -117,10 +134,6 @@ async def _question(service: Service, prompt: Prompt, query: str, document: str,
         fact = "is 'generate', but this model thinks before it answers, and its chat template cannot be told not to"
         raise ClientError("method", fact, "use method 'embed'")
     return prompt._replace(ids=asked.ids)
-
-
-async def together(asked: list[Coroutine[Any, Any, Prompt]]) -> list[Prompt]:
-    return list(await asyncio.gather(*asked))
 
 
 async def _by_embeddings(service: Service, rid: str, query: str, documents: list[str], instruct: str | None) -> Judged:

@@ -10,8 +10,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of, rendered_by
 from ramet.runtime.server.http.exchange import read_body, read_object, respond
-from ramet.runtime.server.http.model_names import check_model
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai.replies import DetokenizeReply, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
 
@@ -27,21 +26,22 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     if body.messages is not None:
         names = frozenset(tool.function.name for tool in body.tools or ())
         rendered = await rendered_by(service.client.render, chat_of(written, names))
-        ids = unpack_ids(rendered.ids)
-        return respond(TokenizeReply(list(ids), len(ids), limit))
+        return respond(_whole(rendered.ids, limit))
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    if isinstance(body.prompt, list):
-        prompts.check_count("prompt", len(texts))
-    characters = sum(map(len, texts))
-    if characters > MAX_TOKENIZE:
-        raise ClientError("prompt", f"has {characters} characters in all, must have at most {MAX_TOKENIZE}")
+    prompts.check_count("prompt", len(texts))
+    prompts.check_most("prompt", "characters in all", sum(map(len, texts)), MAX_TOKENIZE)
     replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
-    lists = [unpack_ids(reply.ids) for reply in replies]
     if isinstance(body.prompt, str):
-        return respond(TokenizeReply(list(lists[0]), len(lists[0]), limit))
+        return respond(_whole(replies[0].ids, limit))
+    lists = [unpack_ids(reply.ids) for reply in replies]
     return respond(TokenizeReply(list(lists), [len(each) for each in lists], limit))
+
+
+def _whole(packed: bytes, limit: int) -> TokenizeReply:
+    ids = unpack_ids(packed)
+    return TokenizeReply(list(ids), len(ids), limit)
 
 
 async def detokenize(service: Service, request: web.Request) -> web.Response:

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import orjson
 
 from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.problems import ERRORS, OpenAIStreamError, StreamError
-from ramet.runtime.server.http.route import Named, Operation, Route
+from ramet.runtime.server.http.service import Named, Route
 from ramet.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -19,35 +18,28 @@ KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 }
-QUERIES = {
-    "/flush_cache": [
-        {
-            "name": "timeout",
-            "in": "query",
-            "required": False,
-            "schema": {"type": "number", "minimum": 0, "maximum": 3600},
-        }
-    ]
-}
+ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
+QUERIES = {"/flush_cache": {"name": "timeout", "in": "query", "required": False, "schema": SECONDS}}
 Described = dict[str, Any]
 
 
-@cache
-def _written(routes: tuple[tuple[str, Route], ...], named: tuple[tuple[str, Named], ...]) -> bytes:
-    replies = [kind for _, route in routes for kind in (route.reply, route.event) if kind is not None]
-    replies += [operation.reply for _, each in named for operation in each.operations]
+def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
+    """The document as JSON; `routes` and `named` are those of routes.py."""
+    replies = [kind for route in routes.values() for kind in (route.reply, route.event) if kind is not None]
+    replies += [operation.reply for each in named.values() for operation in each.operations]
     schema_of, components = _schemas([*replies, StreamError, OpenAIStreamError, *ERRORS.values()])
     _require_all(components)
-    of_bodies, bodies = _schemas([route.body for _, route in routes if route.body is not None])
+    of_bodies, bodies = _schemas([route.body for route in routes.values() if route.body is not None])
     schema_of, components = schema_of | of_bodies, components | bodies
-    paths: dict[str, Any] = defaultdict(dict)
-    for path, route in routes:
+    paths: Described = defaultdict(dict)
+    for path, route in routes.items():
         for method in route.methods:
-            paths[path][method.lower()] = _operation(path, method, route, schema_of)
-    for prefix, each in named:
-        for operation in each.operations:
-            path = prefix + "{id}" + operation.tail
-            paths[path][operation.method.lower()] = _named(path, each, operation, schema_of)
+            paths[path][method.lower()] = _operation(path, method, schema_of, *route[1:])
+    for prefix, each in named.items():
+        for method, tail, reply in each.operations:
+            path = f"{prefix}{{id}}{tail}"
+            paths[path][method.lower()] = _operation(path, method, schema_of, each.handler, None, reply, None)
     document = {
         "openapi": "3.1.0",
         "info": {"title": "ramet", "version": __version__, "description": "A server of language models."},
@@ -58,13 +50,13 @@ def _written(routes: tuple[tuple[str, Route], ...], named: tuple[tuple[str, Name
     return orjson.dumps(document)
 
 
-def _schemas(types: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _schemas(types: list[Any]) -> tuple[Described, Described]:
     """The schema of each type by its name, and the components that these refer to."""
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     return dict(zip(map(str, types), schemas)), components
 
 
-def _require_all(components: dict[str, Any]) -> None:
+def _require_all(components: Described) -> None:
     """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
     for schema in components.values():
         sent = [name for name, field in schema["properties"].items() if "default" in field]
@@ -73,49 +65,34 @@ def _require_all(components: dict[str, Any]) -> None:
         schema["required"] = [name for name in schema["properties"] if name in {*schema.get("required", ()), *sent}]
 
 
-def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
-    """The document as JSON; `routes` and `named` are those of routes.py."""
-    return _written(tuple(routes.items()), tuple(named.items()))
-
-
-def _operation(path: str, method: str, route: Route, schema_of: Mapping[str, Any]) -> Described:
-    content: dict[str, Any] = {"application/json": {"schema": schema_of.get(str(route.reply), {})}}
+def _operation(
+    path: str, method: str, schema_of: Described, handler: Any, body: Any, reply: Any, event: Any
+) -> Described:
+    content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
     if path == "/metrics":
         content = {"text/plain": {"schema": {"type": "string"}}}
-    if route.event is not None:
-        content["text/event-stream"] = _stream(path, schema_of[str(route.event)], schema_of)
-    operation = _frame(path, method, route.handler, content, schema_of)
-    if path in QUERIES:
-        operation["parameters"] = QUERIES[path]
-    if route.body is not None:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": schema_of[str(route.body)]}},
-        }
-    return operation
-
-
-def _named(path: str, named: Named, operation: Operation, schema_of: Mapping[str, Any]) -> Described:
-    content = {"application/json": {"schema": schema_of[str(operation.reply)]}}
-    name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {**_frame(path, operation.method, named.handler, content, schema_of), "parameters": [name]}
-
-
-def _frame(path: str, method: str, handler: Any, content: Any, schema_of: Mapping[str, Any]) -> Described:
+    if event is not None:
+        content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)
     shape = problems.shape_of(path)
     problem = {
         "description": "refused or failed, with a 4xx or 5xx status",
         "content": {"application/json": {"schema": schema_of[str(ERRORS[shape])]}},
     }
-    return {
+    operation = {
         "operationId": "_".join(re.findall(r"\w+", f"{method.lower()}{path}")),
         "tags": [shape],
         "summary": (handler.__doc__ or "").splitlines()[0],
         "responses": {"200": {"description": "done", "content": content}, "default": problem},
     }
+    if "{id}" in path or path in QUERIES:
+        operation["parameters"] = [QUERIES.get(path, ID)]
+    if body is not None:
+        written = {"application/json": {"schema": schema_of[str(body)]}}
+        operation["requestBody"] = {"required": True, "content": written}
+    return operation
 
 
-def _stream(path: str, event: Any, schema_of: Mapping[str, Any]) -> dict[str, Any]:
+def _stream(path: str, event: Any, schema_of: Described) -> Described:
     """`x-event`: the data of each event is JSON of one of these. OpenAPI 3.1 has no keyword for it."""
     if "anyOf" not in event:  # streams of many kinds of events have one for failures
         failure = OpenAIStreamError if problems.shape_of(path) == "openai" else StreamError

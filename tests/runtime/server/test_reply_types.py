@@ -13,7 +13,7 @@ import pytest
 from ramet.ipc.messages import Generate, PeerDied
 from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.problems import OpenAIStreamError, StreamError
-from ramet.runtime.server.native.replies import RequestState
+from ramet.runtime.server.native.admin import RequestState
 from ramet.runtime.server.openai.replies import ModelCard
 from ramet.runtime.server.routes import NAMED, ROUTES
 from tests.fakes.server import Served, served
