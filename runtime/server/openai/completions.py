@@ -72,8 +72,9 @@ def _mean_logprob(sequence: Sequence) -> float:
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
     contents, _ = prompts.read_contents("prompt", body.prompt, vocab_size)
-    prompts.check_count("prompt", len(contents) * spec.params.n)
-    return [Prompt(rid, spec, place=place, **prompts.as_fields(content)) for place, content in contents]
+    items = [Prompt(rid, spec, place=place, **prompts.as_fields(content)) for place, content in contents]
+    prompts.check_count("prompt", sum(item.params.n for item in items))
+    return items
 
 
 async def _echo(service: Service, item: Prompt) -> str:
