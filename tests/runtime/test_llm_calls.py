@@ -19,7 +19,8 @@ from ramet.runtime.llm import LLM
 OPTIONS: dict[str, Any] = {"dtype": "float32", "num_threads": 1, "random_seed": 1, "log_level": "error"}
 CALLERS = 32
 PROMPTS = [f"Number {i} is a number. " * (1 + i % 3) for i in range(CALLERS)]
-PARAMS = {"temperature": 0, "max_new_tokens": 40, "ignore_eos": True}
+# long enough that 32 callers have all arrived in the first tenth of it, on a busy machine too
+PARAMS = {"temperature": 0, "max_new_tokens": 100, "ignore_eos": True}
 ENDLESS = {"temperature": 0, "max_new_tokens": 4000, "ignore_eos": True}
 
 
