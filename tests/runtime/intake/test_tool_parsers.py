@@ -109,6 +109,7 @@ def test_closing_tag_may_be_missing():
         '<tool_call>{"arguments": [], "name": "f"}</tool_call>',
         '<tool_call>{"arguments": {"a": 01}, "name": "f"}</tool_call>',
         "<tool_call>{'name': 'f'}</tool_call>",
+        '<tool_call>{"x": nul, "name": "f"}</tool_call>',
         '<tool_call>{"name": "f',
         '<tool_call>{"' + "k" * 300 + '": 1, "name": "f"}',
         '<tool_call>{"x": ' + "[" * 200 + "]" * 200 + ', "name": "f"}',
@@ -131,6 +132,7 @@ def test_wrong_before_the_name_is_content_byte_for_byte(text: str):
         ('{"a": [1}}', '{"a": [1', "}}"),
         ("[1]}", "", "[1]}"),
         ('{"a": 1} x}', '{"a": 1}', "x}"),
+        ('{"a": 1}, "x": tru}', '{"a": 1}', "}"),
     ],
 )
 def test_wrong_after_the_name_ends_the_arguments(arguments: str, kept: str, rest: str):
