@@ -140,7 +140,7 @@ def _joined(parts: list[Part]) -> Part:
 
 
 def joined(parts: list[Part], reader: Reader) -> Said:
-    text, thought, heads, arguments = "", "", list[str](), list[str]()
+    text, thought, calls = "", "", list[Call]()
     for part in parts:
         match part:
             case str():
@@ -148,11 +148,9 @@ def joined(parts: list[Part], reader: Reader) -> Said:
             case Thought():
                 thought += part.text
             case CallStart():
-                heads.append(part.name)
-                arguments.append("")
+                calls.append(Call(reader.new_call_id(), part.name, ""))
             case CallArguments():
-                arguments[-1] += part.text
-    calls = [Call(reader.new_call_id(), name, said) for name, said in zip(heads, arguments, strict=True)]
+                calls[-1] = calls[-1]._replace(arguments=calls[-1].arguments + part.text)
     return Said(text, thought, calls)
 
 

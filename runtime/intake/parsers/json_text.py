@@ -22,7 +22,7 @@ _ATOM_START = re.compile(
     r"t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?"
     r"|-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?"
 )
-_WORDS = ("true", "false", "null")
+_WORDS = frozenset(("true", "false", "null"))
 
 
 def value(text: Pieces, starts: str = _VALUE) -> Steps[None]:
@@ -33,30 +33,31 @@ def value(text: Pieces, starts: str = _VALUE) -> Steps[None]:
         char = yield from text.skip_blanks()
         if char not in follows or (char in _CLOSERS and len(closers) == MAX_DEPTH):
             raise Broken
-        if char in _CLOSERS:
-            closers.append(_CLOSERS[char])
+        if char in "{[]},:":
             text.at += 1
-            follows = _FIRST_KEY if char == "{" else _FIRST_ITEM
-            continue
-        if char in ",:":
-            text.at += 1
-            follows = _KEY if char == "," and closers[-1] == "}" else _VALUE
-            continue
-        if char == '"':
+        elif char == '"':
             text.at += 1
             yield from in_string(text)
             text.at += 1
-            if follows in (_KEY, _FIRST_KEY):
-                follows = ":"
-                continue
-        elif char in "]}":
-            closers.pop()
-            text.at += 1
         else:
             yield from _atom(text)
-        if not closers:
+        follows = _after(char, follows, closers)
+        if not follows:
             return
-        follows = "," + closers[-1]
+
+
+def _after(char: str, followed: str, closers: list[str]) -> str:
+    """What may follow what begins with this character, and is one of `followed`; nothing where all has ended."""
+    if char in _CLOSERS:
+        closers.append(_CLOSERS[char])
+        return _FIRST_KEY if char == "{" else _FIRST_ITEM
+    if char in ",:":
+        return _KEY if char == "," and closers[-1] == "}" else _VALUE
+    if char in "]}":
+        closers.pop()
+    elif followed in (_KEY, _FIRST_KEY):
+        return ":"
+    return "," + closers[-1] if closers else ""
 
 
 def in_string(text: Pieces) -> Steps[None]:
@@ -72,16 +73,16 @@ def _atom(text: Pieces) -> Steps[None]:
     """A number, or one of the words."""
     atom = ""
     while atom not in _WORDS:
-        known = atom + text.text[text.at : min(text.end, text.at + MAX_DIGITS + 1 - len(atom))]
+        known = atom + text.text[text.at : text.at + MAX_DIGITS]
         found = _ATOM_START.match(known)
         assert found is not None  # it matches nothing as well
-        text.at += found.end() - len(atom)
+        text.at += min(found.end(), MAX_DIGITS) - len(atom)
         atom = found[0]
-        if len(atom) > MAX_DIGITS or (atom != known and atom not in _WORDS and not atom[-1:].isdigit()):
-            raise Broken
-        if atom != known:
-            return
+        if atom != known or len(atom) > MAX_DIGITS:
+            break
         yield from text.peek()
+    if len(atom) > MAX_DIGITS or not (atom in _WORDS or atom[-1:].isdigit()):
+        raise Broken
 
 
 _WHOLE = re.compile(r"(?:[^\\]+|\\[^u]|\\u[0-9a-fA-F]{4})*")

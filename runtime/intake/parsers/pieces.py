@@ -165,10 +165,8 @@ class Pieces:
 
     def _before_blanks(self, end: int) -> int:
         """Where the white space begins that ends there: MAX_BLANKS of it at most."""
-        lowest = max(self.at, end - MAX_BLANKS)
-        while end > lowest and self.text[end - 1] in BLANKS:
-            end -= 1
-        return end
+        tail = self.text[max(self.at, end - MAX_BLANKS) : end]
+        return end - len(tail) + len(tail.rstrip(BLANKS))
 
     def _begin_of(self, marker: str) -> int:
         """Where the end of the text may be the marker's beginning."""
