@@ -8,7 +8,7 @@ import codecs
 import json
 import re
 
-from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, Pieces, Steps
 
 MAX_DEPTH = 100
 MAX_DIGITS = 1000  # characters of one number
@@ -30,7 +30,9 @@ def value(text: Pieces, starts: str = _VALUE) -> Steps[None]:
     closers: list[str] = []  # of the open brackets
     follows = starts  # the characters that may come
     while True:
-        char = yield from text.skip_blanks()
+        char = text.text[text.at] if text.at < text.end else ""
+        if char in BLANKS:
+            char = yield from text.skip_blanks()
         if char not in follows or (char in _CLOSERS and len(closers) == MAX_DEPTH):
             raise Broken
         if char in "{[]},:":
@@ -73,14 +75,15 @@ def _atom(text: Pieces) -> Steps[None]:
     """A number, or one of the words."""
     atom = ""
     while atom not in _WORDS:
-        known = atom + text.text[text.at : text.at + MAX_DIGITS]
+        known = atom + text.text[text.at : min(text.end, text.at + MAX_DIGITS)]
         found = _ATOM_START.match(known)
         assert found is not None  # it matches nothing as well
         text.at += min(found.end(), MAX_DIGITS) - len(atom)
         atom = found[0]
         if atom != known or len(atom) > MAX_DIGITS:
             break
-        yield from text.peek()
+        text.may_wait()
+        yield
     if len(atom) > MAX_DIGITS or not (atom in _WORDS or atom[-1:].isdigit()):
         raise Broken
 

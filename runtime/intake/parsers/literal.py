@@ -11,8 +11,7 @@ import warnings
 
 from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
 
-MAX_VALUE = 1 << 20  # characters of one value
-MAX_CODE = 1 << 14  # of them outside strings: they become objects, characters of a string do not
+MAX_CODE = 1 << 14  # characters outside strings: they become objects, those of a string do not
 MAX_NESTED = 50  # brackets inside each other
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}

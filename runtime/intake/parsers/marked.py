@@ -30,8 +30,7 @@ class MarkedParser(ToolParser):
         self._steps = self._read()
 
     def push(self, text: str) -> list[Event]:
-        awaited = self._text.awaited
-        if awaited and awaited not in text and text[-1:] not in BLANKS:
+        if self._text.awaited not in text and text[-1:] not in BLANKS:
             return [text]
         self._text.add(text)
         next(self._steps)

@@ -29,7 +29,8 @@ class Pieces:
 
     def __init__(self) -> None:
         self.text, self.at, self.end = "", 0, 0
-        self.awaited = ""  # a marker's first character, where all before it is text and nothing is pending
+        # A marker's first character, where text without it passes and none is pending; else "", which every text has.
+        self.awaited = ""
         self._limit = NO_LIMIT  # of `place`
         self._num_before = 0  # characters that came before `text`
         self._held: list[str] | None = None
@@ -79,9 +80,13 @@ class Pieces:
             self.at = found.end()
             if self.at < self.end:
                 return self.text[self.at]
-            if self._num_before + self.at >= self._limit:
-                raise Broken
+            self.may_wait()
             yield
+
+    def may_wait(self) -> None:
+        """Raises Broken where no more may be read."""
+        if self._num_before + self.at >= self._limit:
+            raise Broken
 
     def peek(self) -> Steps[str]:
         return self.run(_NOTHING)
@@ -106,7 +111,7 @@ class Pieces:
         """What is read by these steps: at most so many characters, with the one that ends it."""
         pieces: list[str] = []
         limit = self._limit
-        self._bound(self.place + most)
+        self._bound(min(limit, self.place + most))
         yield from self.passing(steps, pieces.append)
         self._bound(limit)
         return "".join(pieces)
@@ -148,7 +153,7 @@ class Pieces:
             self.at = end
             if found >= 0:
                 return
-            self.awaited = "" if self.rest() else marker[0]
+            self.awaited = marker[0] if end == len(self.text) else ""
             yield
             self.awaited = ""
 
@@ -171,7 +176,7 @@ class Pieces:
     def _begin_of(self, marker: str) -> int:
         """Where the end of the text may be the marker's beginning."""
         begin = max(self.at, len(self.text) - len(marker) + 1)
-        while not self._may_begin(begin, marker):
+        while not marker.startswith(self.text[begin:]):
             begin += 1
         return begin
 

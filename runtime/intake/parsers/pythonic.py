@@ -9,9 +9,9 @@ text after them is content.
 
 import re
 
-from ramet.runtime.intake.parsers.literal import MAX_VALUE, Literal, as_json
+from ramet.runtime.intake.parsers.literal import Literal, as_json
 from ramet.runtime.intake.parsers.marked import MarkedParser
-from ramet.runtime.intake.parsers.pieces import Broken, Steps
+from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Steps
 
 MAX_WORD = 256  # characters of a name or a keyword
 
@@ -71,7 +71,7 @@ class PythonicParser(MarkedParser):
         yield from text.one_of("=")
         if (yield from text.peek()) == "=":  # a comparison
             raise Broken
-        source = yield from text.word(literal.read(text), MAX_VALUE)
+        source = yield from text.word(literal.read(text), MAX_HELD)
         return f"{as_json(keyword)}: {literal.json(source.strip())}"
 
     def _word(self, pattern: re.Pattern[str]) -> Steps[str]:

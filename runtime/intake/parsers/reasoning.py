@@ -39,8 +39,7 @@ class ReasoningParser:
     def push(self, text: str) -> tuple[str, str]:
         if self._answering:
             return "", text
-        awaited = self._text.awaited
-        if awaited and awaited not in text and text[-1:] not in BLANKS:
+        if self._text.awaited not in text and text[-1:] not in BLANKS:
             return text, ""
         self._text.add(text)
         next(self._steps)
