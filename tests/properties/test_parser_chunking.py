@@ -219,6 +219,21 @@ def test_damaged_outputs_read_the_same_in_any_pieces(style: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("style", FORMATS)
+@FEW
+@given(st.data())
+def test_a_bound_on_what_is_held_is_met_at_the_same_character_in_any_pieces(style: str, data: st.DataObject):
+    text = data.draw(outputs(style))[0]
+    start = max(0, text.find(tool_parser_class(style).opens))
+    place = data.draw(st.integers(start, min(len(text), start + 60)))
+    filler = data.draw(st.sampled_from([" ", "x", "1", "\\u0041", "[", '"a":1, ', "\\n"]))
+    text = text[:place] + filler * (data.draw(st.integers(250, 450)) // len(filler)) + text[place:]
+    pieces = data.draw(cuts(text))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ramet.runtime.intake.parsers.pieces.MAX_HELD", 300)
+        assert read_calls(style, pieces) == read_calls(style, [text])
+
+
+@pytest.mark.parametrize("style", FORMATS)
 @examples(5, 100)
 @given(st.data())
 def test_every_prefix_can_be_the_whole(style: str, data: st.DataObject):

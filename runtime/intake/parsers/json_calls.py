@@ -1,66 +1,119 @@
-"""Calls as JSON objects one after the other, or as a JSON list of them.
+"""Calls as JSON objects, {"name": ..., "arguments": {...}}: one after the other, or a JSON list of them.
 
-Decides what may stand between two calls: white space, and one of `separators`. Knows no markers. A separator that no
-call follows is content.
+Decides when the name is known, which characters are the arguments', what may stand between two calls (white space, and
+one of `separators`), and what is wrong. Knows no markers. Keys come in any order and others are skipped; the first name
+and the first arguments count. Arguments are an object, whose text goes on as it comes, a string that holds one (what is
+no JSON in it ends the arguments; the call goes on), or nothing: null, an empty string, no key at all are "{}". A call
+that closes without a name, or whose name is not accepted, is broken. A separator that no call follows is content.
 """
 
+from contextlib import suppress
 from typing import ClassVar
 
-from ramet.runtime.intake.parsers.json_call import JsonCall
+from ramet.runtime.intake.parsers.json_text import StringDecoder, decoded, in_string, value
 from ramet.runtime.intake.parsers.marked import MarkedParser
-from ramet.runtime.intake.parsers.markers import after_blanks
+from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
+
+ARGUMENTS = ("arguments", "parameters")
+MAX_WORD = 256  # characters of a name or a key, with its quotes
 
 
 class JsonCallsParser(MarkedParser):
-    """A format says where calls begin (`_begin_calls`), which names it takes, and what may separate them."""
+    """After a marker any name is accepted; without one, those that the request offers."""
 
     separators: ClassVar[str] = ","
 
     def __init__(self, tools: frozenset[str]) -> None:
         super().__init__(tools)
-        self._call = JsonCall(self._accepts)
-        self._listed = False
+        self._started = self._has_arguments = False
+        self._early: list[str] = []  # arguments that came before the name
 
-    def _accepts(self, name: str) -> bool:
-        return True  # the marker says that it is a call
+    def _calls(self) -> Steps[None]:
+        text = self._text
+        listed = (yield from text.skip_blanks()) == "["
+        text.at += listed
+        while True:
+            yield from self._call()
+            char = yield from text.skip_blanks()
+            if char == "]" and listed:
+                text.at += 1
+                return
+            if char != "{" and char not in self.separators:
+                return
+            text.hold()
+            text.at += char != "{"
 
-    def _begin_calls(self, text: str, at: int) -> int:
-        """`at` is the first character that is no white space: the list's or the call's."""
-        self._listed = text[at] == "["
-        self._begin_call()
-        if self._listed:
-            self._raw.append("[")
-        return at + self._listed
+    def _call(self) -> Steps[None]:
+        text = self._text
+        self._started = self._has_arguments = False
+        self._early.clear()
+        yield from text.skip_blanks()
+        yield from text.one_of("{")
+        yield from self._member()
+        while (yield from text.skip_blanks()) == ",":
+            text.at += 1
+            yield from self._member()
+        yield from text.one_of("}" if self._started else "")
+        if not self._has_arguments:
+            self._pass_on("{}")
 
-    def _begin_call(self) -> None:
-        self._call = JsonCall(self._accepts)
-        self._state = self._in_call
-
-    def _in_call(self, text: str, at: int) -> int:
-        end = self._call.feed(text, at)
-        self._raw.append(text[at:end])
-        if self._call.started:
-            self._raw.clear()
-            self._events += self._call.take()
-        if self._call.broken:
-            self._give_back()
-        elif self._call.done:
-            self._state = self._between
-        return end
-
-    def _between(self, text: str, at: int) -> int:
-        at = after_blanks(text, at)
-        if at == len(text):
-            return at
-        if text[at] in self.separators:
-            self._raw.append(text[at])
-            self._begin_call()
-            return at + 1
-        if text[at] == "{":
-            self._begin_call()
-        elif text[at] == "]" and self._listed:
-            self._state = self._after
-            return at + 1
+    def _member(self) -> Steps[None]:
+        text = self._text
+        yield from text.skip_blanks()
+        key = yield from self._word()
+        yield from text.skip_blanks()
+        yield from text.one_of(":")
+        char = yield from text.skip_blanks()
+        if key == "name" and not self._started:
+            self._start((yield from self._word()))
+        elif key not in ARGUMENTS or self._has_arguments:
+            yield from value(text)
+        elif char == "{":
+            self._has_arguments = True
+            yield from text.passing(value(text), self._pass_on)
+        elif char == '"':
+            yield from self._text_arguments()
         else:
-            self._state = self._plain
-        return at
+            yield from value(text, "n")
+
+    def _word(self) -> Steps[str]:
+        yield from self._text.one_of('"')
+        raw = yield from self._text.word(in_string(self._text), MAX_WORD - 1)
+        self._text.at += 1
+        return decoded(raw)
+
+    def _start(self, name: str) -> None:
+        if not name or (self._bare and name not in self.tools):
+            raise Broken
+        self._started = True
+        self._begin_call(name)
+        self._say_arguments("".join(self._early))
+
+    def _text_arguments(self) -> Steps[None]:
+        """Arguments inside a string."""
+        inside, decoder = Pieces(), StringDecoder()
+        steps = self._read_inside(inside)
+
+        def push(raw: str, last: bool = False) -> None:
+            inside.add(decoder.push(raw, last))
+            next(steps)
+
+        self._text.at += 1
+        yield from self._text.passing(in_string(self._text), push)
+        push("", last=True)
+        self._text.at += 1
+
+    def _read_inside(self, inside: Pieces) -> Steps[None]:
+        with suppress(Broken):
+            yield from inside.skip_blanks()
+            self._has_arguments = True
+            yield from inside.passing(value(inside, "{"), self._pass_on)
+        while True:
+            inside.at = len(inside.text)
+            yield
+
+    def _pass_on(self, fragment: str) -> None:
+        if self._started:
+            self._say_arguments(fragment)
+        else:
+            self._early.append(fragment)

@@ -9,95 +9,78 @@ import json
 import re
 import warnings
 
-MAX_VALUE = 1 << 20  # characters of one value
-MAX_CODE = 1 << 14  # of them outside strings: they become objects, characters of a string do not
+from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
+
+MAX_CODE = 1 << 14  # characters outside strings: they become objects, those of a string do not
 MAX_NESTED = 50  # brackets inside each other
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
+_SPACE = re.compile(r"\s*")
+_CODE = re.compile(r"[^\"'()\[\]{},]*")
+_IN_STRING = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)*", re.DOTALL) for quote in "\"'"}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-class LiteralScan:
-    """Feed it a value; it ends at the comma or the bracket that is not its own: `done`. `broken`: no value."""
-
-    __slots__ = (
-        "_blank", "_closers", "_deepest", "_empty", "_escaped", "_fresh", "_num_code", "_parts", "_quote", "_run",
-        "_size", "broken", "done",
-    )  # fmt: skip
+class Literal:
+    """Read it, then ask for its JSON."""
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._size = self._num_code = self._deepest = 0
-        self._closers: list[str] = []  # of the open brackets
-        self._quote = ""  # that opened the string: one or three
-        self._run = 0  # quotes in a row that may close it
-        self._escaped = self._fresh = False  # after a backslash; after the quote that opened a short string
-        self._empty = ""  # the quote of an empty string that has just ended: one more opens a long one
-        self._blank = True  # nothing but white space came
-        self.done = self.broken = False
+        self._num_code = self._deepest = 0
 
-    def feed(self, text: str, at: int) -> int:
-        """Reads on; returns the end of the text, the end of the value, or the first character that cannot be."""
-        begin, end = at, min(len(text), at + MAX_VALUE - self._size)
-        while at < end and self._take(text[at]):
-            at += 1
-        self._parts.append(text[begin:at])
-        self._size += at - begin
-        if self._size == MAX_VALUE and not self.done:
-            self.broken = True
-        return at
+    def read(self, text: Pieces) -> Steps[None]:
+        """Up to the comma or the bracket that is not its own."""
+        closers: list[str] = []  # of the open brackets
+        begin = text.place
+        if (yield from text.run(_SPACE)) in ",)":
+            raise Broken
+        while True:
+            char = yield from text.run(_CODE)
+            if not closers and char in ",)":
+                break
+            if char in "\"'":
+                inside = text.place
+                yield from _string(text)
+                begin += text.place - inside
+                continue
+            if char in _PAIRS:
+                closers.append(_PAIRS[char])
+                self._deepest = max(self._deepest, len(closers))
+            elif char != "," and (not closers or char != closers.pop()):
+                raise Broken
+            text.at += 1
+        self._num_code = text.place - begin
 
-    def json(self) -> str:
-        source = "".join(self._parts).strip()
+    def json(self, source: str) -> str:
+        """Of a literal; of anything else, and of a literal without JSON (a set, bytes, infinity), its source."""
         if self._num_code > MAX_CODE or self._deepest > MAX_NESTED:
             return as_json(source)
-        return literal_json(source)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
+                return as_json(ast.literal_eval(source))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return as_json(source)
 
-    def _take(self, char: str) -> bool:
-        if self._quote:
-            self._in_string(char)
-            return True
-        self._num_code += 1
-        empty, self._empty = self._empty, ""
-        if char == empty:
-            self._quote = char * 3
-        elif char in "\"'":
-            self._quote, self._fresh = char, True
-        elif char in _PAIRS:
-            self._closers.append(_PAIRS[char])
-            self._deepest = max(self._deepest, len(self._closers))
-        elif self._closers and char == self._closers[-1]:
-            self._closers.pop()
-        elif not self._closers and char in ",)":
-            self.done = not self._blank
-            self.broken = self._blank
-            return False
-        elif char in ")]}":
-            self.broken = True
-            return False
-        self._blank = self._blank and char.isspace()
-        return True
 
-    def _in_string(self, char: str) -> None:
-        fresh, self._fresh = self._fresh, False
-        if self._escaped or char != self._quote[0]:
-            self._run = 0
-            self._escaped = char == "\\" and not self._escaped
+def _string(text: Pieces) -> Steps[None]:
+    """From the quote that opens it, which may be three, to the one or three that end it."""
+    quote = yield from text.one_of("\"'")
+    quotes = 1
+    if (yield from text.peek()) == quote:
+        text.at += 1
+        if (yield from text.peek()) != quote:
             return
-        self._run += 1
-        if self._run == len(self._quote):
-            self._empty = char if fresh else ""
-            self._quote, self._run = "", 0
-
-
-def literal_json(source: str) -> str:
-    """The JSON of a literal; of anything else, and of a literal without JSON (a set, bytes, infinity), its source."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
-            return as_json(ast.literal_eval(source))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return as_json(source)
+        text.at += 1
+        quotes = 3
+    run = 0  # quotes in a row
+    while run < quotes:
+        begin = text.place
+        char = yield from text.run(_IN_STRING[quote])
+        run = (run if text.place == begin else 0) + 1 if char == quote else 0
+        text.at += 1
+        if char == "\\":
+            yield from text.peek()
+            text.at += 1
 
 
 def as_json(value: object) -> str:

@@ -6,19 +6,10 @@ the open tag and on both sides of the close tag belongs to neither (MAX_BLANKS o
 at the start of a thought are dropped. A thought that is never closed takes the whole output.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.intake.parsers.markers import (
-    BLANKS,
-    MAX_BLANKS,
-    after_blanks,
-    before_blanks,
-    certain_until,
-    may_begin,
-)
+from ramet.runtime.intake.parsers.pieces import BLANKS, Pieces, Steps
 
 
 class ReasoningStyle(msgspec.Struct, frozen=True):
@@ -33,112 +24,58 @@ class ReasoningStyle(msgspec.Struct, frozen=True):
 class ReasoningParser:
     """Feed it the output; it gives back (reasoning, content) as they become certain.
 
-    undecided -> opened -> inside -> closed -> answer, or undecided -> answer
+    `starts_inside`: the output begins inside a thought.
     """
 
-    def __init__(self, open_tag: str, close_tag: str, thinking: bool) -> None:
+    def __init__(self, open_tag: str, close_tag: str, starts_inside: bool) -> None:
         self._open_tag, self._close_tag = open_tag, close_tag
-        self._pending = ""  # read again when more has come: the beginning of a tag, white space before it
+        self.starts_inside = starts_inside
+        self.thinking = True  # inside the thought, or it is not yet decided whether there is one
+        self._begun = self._answering = False  # the thought has; all that comes is content
+        self._text = Pieces()
         self._reasoning: list[str] = []
-        self._content: list[str] = []
-        self._state: Callable[[str, int], int] = self._opened if thinking else self._undecided
-        self._in_answer = False
-        self._calm = False  # inside, and nothing is pending
-
-    @property
-    def starts_inside(self) -> bool:
-        """Of one that has read nothing yet: the output begins inside a thought."""
-        return self._state == self._opened
-
-    @property
-    def thinking(self) -> bool:
-        """Inside the thought, or it is not yet decided whether there is one."""
-        return not self._in_answer
+        self._steps = self._read()
 
     def push(self, text: str) -> tuple[str, str]:
-        if self._in_answer and self._state == self._answer:
+        if self._answering:
             return "", text
-        if self._calm and self._close_tag[0] not in text and text[-1:] not in BLANKS:
+        if self._text.awaited not in text and text[-1:] not in BLANKS:
             return text, ""
-        text = self._pending + text
-        self._pending = text[self._read(text) :]
-        self._calm = not self._pending and self._state == self._inside
-        return self._take()
+        self._text.add(text)
+        next(self._steps)
+        reasoning = "".join(self._reasoning)
+        self._reasoning.clear()
+        return reasoning, self._text.rest() if self._answering else ""
 
     def close(self) -> tuple[str, str]:
         """What only the end makes certain."""
-        held, self._pending = self._pending, ""
-        undecided = self._state == self._undecided
-        return ("", held) if undecided or self._in_answer else (held, "")
+        waiting = "" if self._answering else self._text.rest()
+        return (waiting, "") if self._begun else ("", waiting)
 
-    def _read(self, text: str) -> int:
-        at = 0
-        while at < len(text):
-            state = self._state
-            end = state(text, at)
-            if end == at and state == self._state:
-                break  # it waits for more
-            at = end
-        return at
-
-    def _take(self) -> tuple[str, str]:
-        taken = "".join(self._reasoning), "".join(self._content)
-        self._reasoning.clear()
-        self._content.clear()
-        return taken
-
-    def _undecided(self, text: str, at: int) -> int:
-        first = after_blanks(text, at)
-        if first - at <= MAX_BLANKS:
-            if text.startswith(self._open_tag, first):
-                self._state = self._opened
-                return first + len(self._open_tag)
-            if may_begin(text, first, self._open_tag):
-                return at
-        self._in_answer = True
-        self._state = self._answer
-        return at
-
-    def _opened(self, text: str, at: int) -> int:
-        at = after_blanks(text, at)
-        if text.startswith(self._open_tag, at):
-            return at + len(self._open_tag)
-        if not may_begin(text, at, self._open_tag):
-            self._state = self._inside
-        return at
-
-    def _inside(self, text: str, at: int) -> int:
-        found = text.find(self._close_tag, at)
-        end = certain_until(text, at, self._close_tag) if found < 0 else before_blanks(text, at, found)
-        self._reasoning.append(text[at:end])
-        if found < 0:
-            return end
-        self._in_answer = True
-        self._state = self._closed
-        return found + len(self._close_tag)
-
-    def _closed(self, text: str, at: int) -> int:
-        first = after_blanks(text, at)
-        if first < len(text):
-            self._state = self._answer
-        return first
-
-    def _answer(self, text: str, at: int) -> int:
-        self._content.append(text[at:])
-        return len(text)
+    def _read(self) -> Steps[None]:
+        text = self._text
+        self._begun = self.starts_inside or (yield from text.begins(self._open_tag))
+        if self._begun:
+            while (yield from text.passes(self._open_tag)):
+                pass
+            yield from text.until(self._close_tag, self._reasoning.append)
+            self.thinking = False
+            yield from text.passes(self._close_tag)
+            yield from text.skip_blanks()
+        self.thinking, self._answering = False, True
+        yield
 
 
-_STYLES: dict[str, ReasoningStyle] = {}
+_STYLES = {
+    "qwen3": ReasoningStyle("<think>", "</think>"),
+    "deepseek-r1": ReasoningStyle("<think>", "</think>", always=True),
+    "mistral": ReasoningStyle("[THINK]", "[/THINK]", shows_special=True),
+}
 
 
 def register_reasoning(name: str, style: ReasoningStyle) -> None:
     """Makes a style known under a name; a later one of the same name replaces it."""
     _STYLES[name] = style
-
-
-register_reasoning("qwen3", ReasoningStyle("<think>", "</think>"))
-register_reasoning("deepseek-r1", ReasoningStyle("<think>", "</think>", always=True))
-register_reasoning("mistral", ReasoningStyle("[THINK]", "[/THINK]", shows_special=True))
 
 
 def reasoning_names() -> list[str]:

@@ -7,20 +7,29 @@ out wrong later stays: its arguments end there, and what comes next is content a
 when the output ends is content.
 """
 
-import importlib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import msgspec
 
 from ramet.runtime.errors import ConfigError, describe
 
 GROUP = "ramet.tool_parsers"
-OWN = ("deepseek", "hermes", "llama", "mistral", "pythonic")
+OWN = {
+    "deepseek": "deepseek:DeepseekParser",
+    "deepseek-v3": "deepseek:DeepseekParser",
+    "hermes": "hermes:HermesParser",
+    "llama3": "llama:LlamaParser",
+    "llama3-json": "llama:LlamaParser",
+    "llama3_json": "llama:LlamaParser",
+    "mistral": "mistral:MistralParser",
+    "pythonic": "pythonic:PythonicParser",
+    "qwen": "hermes:HermesParser",
+    "qwen25": "hermes:HermesParser",
+}
 
 
 class CallStart(msgspec.Struct, frozen=True):
@@ -59,28 +68,13 @@ class ToolParser(ABC):
         """What only the end makes certain."""
 
 
-_PARSERS: dict[str, type[ToolParser]] = {}
-P = TypeVar("P", bound=type[ToolParser])
-
-
-def tool_parser(*names: str) -> Callable[[P], P]:
-    """Makes a parser known under these names."""
-
-    def register(parser: P) -> P:
-        _PARSERS.update(dict.fromkeys(names, parser))
-        return parser
-
-    return register
-
-
 def tool_parser_names() -> list[str]:
-    return sorted({*_own(), *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
 
 
 def tool_parser_class(name: str) -> type[ToolParser]:
-    own = _own()
-    if name in own:
-        return own[name]
+    if name in OWN:
+        return _loaded(EntryPoint(name, f"{__package__}.{OWN[name]}", GROUP))
     for point in entry_points(group=GROUP, name=name):
         return _loaded(point)
     raise ConfigError(f"no tool parser is called {name!r}, known are {', '.join(tool_parser_names())}")
@@ -94,28 +88,16 @@ def detect_tools(template: str) -> str | None:
     """The format that a chat template's source asks for, or None."""
     if "<function=" in template:
         return None  # calls in XML: no parser here reads them
-    for name, sign in _SIGNS:
-        if sign.search(template):
-            return name
-    return None
+    return next((name for name, sign in _SIGNS.items() if sign.search(template)), None)
 
 
-_SIGNS = tuple(
-    (name, re.compile(pattern))
-    for name, pattern in (
-        ("hermes", r"<tool_call>(?:\\n|\s)*\{+\s*\\?[\"']"),
-        ("mistral", r"\[TOOL_CALLS\]"),
-        ("deepseek", r"<｜tool▁calls▁begin｜>"),
-        ("pythonic", r"<\|python_start\|>|\[func_name1\("),
-        ("llama3-json", r"<\|python_tag\|>|\\?\"name\\?\": function name, \\?\"parameters\\?\":"),
-    )
-)
-
-
-def _own() -> dict[str, type[ToolParser]]:
-    for module in OWN:
-        importlib.import_module(f"ramet.runtime.intake.parsers.{module}")
-    return _PARSERS
+_SIGNS = {
+    "hermes": re.compile(r"<tool_call>(?:\\n|\s)*\{+\s*\\?[\"']"),
+    "mistral": re.compile(r"\[TOOL_CALLS\]"),
+    "deepseek": re.compile(r"<｜tool▁calls▁begin｜>"),
+    "pythonic": re.compile(r"<\|python_start\|>|\[func_name1\("),
+    "llama3-json": re.compile(r"<\|python_tag\|>|\\?\"name\\?\": function name, \\?\"parameters\\?\":"),
+}
 
 
 def _loaded(point: EntryPoint) -> type[ToolParser]:

@@ -109,6 +109,7 @@ def test_closing_tag_may_be_missing():
         '<tool_call>{"arguments": [], "name": "f"}</tool_call>',
         '<tool_call>{"arguments": {"a": 01}, "name": "f"}</tool_call>',
         "<tool_call>{'name': 'f'}</tool_call>",
+        '<tool_call>{"x": nul, "name": "f"}</tool_call>',
         '<tool_call>{"name": "f',
         '<tool_call>{"' + "k" * 300 + '": 1, "name": "f"}',
         '<tool_call>{"x": ' + "[" * 200 + "]" * 200 + ', "name": "f"}',
@@ -131,6 +132,7 @@ def test_wrong_before_the_name_is_content_byte_for_byte(text: str):
         ('{"a": [1}}', '{"a": [1', "}}"),
         ("[1]}", "", "[1]}"),
         ('{"a": 1} x}', '{"a": 1}', "x}"),
+        ('{"a": 1}, "x": tru}', '{"a": 1}', "}"),
     ],
 )
 def test_wrong_after_the_name_ends_the_arguments(arguments: str, kept: str, rest: str):
@@ -405,18 +407,31 @@ def test_pythonic_call_that_goes_wrong_keeps_its_complete_arguments(text: str, r
     assert read("pythonic", text) == (rest, [("f", '{"a": 1')])
 
 
-def test_pythonic_value_without_an_end_is_bounded():
-    text = "[f(a='" + "x" * (1 << 20)
-    parser = make_tool_parser("pythonic", OFFERED)
-    assert joined(parser.push(text)) == (text, [])
-    assert parser.push("more") == ["more"]
-
-
 def test_pythonic_arguments_go_out_when_complete():
     parser = make_tool_parser("pythonic", OFFERED)
     assert parser.push("[f(a=1") == []
     assert parser.push(", b='") == [CallStart("f"), CallArguments('{"a": 1')]
     assert parser.push("x')") == [CallArguments(', "b": "x"'), CallArguments("}")]
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("pythonic", "[f(a='"),
+        ("pythonic", "["),
+        ("hermes", '<tool_call>{"arguments": {"a": "'),
+        ("mistral", "[TOOL_CALLS]"),
+    ],
+)
+@pytest.mark.parametrize("filler", ["x", " "])
+def test_what_may_be_no_call_is_held_up_to_a_bound(name: str, begins: str, filler: str):
+    text = begins + filler * (1 << 20) + "!"
+    parser = make_tool_parser(name, OFFERED)
+    assert joined(parser.push(text)) == (text, [])
+    assert parser.push("more") == ["more"]
 
 
 # -- registry ---------------------------------------------------------------------------------------------------------

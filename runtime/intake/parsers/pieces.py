@@ -1,0 +1,185 @@
+"""Text that arrives in pieces, and how a generator reads it: it yields where it needs more.
+
+Decides how much of plain text is held back: the beginning of a marker, and white space that a marker after it would
+swallow. Knows no format. What is read depends on the characters alone, never on where a piece ended.
+"""
+
+import re
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+BLANKS = " \t\r\n"
+MAX_BLANKS = 256  # of a run of white space that wait for a marker: the ones before them are text
+MAX_HELD = 1 << 20  # characters of what may yet be no call: arguments may come before its name
+NO_LIMIT = 1 << 62
+
+_NOTHING = re.compile("")
+_BLANK_RUN = re.compile(r"[ \t\r\n]*")
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]  # yields where it needs more text; returns what it read
+
+
+class Broken(Exception):
+    """The next character cannot stand where it does, or too many came."""
+
+
+class Pieces:
+    """[0, at) of `text` was read, [at, end) may be. Add a piece, then let the generator go on."""
+
+    def __init__(self) -> None:
+        self.text, self.at, self.end = "", 0, 0
+        # A marker's first character, where text without it passes and none is pending; else "", which every text has.
+        self.awaited = ""
+        self._limit = NO_LIMIT  # of `place`
+        self._num_before = 0  # characters that came before `text`
+        self._held: list[str] | None = None
+        self._held_from = 0
+
+    @property
+    def place(self) -> int:
+        """In the whole text."""
+        return self._num_before + self.at
+
+    def add(self, piece: str) -> None:
+        if self._held is not None:
+            self._held.append(self.text[self._held_from : self.at])
+        self._num_before += self.at
+        self.text = self.text[self.at :] + piece
+        self.at = self._held_from = 0
+        self._bound(self._limit)
+
+    def hold(self) -> None:
+        """What is read from here on may be given back: at most MAX_HELD characters."""
+        self._held, self._held_from = [], self.at
+        self._bound(self.place + MAX_HELD)
+
+    def release(self) -> str:
+        """What was held. Nothing is from here on."""
+        held = "" if self._held is None else "".join(self._held) + self.text[self._held_from : self.at]
+        self._held = None
+        self._bound(NO_LIMIT)
+        return held
+
+    def rest(self) -> str:
+        """What was not read."""
+        return self.text[self.at :]
+
+    def one_of(self, chars: str) -> Steps[str]:
+        char = self.text[self.at] if self.at < self.end else (yield from self.peek())
+        if char not in chars:
+            raise Broken
+        self.at += 1
+        return char
+
+    def run(self, pattern: re.Pattern[str]) -> Steps[str]:
+        """Reads characters of a kind, any number of them; returns the next one. Raises Broken where none may follow."""
+        while True:
+            found = pattern.match(self.text, self.at, self.end)
+            assert found is not None  # it matches nothing as well
+            self.at = found.end()
+            if self.at < self.end:
+                return self.text[self.at]
+            self.may_wait()
+            yield
+
+    def may_wait(self) -> None:
+        """Raises Broken where no more may be read."""
+        if self._num_before + self.at >= self._limit:
+            raise Broken
+
+    def peek(self) -> Steps[str]:
+        return self.run(_NOTHING)
+
+    def skip_blanks(self) -> Steps[str]:
+        return self.run(_BLANK_RUN)
+
+    def passing(self, steps: Steps[object], say: Callable[[str], None]) -> Steps[None]:
+        """Says what is read by these steps as it comes."""
+        begin = self.at
+        try:
+            for _ in steps:
+                say(self.text[begin : self.at])
+                yield
+                begin = self.at
+        except Broken:
+            say(self.text[begin : self.at])
+            raise
+        say(self.text[begin : self.at])
+
+    def word(self, steps: Steps[object], most: int) -> Steps[str]:
+        """What is read by these steps: at most so many characters, with the one that ends it."""
+        pieces: list[str] = []
+        limit = self._limit
+        self._bound(min(limit, self.place + most))
+        yield from self.passing(steps, pieces.append)
+        self._bound(limit)
+        return "".join(pieces)
+
+    def begins(self, *markers: str) -> Steps[bool]:
+        """Whether one of these comes next, after MAX_BLANKS at most. Nothing is read."""
+        while True:
+            first = self._after_blanks()
+            if first - self.at > MAX_BLANKS:
+                return False
+            if self.text.startswith(markers, first):
+                return True
+            if not any(self._may_begin(first, marker) for marker in markers):
+                return False
+            yield
+
+    def next_is(self, marker: str) -> Steps[bool]:
+        """Whether it comes next, after white space, which is read."""
+        while True:
+            self.at = self._after_blanks()
+            if self.text.startswith(marker, self.at):
+                return True
+            if not self._may_begin(self.at, marker):
+                return False
+            yield
+
+    def passes(self, marker: str) -> Steps[bool]:
+        """Reads white space, and the marker where it is there."""
+        found = yield from self.next_is(marker)
+        self.at += len(marker) if found else 0
+        return found
+
+    def until(self, marker: str, say: Callable[[str], None]) -> Steps[None]:
+        """Says all that comes before the marker and the white space in front of it, which are not read."""
+        while True:
+            found = self.text.find(marker, self.at)
+            end = self._before_blanks(found if found >= 0 else self._begin_of(marker))
+            say(self.text[self.at : end])
+            self.at = end
+            if found >= 0:
+                return
+            self.awaited = marker[0] if end == len(self.text) else ""
+            yield
+            self.awaited = ""
+
+    def _bound(self, limit: int) -> None:
+        self._limit = limit
+        most, self.end = limit - self._num_before, len(self.text)
+        if most < self.end:
+            self.end = most
+
+    def _after_blanks(self) -> int:
+        found = _BLANK_RUN.match(self.text, self.at)
+        assert found is not None
+        return found.end()
+
+    def _before_blanks(self, end: int) -> int:
+        """Where the white space begins that ends there: MAX_BLANKS of it at most."""
+        tail = self.text[max(self.at, end - MAX_BLANKS) : end]
+        return end - len(tail) + len(tail.rstrip(BLANKS))
+
+    def _begin_of(self, marker: str) -> int:
+        """Where the end of the text may be the marker's beginning."""
+        begin = max(self.at, len(self.text) - len(marker) + 1)
+        while not marker.startswith(self.text[begin:]):
+            begin += 1
+        return begin
+
+    def _may_begin(self, at: int, marker: str) -> bool:
+        """All that is known from there on is the beginning of the marker, and not the whole of it."""
+        return len(self.text) - at < len(marker) and marker.startswith(self.text[at:])
