@@ -4,7 +4,7 @@ Decides matching, splitting, locking and what to evict (least recently used leaf
 runs, not requests; frees nothing itself: evicted slots go back to the caller. Section 5.1 of the SGLang paper.
 
 An edge carries a run of tokens, its node the slots of that run. With page size p every run is a multiple of p long and
-children are told apart by their first p tokens. Each namespace has its own root, so prefixes never cross namespaces.
+children differ in their first p tokens. Each namespace has its own root, so prefixes never cross namespaces.
 """
 
 import heapq

@@ -80,7 +80,7 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
     match request.method, part:
         case (("GET" | "HEAD"), ""):
             if request.query.get("stream", "false") != "false":
-                raise ClientError("stream", "is set, but a stored response is told whole", "omit it")
+                raise ClientError("stream", "is set, but a stored response is returned whole", "omit it")
             return web.Response(body=found.response, content_type="application/json")
         case (("GET" | "HEAD"), "input_items"):
             return respond(_page(listed(key, orjson.loads(found.items)), request.query))
