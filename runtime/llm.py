@@ -17,6 +17,7 @@ from msgspec import to_builtins
 
 from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.runtime.config import Args, make_args, resolve
+from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.handle import EngineHandle
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
@@ -97,7 +98,7 @@ class LLM:
         cannot be asked; what fails while it runs has a finish_reason of type abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
-        return _replies(self._loop.run(self._finished(asked)))
+        return _replies(self._run(self._finished(asked)))
 
     async def agenerate(
         self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
@@ -112,7 +113,7 @@ class LLM:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
         stream = Stream(self._handle, read_prompts([prompt], sampling_params, extras, self._defaults))
         try:
-            while replies := self._loop.run(stream.next()):
+            while replies := self._run(stream.next()):
                 yield from replies
         finally:
             self._loop.soon(stream.leave)
@@ -167,7 +168,7 @@ class LLM:
         asked = read_chats(
             messages, sampling_params, fields, extras, self._defaults, style, parallel=parallel_tool_calls
         )
-        return [chat_reply(output, Reader(reading)) for output, reading in self._loop.run(self._chats(asked))]
+        return [chat_reply(output, Reader(reading)) for output, reading in self._run(self._chats(asked))]
 
     # -- numbers ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class LLM:
         given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert(given, EmbedFields)
         asked, recipe = read_inputs("", fields, self._pooling, self._handle.limits)
-        return [vector_of(output.hidden, recipe).tolist() for output in self._loop.run(self._whole(asked))]
+        return [vector_of(output.hidden, recipe).tolist() for output in self._run(self._whole(asked))]
 
     def score(
         self,
@@ -206,18 +207,18 @@ class LLM:
         given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
         asked = read_pairs("", fields, self._handle.limits.vocab_size)
-        return [label_scores(output.logprobs, fields.apply_softmax) for output in self._loop.run(self._whole(asked))]
+        return [label_scores(output.logprobs, fields.apply_softmax) for output in self._run(self._whole(asked))]
 
     # -- text and ids -----------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text, as a prompt has them. Raises ClientError."""
-        return unpack_ids(self._loop.run(self._handle.tokenize(text, add_special_tokens)).ids)
+        return unpack_ids(self._run(self._handle.tokenize(text, add_special_tokens)).ids)
 
     def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Raises ClientError."""
         packed = pack_any("ids", ids)
-        return self._loop.run(self._handle.detokenize(packed, skip_special_tokens))
+        return self._run(self._handle.detokenize(packed, skip_special_tokens))
 
     # -- beside it --------------------------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class LLM:
 
     def state(self) -> dict[str, Any]:
         """The scheduler's counters between two steps: what /get_server_info has in `internal_states`."""
-        found: dict[str, Any] = json.loads(self._loop.run(self._handle.state()).body)
+        found: dict[str, Any] = json.loads(self._run(self._handle.state()).body)
         return found
 
     def phase_seconds(self) -> dict[str, float]:
@@ -239,9 +240,19 @@ class LLM:
 
     def flush_cache(self, timeout_s: float = 60.0) -> None:
         """Forget every cached prefix, once nothing runs or waits. Raises ClientError if that takes longer."""
-        reply: ControlReply = self._loop.run(self._handle.flush_cache(timeout_s))
+        reply: ControlReply = self._run(self._handle.flush_cache(timeout_s))
         if not reply.ok:
             raise ClientError("flush_cache", f"found requests still running after {timeout_s:g} s", status=409)
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait on the calling thread for what runs on the engine's event loop."""
+        release_pool()
+        return self._loop.run(coroutine)
+
+    async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait on the caller's event loop for what runs on the engine's."""
+        release_pool()
+        return await asyncio.wrap_future(self._loop.start(coroutine))
 
     # -- on the engine's event loop ---------------------------------------------------------------------------------
 
@@ -262,10 +273,6 @@ class LLM:
         """For numbers, which are worth nothing in part. Raises what ended one of them."""
         with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
             return await submission.whole()
-
-    async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait on the caller's event loop for what runs on the engine's."""
-        return await asyncio.wrap_future(self._loop.start(coroutine))
 
 
 class Stream:

@@ -18,6 +18,7 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
+from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
@@ -127,6 +128,13 @@ class Scheduler:
     def turn(self) -> Step | None:
         """One turn of whichever loop this scheduler runs."""
         return self.turn_overlapped() if self.overlapped else self.turn_plain()
+
+    def rest(self) -> None:
+        """For a process that has other work while this is idle: end the CPU threads that wait for the next step."""
+        if isinstance(self._device, DeviceThread):
+            self._device.rest()
+        else:
+            release_pool()
 
     def close(self) -> None:
         """End the device's thread, if there is one. What is in flight is not applied."""
