@@ -1,4 +1,4 @@
-"""Pools of OpenMP threads wait in one thread at a time: that of the engine while it runs, that of the caller otherwise."""
+"""One pool of OpenMP threads waits at a time: the engine's while it runs, the caller's otherwise."""
 
 import subprocess
 import sys
