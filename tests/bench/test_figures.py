@@ -42,7 +42,7 @@ There is {nothing_like_it}.
 def line(
     scheduler: float, time: str = "2027-01-01T00:00:00+00:00", cpu: str = "A", command: str = ""
 ) -> dict[str, Any]:
-    record = copy.deepcopy(RESULTS["pipeline"][-1])
+    record = copy.deepcopy(RESULTS["pipeline"][0])
     record["cpu_us_per_token"] = {"scheduler": scheduler, "server": 5.0}
     record["machine"] |= {"cpu": cpu}
     return record | {"time": time, "command": command or record["command"]}
@@ -128,14 +128,14 @@ def test_every_name_in_a_conclusion_is_a_number_of_its_view(name: str, written: 
 
 def grown() -> dict[str, Any]:
     """A line of `ramet bench offline --grow`, with other loads and round figures."""
-    record = {key: RESULTS["offline"][-1][key] for key in ("time", "command", "commit", "machine", "versions")}
+    record = {key: RESULTS["offline"][0][key] for key in ("time", "command", "commit", "machine", "versions")}
     loads = [Load("a", 1, 0, 256, 100, 1.0, 1), Load("b", 4, 0, 256, 100, 1.0, 4), Load("c", 1, 0, 512, 1, 1.0, 1)]
     seconds = [[2.0, 1.0, 4.0], [4.0], [0.25]]
     return record | {"growth": [_outcome(load, {"ramet": each}) for load, each in zip(loads, seconds)]}
 
 
 def test_growth_is_of_the_batches_and_of_the_prompts_of_one_line():
-    (batches,) = views_of("growth", {"offline": [grown(), RESULTS["offline"][-1]]}).values()
+    (batches,) = views_of("growth", {"offline": [grown(), RESULTS["offline"][0]]}).values()
     assert batches.rows == (("1", "50.0", "50.0"), ("4", "100.0", "25.0"))
     assert batches.numbers == {"most": 4, "each_alone": 50.0, "each_together": 25.0, "ramet_gain": 2.0}
     assert batches.plot.rows[0].values == (Value(50.0, 25.0, 100.0),)
