@@ -10,7 +10,7 @@ from ramet.version import __version__
 
 if TYPE_CHECKING:
     from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs, ServeArgs
-    from ramet.runtime.errors import ClientError, EngineClosed, EngineFailed, ServerError
+    from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
     from ramet.runtime.llm import LLM
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Args",
     "CacheArgs",
     "ClientError",
+    "ConfigError",
     "EngineClosed",
     "EngineFailed",
     "ExecArgs",
@@ -30,7 +31,9 @@ __all__ = [
 
 _HOMES = (
     dict.fromkeys(("Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs"), "ramet.runtime.config")
-    | dict.fromkeys(("ClientError", "EngineClosed", "EngineFailed", "ServerError"), "ramet.runtime.errors")
+    | dict.fromkeys(
+        ("ClientError", "ConfigError", "EngineClosed", "EngineFailed", "ServerError"), "ramet.runtime.errors"
+    )
     | {"LLM": "ramet.runtime.llm"}
 )
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, TypeVar
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.runtime.config import Args, make_args, resolve
@@ -288,7 +288,8 @@ class Stream:
         if self._submission is None:
             block = self._handle.submit(self._prompts, streaming=True, as_batch=True)
             self._submission = self._block.enter_context(block)
-            self._replies = [GrowingReply(sequence) for sequence in self._submission.sequences]
+            several = len(self._submission.sequences) > 1
+            self._replies = [GrowingReply(s, s.index if several else UNSET) for s in self._submission.sequences]
         return [to_builtins(self._replies[sequence.index].whole()) for sequence in await self._submission.next()]
 
     def leave(self) -> None:

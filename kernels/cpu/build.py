@@ -7,6 +7,7 @@ joins the OpenMP runtime that torch has loaded: with two, each would keep its th
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import re
@@ -44,6 +45,7 @@ def load_library() -> ctypes.CDLL:
         raise NoCompiler(f"none of {', '.join(compiler_names())} is on the path")
     path = cache_folder() / f"kernels-{cache_key(compiler, runtime)}.so"
     if not path.is_file():
+        logging.getLogger("ramet").info("compiling the CPU kernels, once for this machine and version")
         compile_library(path, compiler, runtime)
     return ctypes.CDLL(str(path))
 

@@ -1,6 +1,6 @@
 """Calls of /generate and of `LLM`: texts, token ids, embeddings or chats -> prompts, with what is asked of each."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Set
 from collections.abc import Sequence as Many
 from functools import partial
 from operator import index
@@ -131,6 +131,9 @@ def _rids(given: str | list[str] | None, request_id: str, count: int, batch: boo
 
 def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
     """One for each prompt, in order. Raises ClientError, and TypeError for an unknown argument."""
+    if not hasattr(prompts, "__len__") or isinstance(prompts, Mapping | Set):
+        fact = f"is {shown(prompts)}, must be a text, token ids, a floating array of embeddings, or a list of these"
+        raise ClientError("text", fact)
     each = [("", prompts)] if _is_single(prompts) else [(f"[{i}]", prompt) for i, prompt in enumerate(prompts)]
     contents = [_content(at, prompt, defaults.limits.hidden_size) for at, prompt in each]
     return _prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)

@@ -210,3 +210,15 @@ def test_parameters_may_be_absent_and_must_be_dicts():
         greedy = {"temperature": 0, "max_new_tokens": 3}
         by_array, by_list = (llm.generate(each, greedy) for each in (ids, ids.tolist()))
         assert [reply["output_ids"] for reply in by_array] == [reply["output_ids"] for reply in by_list]
+
+
+@pytest.mark.parametrize("prompts", [None, 5, 2.5, {"text": "a"}, {"a"}], ids=repr)
+def test_what_is_no_prompt_is_refused_by_name(llm: LLM, prompts: Any):
+    with pytest.raises(ClientError, match=r"^text is .*, must be a text, token ids, "):
+        llm.generate(prompts)
+
+
+def test_replies_of_a_stream_with_several_samples_have_the_index_of_theirs(llm: LLM):
+    params = {"max_new_tokens": 3, "temperature": 0, "ignore_eos": True}
+    assert {reply["index"] for reply in llm.stream("a", {**params, "n": 2})} == {0, 1}
+    assert all("index" not in reply for reply in llm.stream("a", params))
