@@ -131,7 +131,7 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         str, _about("Python module that registers more of them when it is imported; empty: none")
     ] = ""
     num_threads: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=1024)] | None,
         _about("threads of a CPU step; unset: one per core, one in all for a model under 16 MiB"),
     ] = None
     check_invariants: Annotated[

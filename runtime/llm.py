@@ -6,6 +6,7 @@ coroutine on the event loop of the engine. Whoever waits may be interrupted: wha
 
 import asyncio
 import json
+import math
 import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, to_builtins
 
 from ramet.ipc.messages import ControlReply, unpack_ids
+from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.handle import EngineHandle
@@ -240,6 +242,8 @@ class LLM:
 
     def flush_cache(self, timeout_s: float = 60.0) -> None:
         """Forget every cached prefix, once nothing runs or waits. Raises ClientError if that takes longer."""
+        if not isinstance(timeout_s, int | float) or not 0 <= timeout_s < math.inf:
+            raise ClientError("timeout_s", f"is {shown(timeout_s)}, must be a finite number of seconds >= 0")
         reply: ControlReply = self._run(self._handle.flush_cache(timeout_s))
         if not reply.ok:
             raise ClientError("flush_cache", f"found requests still running after {timeout_s:g} s", status=409)

@@ -44,6 +44,8 @@ def pack_embeds(place: str, rows: list[list[float]], hidden_size: int) -> bytes:
     """A list of embeddings, one for each token, as packed float32."""
     if not hidden_size:
         raise ClientError(place, "is set, but what runs here has no embeddings")
+    if not rows:
+        raise ClientError(place, "is [], must not be empty: at least one entry")
     packed = array("f")
     for i, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != hidden_size:

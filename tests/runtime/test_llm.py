@@ -222,3 +222,10 @@ def test_replies_of_a_stream_with_several_samples_have_the_index_of_theirs(llm: 
     params = {"max_new_tokens": 3, "temperature": 0, "ignore_eos": True}
     assert {reply["index"] for reply in llm.stream("a", {**params, "n": 2})} == {0, 1}
     assert all("index" not in reply for reply in llm.stream("a", params))
+
+
+@pytest.mark.parametrize("seconds", ["1", None, -1.0, float("nan"), float("inf")], ids=repr)
+def test_a_time_to_wait_that_is_none_is_refused_and_the_engine_goes_on(llm: LLM, seconds: Any):
+    with pytest.raises(ClientError, match=r"^timeout_s is "):
+        llm.flush_cache(seconds)
+    llm.flush_cache(0)

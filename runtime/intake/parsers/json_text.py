@@ -75,7 +75,7 @@ def _atom(text: Pieces) -> Steps[None]:
     """A number, or one of the words."""
     atom = ""
     while atom not in _WORDS:
-        known = atom + text.text[text.at : min(text.end, text.at + MAX_DIGITS)]
+        known = atom + text.text[text.at : min(text.end, text.at + MAX_DIGITS + 1)]  # one more shows that it has ended
         found = _ATOM_START.match(known)
         assert found is not None  # it matches nothing as well
         text.at += min(found.end(), MAX_DIGITS) - len(atom)

@@ -58,7 +58,7 @@ class Literal:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
                 return as_json(ast.literal_eval(source))
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError):
             return as_json(source)
 
 

@@ -1,5 +1,6 @@
 """POST /v1/completions. In a stream a token is one event, and the bytes around its text are made once per choice."""
 
+import math
 import time
 
 from aiohttp import web
@@ -66,8 +67,9 @@ def _likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence
 
 
 def _mean_logprob(sequence: Sequence) -> float:
+    """Of its tokens; an output without any comes last."""
     places = sequence.logprobs.output if sequence.logprobs is not None else []
-    return sum(place.token[0] or 0.0 for place in places) / max(1, len(places))
+    return sum(place.token[0] or 0.0 for place in places) / len(places) if places else -math.inf
 
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:

@@ -50,27 +50,21 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     with service.client.open(streaming=bool(body.stream)) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, place="input", parallel=parallel)
         (sequence,) = submission.sequences
-        output = Output(sequence, reader, _begun(body, asked, params, written.get("tool_choice") or "auto", stored))
 
-        def keep() -> ResponseReply:
-            response = output.response
+        def keep(response: ResponseReply) -> ResponseReply:
             if not response.store:
                 return response
             messages = [*before, *read_input(body.input), *read_output(to_builtins(response.output))]
             kept = Stored(encode(response), encode(written["input"]), encode(messages))
             return replace(response, store=service.responses.put(response.id, kept))
 
-        def events() -> bytes:
-            fresh = output.events()
-            if sequence.finish is not None:
-                keep()
-            return fresh
-
+        begun = _begun(body, asked, params, written.get("tool_choice") or "auto", stored)
+        output = Output(sequence, reader, begun, keep)
         if body.stream:
-            return await sse.stream(request, submission, [events], failure=output.failure, done=b"")
+            return await sse.stream(request, submission, [output.events], failure=output.failure, done=b"")
         await submission.finished()
     await output.read_whole()
-    return respond(keep())
+    return respond(output.response)
 
 
 async def stored(service: Service, request: web.Request, name: str) -> web.Response:
@@ -98,7 +92,7 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> ResponseItem
     if query.get("order") != "asc":
         items.reverse()
     limit = query.get("limit", str(MAX_ITEMS))
-    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_ITEMS:
+    if not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= MAX_ITEMS:
         raise ClientError("limit", f"is {shown(limit)}, must be in [1, {MAX_ITEMS}]")
     after = query.get("after")
     start = next((i + 1 for i, item in enumerate(items) if item["id"] == after), 0)

@@ -1,5 +1,6 @@
 """The output of a response: reasoning, message and function_call items, and their events."""
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -21,9 +22,16 @@ from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, T
 class Output(Items[replies.OutputItem]):
     """Once it is read, `response` is the whole response."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, response: replies.ResponseReply) -> None:
+    def __init__(
+        self,
+        sequence: Sequence,
+        reader: Reader,
+        response: replies.ResponseReply,
+        keep: Callable[[replies.ResponseReply], replies.ResponseReply],
+    ) -> None:
+        """`keep` stores the whole response, and returns it with whether it is stored."""
         super().__init__(sequence, reader)
-        self.response = response
+        self.response, self._keep = response, keep
         self._logprobs: list[TokenLogprob] = []  # of the open item
         self._pending: list[TokenLogprob] = []  # of tokens whose text is not certain yet
         self._number = 0
@@ -110,7 +118,8 @@ class Output(Items[replies.OutputItem]):
             self._finish(replies.ResponseCompleted, "completed", usage=usage)
 
     def _finish(self, event: type[Struct], status: str, **fields: Any) -> None:
-        self.response = replace(self.response, status=status, output=self.closed, **fields)
+        response = replace(self.response, status=status, output=self.closed, **fields)
+        self.response = response if event is replies.ResponseFailed else self._keep(response)
         self._send(event, response=self.response)
 
     def _at(self, item: replies.OutputItem) -> dict[str, Any]:

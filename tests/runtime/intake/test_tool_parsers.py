@@ -492,3 +492,18 @@ def test_installed_package_adds_a_parser(monkeypatch: pytest.MonkeyPatch):
 )  # fmt: skip
 def test_formats_are_told_from_templates(template: str, name: str | None):
     assert detect_tools(template) == name
+
+
+def test_a_literal_that_cannot_be_computed_is_its_source():
+    source = "1" + "0" * 400 + "+1j"
+    assert read("pythonic", f"[f(a={source})]") == ("", [("f", json.dumps({"a": source}))])
+
+
+@pytest.mark.parametrize("digits", [999, 1000, 1001])
+def test_the_longest_number_ends_at_the_same_character_in_any_pieces(digits: int):
+    text = '<tool_call>{"name": "f", "arguments": {"a": ' + "1" * digits + "}}</tool_call>"
+    whole = read("hermes", text)
+    for cut in (60, 500, len(text) - 15, len(text) - 14, len(text) - 13):
+        parser = make_tool_parser("hermes", OFFERED)
+        events = [*parser.push(text[:cut]), *parser.push(text[cut:]), *parser.close()]
+        assert joined(events) == whole

@@ -161,6 +161,7 @@ BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
     ({"text": "a", "input_embeds": [[0.1] * HIDDEN]}, ("text and input_ids and input_embeds", "exactly one")),
     ({"input_embeds": []}, ("input_embeds", "[]", "empty")),
     ({"input_embeds": "x"}, ("input_embeds", "'x'", "list")),
+    ({"input_embeds": [[[0.1] * HIDDEN], []]}, ("input_embeds[1]", "[]", "empty")),
     ({"input_embeds": [[0.1] * (HIDDEN + 1)]}, ("input_embeds[0]", f"{HIDDEN + 1} numbers", str(HIDDEN))),
     ({"input_embeds": [[0.1] * HIDDEN, 5]}, ("input_embeds[1]", "5")),
     ({"input_embeds": [["x"] * HIDDEN]}, ("input_embeds[0][0]", "'x'", "a number")),

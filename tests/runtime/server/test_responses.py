@@ -242,6 +242,29 @@ def test_what_is_not_stored_is_not_there(body: dict[str, Any], options: dict[str
     served(check, **options)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_that_is_too_large_for_the_store_says_so(stream: bool) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        body = {"input": "Hello", "metadata": {"a": "x" * 20_000}}
+        reply = (await events_of(server, body))[-1]["response"] if stream else (await server.post(PATH, body))[1]
+        assert reply["store"] is False
+        assert (await server.get(f"{PATH}/{reply['id']}"))[0] == 404
+
+    served(check, stored_responses_mb=0.01)
+
+
+@pytest.mark.parametrize("limit", ["0", "101", "00000000019999", "0" * 9 + "1" + "0" * 5000, "-1", "one"])
+def test_a_limit_of_listed_items_out_of_range_is_refused(limit: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": "Hello"})
+        status, error = await server.get(f"{PATH}/{reply['id']}/input_items?limit={limit}")
+        assert (status, error["error"]["param"]) == (400, "limit")
+
+    served(check)
+
+
 def test_the_store_forgets_the_least_recently_used_first() -> None:
     small, large = Stored(b"x" * 96, b"[]", b"[]"), Stored(b"x" * 2000, b"[]", b"[]")
     store = ResponseStore(10 * small.size)
