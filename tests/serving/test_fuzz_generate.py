@@ -68,7 +68,10 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         st.lists(TOKENS, min_size=1, max_size=9),
         st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=3),
     ),
-    "input_embeds": st.lists(ROW, min_size=1, max_size=2),
+    "input_embeds": st.one_of(
+        st.lists(ROW, min_size=1, max_size=2),
+        st.lists(st.lists(ROW, max_size=2), min_size=1, max_size=3),
+    ),
     "sampling_params": st.one_of(SAMPLING, SAMPLING, st.lists(st.one_of(st.none(), SAMPLING), max_size=3)),
     "rid": st.uuids().map(str),
     "stream": st.booleans(),

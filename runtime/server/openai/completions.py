@@ -45,7 +45,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
                 lambda: sse.event(replace(chunk, usage=usage_of(sequences))) if body.with_usage else b"",
             )
         done = await submission.finished()
-    kept = _likeliest(done, best_of, n) if best_of > n else done
+    kept = likeliest(done, best_of, n) if best_of > n else done
     whole = [_whole(s, echoes[s.index // best_of], i, wanted is not None) for i, s in enumerate(kept)]
     return respond(replace(reply, choices=whole, usage=usage_of(done)))
 
@@ -60,7 +60,7 @@ def _best_of(body: CompletionBody, n: int) -> int:
     return best_of
 
 
-def _likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]:
+def likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]:
     """Of each prompt's outputs the n whose tokens have the highest mean log-probability, the best first."""
     groups = (sequences[i : i + best_of] for i in range(0, len(sequences), best_of))
     return [sequence for group in groups for sequence in sorted(group, key=_mean_logprob, reverse=True)[:n]]

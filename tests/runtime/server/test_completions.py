@@ -5,8 +5,12 @@ import asyncio
 import openai
 import pytest
 
-from ramet.ipc.messages import Finish, FinishKind, Generate, unpack_ids
+from ramet.ipc.messages import Finish, FinishKind, Generate, Opened, Uid, unpack_ids
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.logprobs import LogprobLists, Place
+from ramet.runtime.server.openai.completions import likeliest
 from tests.fakes.engine import CACHED, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served
 
@@ -227,6 +231,16 @@ def test_a_rid_names_the_request() -> None:
         assert [unpack_ids(m.ids) for m in server.engine.of_type(Generate)] == [[1], [2, 3]]
 
     served(check)
+
+
+def test_an_output_without_tokens_is_the_least_likely() -> None:
+    prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec()), text="a")
+    drawn, empty = [Sequence(Uid(i), i, 0, prompt, Submission(False, 0.0)) for i in range(2)]
+    for sequence in (drawn, empty):
+        sequence.logprobs = LogprobLists(Opened(sequence.uid, prompt.spec, 1, 0))
+    assert drawn.logprobs is not None
+    drawn.logprobs.output.append(Place((-9.0, 5, None), None, None, 0))
+    assert likeliest([empty, drawn], 2, 1) == [drawn]
 
 
 @pytest.mark.parametrize("prompt", ["a", ["a", "bb"]])
