@@ -44,6 +44,8 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--random-output-len", type=positive, default=128, help="tokens, default 128")
     p.add_argument("--output-file", type=Path, default=report.results_file("penalties"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
+    if options.random_output_len < ALL["min_new_tokens"]:
+        p.error(f"--random-output-len is {options.random_output_len}, must be at least {ALL['min_new_tokens']}")
     runs: dict[str, list[Run]] = {name: [] for name in VARIANTS}
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
         make_checkpoint(Path(folder))

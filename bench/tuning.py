@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         for number in range(options.rounds):
             for name in turned(list(VARIANTS), number):
                 runs[name].append(measure(Path(folder), VARIANTS[name], options, seed=number))
-                print(f"round {number + 1} {name:<28}" + "".join(f"{v:>10.1f}" for v in runs[name][-1].values()))
+                _print(number, name, runs[name][-1])
     variants = {name: summed(each, runs[BASELINE]) for name, each in runs.items()}
     made = stamp.stamp(stamp.command_line("tuning", argv))
     load = {name: getattr(options, name) for name in ("groups", "prompts_per_group", "prefix_len", "output_len")}
@@ -56,6 +56,10 @@ def main(argv: Sequence[str]) -> int:
         options.output_file, {"bench": "tuning", **made, "rounds": options.rounds, **load, "variants": variants}
     )
     return 0
+
+
+def _print(number: int, name: str, figures: dict[str, float]) -> None:
+    print(f"round {number + 1} {name:<28}" + ", ".join(f"{figure} {value:.1f}" for figure, value in figures.items()))
 
 
 def measure(folder: Path, flags: list[str], options: argparse.Namespace, seed: int) -> dict[str, float]:

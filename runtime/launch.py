@@ -84,7 +84,8 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
     port = next(message.port for message in ready if message.port is not None)
     host = args.serve.host if args.serve.host not in ("0.0.0.0", "::") else "127.0.0.1"
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    key = ' -H "Authorization: Bearer $RAMET_API_KEY"' if args.serve.api_key else ""  # the key itself is never printed
+    name = "$RAMET_API_KEY" if "RAMET_API_KEY" in os.environ else "YOUR_KEY"  # the key itself is never printed
+    key = f' -H "Authorization: Bearer {name}"' if args.serve.api_key else ""
     body = '{"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 16}}'
     print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
     print(f"  curl {url}/generate{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)

@@ -17,6 +17,10 @@ def draining() -> ServerError:
     return ServerError("The server is shutting down and takes no new requests.", 503)
 
 
+def drain_over() -> ServerError:
+    return ServerError("The server is shutting down, and the request did not end in time (--drain-timeout-s).", 503)
+
+
 def out_of_time(timeout_s: float) -> ServerError:
     return ServerError(f"The request did not finish within {timeout_s:g} s (--request-timeout-s).", 504)
 

@@ -119,7 +119,7 @@ async def _until_end(client: EngineClient, transport: ZmqTransport) -> int:
     reading.cancel()
     if client.death.done():
         return 1
-    client.fail(failures.draining())
+    client.fail(failures.drain_over())
     return 0
 
 
