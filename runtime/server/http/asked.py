@@ -1,4 +1,4 @@
-"""How the endpoints start that draw tokens in the words of OpenAI or Anthropic, and how three of them send a chat."""
+"""The start of the handlers that draw tokens for OpenAI's and Anthropic's clients, and of those that send a chat."""
 
 from typing import Any, NamedTuple
 

@@ -16,7 +16,7 @@ def pools():
 def settled(wanted):
     end = time.monotonic() + 60
     while pools() != wanted and time.monotonic() < end:
-        time.sleep(0.01)
+        llm.state()  # a turn of the scheduler
     return pools()
 
 torch.set_num_threads(2)
