@@ -6,7 +6,7 @@
 Decides which thread does what. The model is loaded and run on the scheduler's thread alone, so that its pool of CPU
 threads ends with it. Prompts are tokenized and chats rendered on the tokenizer's thread, which keeps their order, so
 that an Abort cannot overtake its prompt and a long prompt cannot hold up the event loop. Tokens are decoded on the
-event loop, while the scheduler computes the next step.
+event loop, while the scheduler computes the next step: those of streams at every step, others some steps at a time.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class InProcessEngine:
         self._ready: asyncio.Future[EngineClient] = self._loop.create_future()
         self._to_scheduler: ThreadInbox[ToScheduler] = ThreadInbox()
         self._to_tokenizer: ThreadInbox[ToTokenizer] = ThreadInbox()
-        self._arrivals = Arrivals(self._loop, self._deliver)
+        self._arrivals = Arrivals(self._loop, self._deliver, self._can_wait)
         self._detokenizer = Detokenizer(tokenizer)
         self._threads = [EngineThread("scheduler", self._loop, partial(self._schedule, load), self._failed)]
 
@@ -102,6 +102,10 @@ class InProcessEngine:
             scheduler.run(lambda idle: scheduler.rest() if idle else None)
         finally:
             scheduler.close()
+
+    def _can_wait(self, message: Message) -> bool:
+        """Nobody reads a token before the end of its request, unless there is a stream."""
+        return isinstance(message, TokenStep) and not (message.opened or message.closed or self.client.num_streams)
 
     # -- on the tokenizer's thread ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from ramet.runtime.errors import EngineClosed
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 GRACE_S = 5.0  # how long open calls may take to notice that the engine was closed
+MOST_WAITING = 32  # messages that wake no event loop
 
 
 def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
@@ -132,15 +133,26 @@ class EngineThread(threading.Thread):
 
 
 class Arrivals:
-    """Messages of other threads for an event loop. One wake-up of the loop delivers all that is waiting by then."""
+    """Messages of other threads for an event loop. One wake-up of the loop delivers all that is waiting by then.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Any], None]) -> None:
-        self._loop, self._deliver = loop, deliver
+    A message that `can_wait` is delivered with the next one that cannot, or as the last of MOST_WAITING: a wake-up
+    takes a core from the threads that compute.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deliver: Callable[[Any], None],
+        can_wait: Callable[[Message], bool] = lambda _: False,
+    ) -> None:
+        self._loop, self._deliver, self._can_wait = loop, deliver, can_wait
         self._queue: deque[Message] = deque()
         self._waking = False
 
     def send(self, message: Message) -> None:
         self._queue.append(message)
+        if self._can_wait(message) and len(self._queue) < MOST_WAITING:
+            return
         if not self._waking:  # set back before the queue is read: no message is left behind
             self._waking = True
             call_soon(self._loop, self._wake)

@@ -42,15 +42,16 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
     token_ids = torch.from_numpy(batch.token_ids.astype(np.int64)).to(device)
     positions = torch.from_numpy(batch.positions.astype(np.int64)).to(device)
-    known = np.ones(len(batch.rows), dtype=np.bool_)
+    known_rows, known_lens = batch.rows, batch.seq_lens
     if len(batch.relayed):
-        known[batch.relayed] = False
         at = torch.from_numpy(batch.relayed.astype(np.int64)).to(device)
         rows = torch.from_numpy(batch.rows[batch.relayed].astype(np.int64)).to(device)
         token_ids[at] = row_buffer.next_ids[rows].long()
         positions[at] = row_buffer.lengths[rows].long() - 1
-    rows = torch.from_numpy(batch.rows[known].astype(np.int64)).to(device)
-    row_buffer.lengths[rows] = torch.from_numpy(batch.seq_lens[known]).to(device)
+        known = np.ones(len(batch.rows), dtype=np.bool_)
+        known[batch.relayed] = False
+        known_rows, known_lens = batch.rows[known], batch.seq_lens[known]
+    row_buffer.set_lengths(known_rows, known_lens)
     return ForwardInputs(
         token_ids=token_ids,
         positions=positions,

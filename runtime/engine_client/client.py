@@ -79,6 +79,7 @@ class EngineClient:
         self._submissions: set[Submission] = set()
         self._left: asyncio.Future[None] | None = None  # set when the next submission leaves
         self._failure: RametError | None = None
+        self.num_streams = 0  # submissions whose callers read tokens as they come
         self._num_unsent = 0  # submissions whose prompts are being made
         self._next_worker = 0
 
@@ -113,6 +114,7 @@ class EngineClient:
         self._check_entry(probe)
         submission = Submission(streaming, time.monotonic(), as_batch=as_batch, max_numbers=self._max_numbers)
         self._submissions.add(submission)
+        self.num_streams += streaming
         self._num_unsent += 1
         if self._timeout_s is not None:
             submission.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire, submission)
@@ -268,6 +270,7 @@ class EngineClient:
     def _leave(self, submission: Submission) -> None:
         """The handler is done with its request: nothing more is kept of what still runs."""
         self._submissions.discard(submission)
+        self.num_streams -= submission.streaming
         if self._left is not None and not self._left.done():
             self._left.set_result(None)
         if submission.timer is not None:

@@ -6,7 +6,7 @@ nothing for them. R rows, T new tokens over all rows, Q rows that draw.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.engine.batch import Batch, Embeds, HiddenRows, PromptLogprobs
+from ramet.runtime.engine.batch import NO_ROWS, Batch, Embeds, HiddenRows, PromptLogprobs
 from ramet.runtime.sampling.columns import (
     LogitEntries,
     LogprobRow,
@@ -26,6 +26,8 @@ from ramet.runtime.sampling.columns import (
 )
 from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
+
+ONE = np.int32(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,84 @@ def plan_step(
     )
     indices = np.arange(len(decoding), len(rows), dtype=np.int32)
     step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans)
-    running.advance(number, rows, num_new, draws)
+    running.advance(number, rows, num_new, rows[draws])
     return step
+
+
+class DecodePlanner:
+    """Plans steps that only decode, as `plan_step` does, and keeps from step to step what the same rows share."""
+
+    def __init__(self, running: RunningSet, eos_ids: frozenset[int]) -> None:
+        self._running, self._eos_ids = running, eos_ids
+        self._kept = _Kept.of(running, NO_ROWS, eos_ids)
+
+    def plan(self, number: int, decoding: Ints) -> Step:
+        """`decoding` is the set's own array: the same one as long as the same rows decode."""
+        running, table = self._running, self._running.table
+        if decoding is not self._kept.rows:
+            self._kept = _Kept.of(running, decoding, self._eos_ids)
+        kept, starts = self._kept, table.scheduled[decoding]
+        ends = starts + ONE
+        token_ids = table.tokens[decoding, starts]
+        relayed = np.flatnonzero(starts >= table.totals[decoding]).astype(np.int32)
+        if len(relayed):
+            token_ids[relayed] = 0
+        sampling = kept.sampling(running, ends, self._eos_ids)
+        hidden_spans = tuple(_hidden_spans(running, decoding, kept.ones)) if kept.flags & RowFlag.HIDDEN else ()
+        batch = Batch(
+            rows=decoding,
+            num_new=kept.ones,
+            seq_lens=ends,
+            token_ids=token_ids,
+            positions=starts,
+            slots=table.slots[decoding, starts],
+            num_decode=len(decoding),
+            draws=kept.indices,
+            sampling=sampling,
+            relayed=relayed,
+            slot_updates=running.take_slot_updates(),
+            penalty_resets=running.take_penalty_resets(),
+            hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
+            forgotten=running.take_forgotten(),
+        )
+        running.advance(number, decoding, kept.ones, decoding)
+        return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, (), hidden_spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the steps of the same R decoding rows have in common. Arrays that steps share are never written."""
+
+    rows: Ints  # [R]
+    ones: Ints  # [R]
+    indices: Ints  # [R]
+    uids: npt.NDArray[np.int64]  # [R]
+    epochs: npt.NDArray[np.int64]  # [R]
+    prompt_lens: npt.NDArray[np.int64]  # [R]
+    flags: int  # those of any row
+    most_min_new: int
+    columns: SamplingColumns  # as of the first of the steps
+
+    @classmethod
+    def of(cls, running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -> "_Kept":
+        table, num = running.table, len(rows)
+        return cls(
+            rows,
+            np.ones(num, np.int32),
+            np.arange(num, dtype=np.int32),
+            table.uids[rows],
+            table.epochs[rows],
+            table.prompt_lens[rows].astype(np.int64),
+            int(np.bitwise_or.reduce(table.flags[rows])) if num else 0,
+            int(table.min_new[rows].max(initial=0)),
+            sampling_columns(running, rows, eos_ids),
+        )
+
+    def sampling(self, running: RunningSet, ends: Ints, eos_ids: frozenset[int]) -> SamplingColumns:
+        """Of a step after which the rows have `ends` [R] tokens."""
+        if self.flags & RowFlag.PROCESSOR or self.most_min_new:
+            return sampling_columns(running, self.rows, eos_ids)
+        return replace(self.columns, positions=ends - self.prompt_lens)
 
 
 def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:

@@ -21,7 +21,7 @@ from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
-from ramet.runtime.scheduler.batch import Prefill, Step, plan_step
+from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, Step, plan_step
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -92,6 +92,7 @@ class Scheduler:
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         self._admission = Admission(self.cache, self.running, self._policy, args.schedule.schedule_conservativeness)
         self._stopping = Stopping(tokenizer, eos_ids)
+        self._decode_planner = DecodePlanner(self.running, eos_ids)
         self._results = Results(self.running, self.leases, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
@@ -242,7 +243,9 @@ class Scheduler:
         if not len(decoding) and not prefills:
             return None
         self._num_planned += 1
-        return plan_step(self._num_planned, self.running, decoding, prefills, self._stopping.eos_ids)
+        if prefills:
+            return plan_step(self._num_planned, self.running, decoding, prefills, self._stopping.eos_ids)
+        return self._decode_planner.plan(self._num_planned, decoding)
 
     def _admit(self, left: int) -> list[Prefill]:
         """Run waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""

@@ -101,7 +101,7 @@ class Results:
 
     def __init__(self, running: RunningSet, leases: PrefixLeases, stopping: Stopping, detokenizer: Outbox) -> None:
         self._running, self._leases, self._stopping, self._detokenizer = running, leases, stopping, detokenizer
-        self._eos_ids = np.array(sorted(stopping.eos_ids), dtype=np.int32)
+        self._eos_ids = sorted(stopping.eos_ids)
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
@@ -114,16 +114,25 @@ class Results:
         """Advance every row that still is what the step was planned for; requests that end give their rows back."""
         rows, table = step.batch.rows, self._running.table
         alive = (table.uids[rows] == step.uids) & (table.epochs[rows] == step.epochs)
-        self.discarded_tokens += int((~alive[step.batch.draws]).sum())
-        table.applied[rows[alive]] += step.batch.num_new[alive]
+        if alive.all():
+            table.applied[rows] += step.batch.num_new
+        else:
+            self.discarded_tokens += int((~alive[step.batch.draws]).sum())
+            table.applied[rows[alive]] += step.batch.num_new[alive]
         self._add_prompt_logprobs(step, result, alive)
         ends = self._failures(step, result, alive)  # index of the row -> why it ends
-        going = alive.copy()
-        going[list(ends)] = False
+        going = alive
+        if ends:
+            going = alive.copy()
+            going[list(ends)] = False
         for index in step.prefills[going[step.prefills]]:
             self._publish(self._running.at(rows[index]))
-        self._append_tokens(step, result, going)
-        ends |= self._finished(step, result, going)
+        draws, tokens = step.batch.draws, result.tokens
+        if not going.all():
+            kept = going[draws]
+            draws, tokens = draws[kept], tokens[kept]
+        self._append_tokens(rows[draws], tokens)
+        ends |= self._finished(step, draws, tokens, going)
         self._add_drawn_logprobs(step, result, going)
         self._add_hidden(step, result, going, ends)
         for index in sorted(ends):
@@ -143,26 +152,26 @@ class Results:
             found[int(draws[i])] = Finish(FinishKind.ABORT, message=why, status=status)
         return {index: finish for index, finish in found.items() if alive[index]}
 
-    def _append_tokens(self, step: Step, result: StepResult, going: Flags) -> None:
-        table, draws = self._running.table, step.batch.draws
-        kept = going[draws]
-        rows, tokens = step.batch.rows[draws[kept]], result.tokens[kept]
+    def _append_tokens(self, rows: Ints, tokens: Ints) -> None:
+        """rows [D] of the table drew tokens [D]."""
+        table = self._running.table
         table.tokens[rows, table.totals[rows]] = tokens
         table.totals[rows] += 1
         self.generated_tokens += len(rows)
         self._news.uids += table.uids[rows].tolist()
         self._news.tokens += tokens.tobytes()
 
-    def _finished(self, step: Step, result: StepResult, going: Flags) -> dict[int, Finish]:
-        """Rows that end with this step; only those that may are looked at."""
-        table, draws = self._running.table, step.batch.draws
-        rows = step.batch.rows[draws]
+    def _finished(self, step: Step, draws: Ints, tokens: Ints, going: Flags) -> dict[int, Finish]:
+        """Rows that end with this step; of those at `draws` only those that may are looked at."""
+        table, rows = self._running.table, step.batch.rows[draws]
+        may_end = table.totals[rows] == table.limits[rows]
         flags = table.flags[rows]
-        may_end = (table.totals[rows] == table.limits[rows]) | ((flags & RowFlag.STOP_CHECK) != 0)
-        may_end |= (result.tokens[:, None] == self._eos_ids).any(axis=1) & ((flags & RowFlag.IGNORE_EOS) == 0)
+        may_end |= (flags & RowFlag.STOP_CHECK) != 0
+        for eos in self._eos_ids:
+            may_end |= (tokens == eos) & ((flags & RowFlag.IGNORE_EOS) == 0)
         ends: dict[int, Finish] = {}
-        for i in np.flatnonzero(may_end & going[draws]):
-            finish = self._decide(self._running.at(rows[i]), int(result.tokens[i]))
+        for i in np.flatnonzero(may_end):
+            finish = self._decide(self._running.at(rows[i]), int(tokens[i]))
             if finish is not None:
                 ends[int(draws[i])] = finish
         for index in step.prefills[going[step.prefills]]:  # max_new_tokens is 0: nothing was drawn

@@ -278,11 +278,11 @@ class RunningSet:
 
     # -- what steps are made of -------------------------------------------------------------------------------------
 
-    def advance(self, number: int, rows: Ints, num_new: Ints, draws: Ints) -> None:
-        """Step `number` was planned: each of `rows` computes `num_new` tokens, and those at `draws` draw one."""
+    def advance(self, number: int, rows: Ints, num_new: Ints, drawing: Ints) -> None:
+        """Step `number` was planned: each of `rows` computes `num_new` tokens, and the rows `drawing` draw one."""
         table = self.table
         table.scheduled[rows] += num_new
-        table.planned_totals[rows[draws]] += 1
+        table.planned_totals[drawing] += 1
         table.last_steps[rows] = number
         for running in self.prefilling:
             if not running.prefilling:

@@ -16,7 +16,10 @@ from hash_runner import VOCABULARY
 
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import HiddenMode, LogprobSpec
+from ramet.runtime.arrays import Ints
 from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.scheduler.batch import Step, plan_step
+from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_folder(BUNDLED_MODEL)
@@ -93,7 +96,10 @@ def _arrival(draw: random.Random, turn: int, uid: int) -> Arrival:
 
 
 def play(schedule: Schedule, overlap: str) -> BenchTop:
-    top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options)
+    return run(schedule, BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options))
+
+
+def run(schedule: Schedule, top: BenchTop) -> BenchTop:
     waiting, turn = list(schedule.arrivals), 0
     while waiting or not top.scheduler.idle:
         while waiting and waiting[0].turn <= turn:
@@ -159,6 +165,41 @@ def test_overlapped_is_plain_token_for_token_and_field_for_field(first: int):
 def test_overlapped_is_plain_for_long(first: int):
     for seed in range(first, first + 100):
         check(seed)
+
+
+class PlainPlanner:
+    """Keeps nothing from step to step."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._running, self._eos_ids = scheduler.running, scheduler._stopping.eos_ids
+
+    def plan(self, number: int, decoding: Ints) -> Step:
+        return plan_step(number, self._running, decoding, [], self._eos_ids)
+
+
+def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
+    """Every step of a schedule."""
+    top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options)
+    if not kept:
+        top.scheduler._decode_planner = PlainPlanner(top.scheduler)  # type: ignore[assignment]
+    plan, prints = top.scheduler._plan, list[str]()
+
+    def recorded() -> Step | None:
+        step = plan()
+        if step is not None:
+            prints.append(fingerprint(step))
+        return step
+
+    top.scheduler._plan = recorded  # type: ignore[method-assign]
+    run(schedule, top)
+    return prints
+
+
+@pytest.mark.parametrize("overlap", ["on", "off"])
+def test_what_a_step_keeps_from_the_one_before_is_what_would_be_planned_anew(overlap: str):
+    for seed in range(60):
+        schedule = make_schedule(seed)
+        assert planned(schedule, overlap, kept=True) == planned(schedule, overlap, kept=False), seed
 
 
 def test_the_schedules_reach_what_they_are_for():

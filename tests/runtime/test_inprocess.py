@@ -18,7 +18,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.threads import Arrivals
+from ramet.runtime.threads import MOST_WAITING, Arrivals
 
 TOKENIZER = Tokenizer.from_folder(BUNDLED_MODEL)
 LONG = SamplingParams(max_new_tokens=3000, ignore_eos=True)
@@ -211,3 +211,61 @@ def test_one_wake_up_of_the_loop_delivers_all_that_is_waiting() -> None:
         assert got == sent and wakes == 1
 
     asyncio.run(main())
+
+
+def test_messages_that_can_wait_come_with_the_next_that_cannot_or_when_many_wait():
+    async def main() -> None:
+        loop, got = asyncio.get_running_loop(), list[Any]()
+        sent = [Stats(*[i] * 12) for i in (1, 2, 3)]
+        arrivals = Arrivals(loop, got.append, can_wait=lambda message: message != sent[2])
+        for each in sent[:2]:
+            arrivals.send(each)
+        await asyncio.sleep(0)
+        assert got == []
+        arrivals.send(sent[2])
+        await asyncio.sleep(0)
+        assert got == sent
+        for _ in range(MOST_WAITING):
+            await asyncio.sleep(0)
+            assert got == sent
+            arrivals.send(sent[0])
+        await asyncio.sleep(0)
+        assert got == sent + [sent[0]] * MOST_WAITING
+
+    asyncio.run(main())
+
+
+class PermittedRunner(ScriptedRunner):
+    """Each of its steps waits for a permit."""
+
+    def __init__(self) -> None:
+        super().__init__(TOKENIZER.vocab_size, 4096, 1 << 16, 64)
+        self.permits = threading.Semaphore(0)
+
+    def launch(self, batch: Batch) -> Pending:
+        self.permits.acquire()
+        return super().launch(batch)
+
+
+def test_tokens_that_nobody_streams_arrive_some_steps_at_a_time_and_those_of_a_stream_at_once():
+    runner = PermittedRunner()
+
+    async def test(client: EngineClient) -> None:
+        params = SamplingParams(max_new_tokens=3 * MOST_WAITING, ignore_eos=True)
+        with client.submit([prompt(params=params)], streaming=False) as submission:
+            seen, sequence = set[int](), submission.sequences[0]
+            for _ in range(3 * MOST_WAITING):
+                runner.permits.release()
+            while submission.num_open:
+                seen.add(sequence.num_generated)
+                await asyncio.sleep(0)
+            assert len(seen) < 10, seen
+        with client.submit([prompt(params=params)], streaming=True) as submission:
+            assert client.num_streams == 1
+            sequence = submission.sequences[0]
+            for step in range(1, 1 + 3 * MOST_WAITING):
+                runner.permits.release()
+                await until(lambda step=step: sequence.num_generated == step)
+        assert client.num_streams == 0
+
+    started(test, lambda: runner)
