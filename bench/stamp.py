@@ -55,10 +55,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str:
-    """The commit of this checkout, with + if files differ from it; empty outside a checkout."""
-    head = _first_line(["git", "-C", str(_ROOT), "rev-parse", "HEAD"])
-    changed = head and _first_line(["git", "-C", str(_ROOT), "status", "--porcelain", "--untracked-files=no"])
+def commit(checkout: Path = _ROOT) -> str:
+    """The commit of a checkout, with + if files differ from it; empty outside a checkout."""
+    head = _first_line(["git", "-C", str(checkout), "rev-parse", "HEAD"])
+    changed = head and _first_line(["git", "-C", str(checkout), "status", "--porcelain", "--untracked-files=no"])
     return head + ("+" if changed else "")
 
 

@@ -14,8 +14,8 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
-                   startup (until ready), penalties (what they cost a server), sampling (time of each feature),
-                   tuning (what an option moves)
+                   against (another checkout), startup (until ready), penalties (what they cost a server),
+                   sampling (time of each feature), tuning (what an option moves)
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
@@ -23,8 +23,9 @@ Every command takes --help."""
 
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
-    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "startup": "startup",
-    "penalties": "penalties", "sampling": "kernels.sampling", "tuning": "tuning",
+    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
+    "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
+    "tuning": "tuning",
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere "),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),
         (["run", ""], "the prompt is empty"),
-        (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline, startup"),
+        (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline, against"),
         (["bench", "serving", "--num-prompts", "0"], "must be an integer >= 1"),
     ],
 )
