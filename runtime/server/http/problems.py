@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from ramet.runtime.errors import RametError
+from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 
@@ -91,6 +91,11 @@ def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
     if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
         return "anthropic"
     return "openai" if path.startswith("/v1/") else "native"
+
+
+def internal() -> ServerError:
+    """A bug."""
+    return ServerError("The server failed on this request; its log says why.")
 
 
 def reply_to(path: str, error: RametError) -> web.Response:

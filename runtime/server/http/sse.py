@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from msgspec import Struct
 
-from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
@@ -96,7 +95,7 @@ async def stream(
         raise
     except Exception:  # noqa: BLE001  the status has gone out: the failure must be an event
         LOGGER.exception("%s failed within its stream", request.path)
-        ending = failure(failures.internal())
+        ending = failure(problems.internal())
     await response.write(ending + done)
     await response.write_eof()
     return response
