@@ -58,13 +58,8 @@ def frame(body: Struct) -> Frame:
 
 def broken(path: str, error: RametError) -> bytes:
     """The last event of a stream that cannot go on, in the shape of its path."""
-    match problems.shape_of(path):
-        case "anthropic":
-            return named(problems.anthropic(error))
-        case "openai":
-            return event(problems.openai_in_stream(error))
-        case "native":
-            return event(problems.in_stream(error))
+    body = problems.in_stream(path, error)
+    return named(body) if isinstance(body, problems.AnthropicError) else event(body)
 
 
 async def stream(
