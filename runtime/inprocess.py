@@ -125,9 +125,7 @@ class InProcessEngine:
             self._to_scheduler,
             limits,
             Metrics(),
-            max_queued=self._args.schedule.max_queued_requests,
-            timeout_s=self._args.serve.request_timeout_s,
-            log_requests=self._args.serve.log_requests,
+            self._args,
             max_numbers=None,  # the bound is for servers, whose other clients wait while a reply is written
         )
         encoder = Encoder(self._tokenizer, limits, self._chats)

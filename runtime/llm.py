@@ -20,7 +20,7 @@ from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine.cpu_threads import release_pool
-from ramet.runtime.engine_client.handle import EngineHandle
+from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError
@@ -60,7 +60,7 @@ class LLM:
         except BaseException as error:
             self._loop.close(_nothing(), wait=isinstance(error, Exception))
             raise
-        self._handle: EngineHandle = engine.client
+        self._handle = engine.client
         self._defaults = Defaults(
             sampling_defaults(args.model_folder, args.model.sampling_defaults),
             self._handle.limits,
@@ -282,7 +282,7 @@ class LLM:
 class Stream:
     """One request's replies as they grow. It is submitted with the first `next`. For the engine's event loop."""
 
-    def __init__(self, handle: EngineHandle, prompts: list[Prompt]) -> None:
+    def __init__(self, handle: EngineClient, prompts: list[Prompt]) -> None:
         self._handle, self._prompts = handle, prompts
         self._block = ExitStack()
         self._submission: Submission | None = None

@@ -1,8 +1,10 @@
-"""The client's side of the engine: sends prompts and questions, and routes every inbound message to its caller.
+"""The engine as its callers see it: the server's handlers, `LLM`, and the language.
 
 Decides uids, which tokenizer worker gets a prompt, and whether a request may enter (queue limit, drain, failure). Knows
-no HTTP and no transport: messages leave through outboxes and come in through `deliver`. Everything runs on one event
-loop: no lock, and no task per token. An Abort is sent through the worker that got the prompt, so it never overtakes it.
+no HTTP and no transport: messages leave through outboxes and come in through `deliver`. Between processes they travel
+over ZeroMQ (server/process.py), within one between threads (runtime/inprocess.py). Everything runs on the event loop
+that the client was made on: no lock, and no task per token. An Abort is sent through the worker that got the prompt, so
+it never overtakes it.
 """
 
 import asyncio
@@ -11,13 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, cycle
+from typing import Any, TypeVar
 
 from ramet.ipc.channel import Outbox
+from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
     CallFailed,
-    Control,
     ControlReply,
     Detokenize,
     DetokenizeReply,
@@ -39,20 +42,20 @@ from ramet.ipc.messages import (
     Uid,
 )
 from ramet.ipc.stats import Stats
-from ramet.runtime.engine_client import failures
-from ramet.runtime.engine_client.calls import Calls
-from ramet.runtime.engine_client.sequences import RequestMetrics, SequenceTable
+from ramet.runtime.config import Args
+from ramet.runtime.engine_client.sequences import SequenceTable
 from ramet.runtime.engine_client.submission import MOST_NUMBERS, Prompt, Sequence, Submission
-from ramet.runtime.errors import RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics import Metrics
 
+A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply)
 IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
 
 
 class EngineClient:
-    """The EngineHandle of either transport, which hands what arrives to `deliver`.
+    """A submission is read whole (`await submission.finished()`) or as a stream (`await submission.next()`).
 
-    `draining` and `death` become done when the parent process says so.
+    `draining` and `death` become done when the parent process says so. `limits`: of the model and the memory.
     """
 
     def __init__(
@@ -61,46 +64,47 @@ class EngineClient:
         to_scheduler: Outbox,
         limits: Limits,
         metrics: Metrics,
-        *,
-        max_queued: int | None = None,
-        timeout_s: float | None = None,
-        log_requests: bool = False,
+        args: Args,
         max_numbers: int | None = MOST_NUMBERS,
     ) -> None:
         self.limits = limits
         self.draining: asyncio.Future[Drain] = asyncio.get_running_loop().create_future()
         self.death: asyncio.Future[PeerDied] = asyncio.get_running_loop().create_future()
         self._to_tokenizers, self._to_scheduler = to_tokenizers, to_scheduler
-        self._max_queued, self._timeout_s, self._max_numbers = max_queued, timeout_s, max_numbers
+        self._max_queued, self._timeout_s = args.schedule.max_queued_requests, args.serve.request_timeout_s
+        self._max_numbers = max_numbers
         self._metrics = metrics
-        self._calls = Calls()
-        self._uids = count(1)
-        self._sequences = SequenceTable(RequestMetrics(metrics, log_requests))
+        self._workers = cycle(range(len(to_tokenizers)))
+        self._uids, self._call_numbers = count(1), count(1)
+        self._calls: dict[int, asyncio.Future[Any]] = {}  # questions by their numbers: what waits for the answer
+        self._sequences = SequenceTable(metrics, args.serve.log_requests)
         self._submissions: set[Submission] = set()
-        self._left: asyncio.Future[None] | None = None  # set when the next submission leaves
+        self._unsent: set[Submission] = set()  # those whose prompts are being made
+        self._none_left = asyncio.Event()  # no submission is open
+        self._none_left.set()
         self._failure: RametError | None = None
         self.num_streams = 0  # submissions whose callers read tokens as they come
-        self._num_unsent = 0  # submissions whose prompts are being made
-        self._next_worker = 0
 
     @property
     def num_open(self) -> int:
         """Sequences whose last message has not come, those of clients that went away included."""
-        return len(self._sequences)
+        return len(self._sequences.by_uid)
 
     @property
     def num_waiting(self) -> int:
         """Sequences that were sent and are neither opened nor ended, and requests whose prompt is being made."""
-        return self._sequences.num_waiting + self._num_unsent
+        return self._sequences.num_waiting + len(self._unsent)
 
-    @property
-    def is_draining(self) -> bool:
-        return self.draining.done()
+    def check_alive(self) -> None:
+        """Raises why nothing can be asked any more."""
+        if self._failure is not None:
+            raise self._failure
 
-    @property
-    def failure(self) -> RametError | None:
-        """Why nothing can be asked any more."""
-        return self._failure
+    def check_ready(self) -> None:
+        """Raises why no new request is taken."""
+        self.check_alive()
+        if self.draining.done():
+            raise ServerError("The server is shutting down and takes no new requests.", 503)
 
     # -- what callers ask -------------------------------------------------------------------------------------------
 
@@ -111,11 +115,14 @@ class EngineClient:
         It is refused while `max_queued` sequences wait; one that finds a free place enters whole, however many samples
         it asks for. A probe (health) is never refused for the queue.
         """
-        self._check_entry(probe)
+        self.check_ready()
+        if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
+            raise ServerError("The request queue is full.", 503)
         submission = Submission(streaming, time.monotonic(), as_batch=as_batch, max_numbers=self._max_numbers)
         self._submissions.add(submission)
+        self._none_left.clear()
         self.num_streams += streaming
-        self._num_unsent += 1
+        self._unsent.add(submission)
         if self._timeout_s is not None:
             submission.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire, submission)
         try:
@@ -125,14 +132,14 @@ class EngineClient:
 
     def send(self, prompts: Many[Prompt], submission: Submission) -> None:
         """Its prompts, all of them."""
-        self._count_sent(submission)
+        self._unsent.discard(submission)
         if submission.as_batch:
-            worker = self._pick_worker()
+            worker = next(self._workers)
             batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
             self._to_tokenizers[worker].send(batch)
             return
         for prompt in prompts:
-            worker = self._pick_worker()
+            worker = next(self._workers)
             self._to_tokenizers[worker].send(self._generate(prompt, submission, worker))
 
     async def run_in_turn(self, prompts: Many[Prompt], submission: Submission) -> list[Sequence]:
@@ -157,50 +164,40 @@ class EngineClient:
 
     def abort(self, rid: str | None, message: str) -> int:
         """End the sequences of one request id, or all (None). Their clients get what came so far. Returns how many."""
-        hit = [s for s in self._sequences if rid is None or s.prompt.rid == rid]
+        hit = [s for s in self._sequences.by_uid.values() if rid is None or s.prompt.rid == rid]
         self._send_abort(hit, message)
         return len(hit)
 
     def uids_of(self, rid: str) -> list[Uid]:
-        return [sequence.uid for sequence in self._sequences if sequence.prompt.rid == rid]
+        return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.prompt.rid == rid]
 
     async def state(self) -> ControlReply:
-        return await self._control(GetState)
+        return await self._ask(self._to_scheduler, ControlReply, GetState)
 
     async def locate(self, uid: Uid) -> ControlReply:
-        return await self._control(lambda call: LocateSequence(call, uid))
+        return await self._ask(self._to_scheduler, ControlReply, lambda call: LocateSequence(call, uid))
 
     async def flush_cache(self, timeout_s: float) -> ControlReply:
         """`timeout_s`: how long it may wait until nothing runs or waits."""
-        return await self._control(lambda call: FlushCache(call, timeout_s))
+        return await self._ask(self._to_scheduler, ControlReply, lambda call: FlushCache(call, timeout_s))
 
     async def tokenize(self, text: str, add_special_tokens: bool = True) -> TokenizeReply:
-        self._check_alive()
-        worker = self._to_tokenizers[self._pick_worker()]
-        answer = await self._calls.ask(worker, lambda call: Tokenize(call, text, add_special_tokens))
-        assert isinstance(answer, TokenizeReply)
-        return answer
+        worker = self._to_tokenizers[next(self._workers)]
+        return await self._ask(worker, TokenizeReply, lambda call: Tokenize(call, text, add_special_tokens))
 
     async def render(self, chat: bytes) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""
-        self._check_alive()
-        worker = self._to_tokenizers[self._pick_worker()]
-        answer = await self._calls.ask(worker, lambda call: Render(call, chat))
-        assert isinstance(answer, RenderReply)
-        return answer
+        worker = self._to_tokenizers[next(self._workers)]
+        return await self._ask(worker, RenderReply, lambda call: Render(call, chat))
 
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
-        self._check_alive()
-        worker = self._to_tokenizers[self._pick_worker()]
-        answer = await self._calls.ask(worker, lambda call: Detokenize(call, ids, skip_special_tokens))
-        assert isinstance(answer, DetokenizeReply)
+        worker = self._to_tokenizers[next(self._workers)]
+        answer = await self._ask(worker, DetokenizeReply, lambda call: Detokenize(call, ids, skip_special_tokens))
         return answer.text
 
     async def drained(self) -> None:
         """Returns when no handler waits for a sequence any more."""
-        while self._submissions:
-            self._left = asyncio.get_running_loop().create_future()
-            await self._left
+        await self._none_left.wait()
 
     # -- what arrives -----------------------------------------------------------------------------------------------
 
@@ -210,10 +207,8 @@ class EngineClient:
                 self._sequences.apply(message)
             case Rejected():
                 self._sequences.reject(message)
-            case TokenizeReply() | RenderReply() | DetokenizeReply() | ControlReply():
-                self._calls.answer(message)
-            case CallFailed():
-                self._calls.refuse(message)
+            case TokenizeReply() | RenderReply() | DetokenizeReply() | ControlReply() | CallFailed():
+                self._answer(message)
             case Stats():
                 self._metrics.take(message)
             case Drain():
@@ -222,7 +217,8 @@ class EngineClient:
             case PeerDied():
                 if not self.death.done():
                     self.death.set_result(message)
-                self.fail(failures.peer_died(message))
+                fact = f"The {message.name} process ended with code {message.code}; this server is ending too."
+                self.fail(ServerError(fact))
             case Limits():
                 raise AssertionError("limits come once, before the server serves")
 
@@ -232,31 +228,32 @@ class EngineClient:
             self._failure = error
         for submission in self._submissions:
             submission.fail(self._failure)
-        self._calls.fail_all(self._failure)
+        for waiting in self._calls.values():
+            if not waiting.done():
+                waiting.set_exception(self._failure)
 
-    # -- life of a request ------------------------------------------------------------------------------------------
+    # -- questions with one answer ----------------------------------------------------------------------------------
 
-    async def _control(self, message: Callable[[int], Control]) -> ControlReply:
-        self._check_alive()
-        answer = await self._calls.ask(self._to_scheduler, message)
-        assert isinstance(answer, ControlReply)
+    async def _ask(self, outbox: Outbox, kind: type[A], question: Callable[[int], Message]) -> A:
+        """Sends the question with its number; returns the answer, or raises what it failed with."""
+        self.check_alive()
+        number = next(self._call_numbers)
+        waiting = self._calls[number] = asyncio.get_running_loop().create_future()
+        outbox.send(question(number))
+        answer = await waiting
+        assert isinstance(answer, kind)
         return answer
 
-    def _check_entry(self, probe: bool) -> None:
-        self._check_alive()
-        if self.is_draining:
-            raise failures.draining()
-        if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
-            raise failures.queue_full()
+    def _answer(self, message: ControlReply | TokenizeReply | RenderReply | DetokenizeReply | CallFailed) -> None:
+        waiting = self._calls.pop(message.call)
+        if waiting.done():
+            return  # whoever asked went away
+        if isinstance(message, CallFailed):
+            waiting.set_exception(ClientError.of(message.error))
+        else:
+            waiting.set_result(message)
 
-    def _check_alive(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _count_sent(self, submission: Submission) -> None:
-        if not submission.sent:
-            submission.sent = True
-            self._num_unsent -= 1
+    # -- life of a request ------------------------------------------------------------------------------------------
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
         """The prompt's message, with its samples in the table."""
@@ -271,13 +268,13 @@ class EngineClient:
         """The handler is done with its request: nothing more is kept of what still runs."""
         self._submissions.discard(submission)
         self.num_streams -= submission.streaming
-        if self._left is not None and not self._left.done():
-            self._left.set_result(None)
+        if not self._submissions:
+            self._none_left.set()
         if submission.timer is not None:
             submission.timer.cancel()
-        self._count_sent(submission)
+        self._unsent.discard(submission)
         if submission.num_open:
-            still_open = [s for s in submission.sequences if s.uid in self._sequences]
+            still_open = self._open_of(submission)
             for sequence in still_open:
                 sequence.abandon()
             if not submission.aborted:
@@ -287,9 +284,13 @@ class EngineClient:
     def _expire(self, submission: Submission) -> None:
         """Out of time: end its sequences now, for its handler may hang on a client that does not read."""
         assert self._timeout_s is not None
-        submission.fail(failures.out_of_time(self._timeout_s))
+        fact = f"The request did not finish within {self._timeout_s:g} s (--request-timeout-s)."
+        submission.fail(ServerError(fact, 504))
         submission.aborted = True
-        self._send_abort([s for s in submission.sequences if s.uid in self._sequences], "ran out of time")
+        self._send_abort(self._open_of(submission), "ran out of time")
+
+    def _open_of(self, submission: Submission) -> list[Sequence]:
+        return [sequence for sequence in submission.sequences if sequence.uid in self._sequences.by_uid]
 
     def _send_abort(self, sequences: list[Sequence], message: str) -> None:
         by_worker: dict[int, list[Uid]] = defaultdict(list)
@@ -297,7 +298,3 @@ class EngineClient:
             by_worker[sequence.worker].append(sequence.uid)
         for worker, uids in by_worker.items():
             self._to_tokenizers[worker].send(Abort(uids, message))
-
-    def _pick_worker(self) -> int:
-        self._next_worker = (self._next_worker + 1) % len(self._to_tokenizers)
-        return self._next_worker

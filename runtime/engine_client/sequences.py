@@ -5,43 +5,111 @@ and what is observed when. Knows no transport and no queue limit. A token costs 
 no task: gaps between tokens are gathered over a step.
 """
 
+import re
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 
 from ramet.ipc.messages import Finish, FinishKind, Opened, Rejected, TextStep, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
-from ramet.runtime.engine_client import failures
-from ramet.runtime.engine_client.submission import Sequence, Submission
+from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.metrics import Metrics
 
 NO_TOKEN_YET = 0.0
+OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
 
 
-class RequestMetrics:
-    """What sequences do, as metrics, and the log line of a finished one."""
+class SequenceTable:
+    """`num_waiting`: how many are neither opened nor ended."""
 
     def __init__(self, metrics: Metrics, log_requests: bool) -> None:
         self._metrics, self._log_requests = metrics, log_requests
+        self.by_uid: dict[Uid, Sequence] = {}
+        self.num_waiting = 0
 
-    def opened(self, opened: Opened) -> None:
+    def add(self, sequence: Sequence) -> None:
+        """One that is sent now."""
+        self.by_uid[sequence.uid] = sequence
+        sequence.submission.num_open += 1
+        self.num_waiting += 1
+
+    def apply(self, step: TextStep) -> None:
+        """One pass over the columns of a step."""
+        now, sequences = time.monotonic(), self.by_uid
+        woken: set[Submission] = set()
+        # when the token before came -> how many tokens; sequences that run together share it, so this is short
+        gaps: dict[float, int] = defaultdict(int)
+        for opened in step.opened:
+            self._open(sequences[opened.uid], opened)
+        tokens = array("i")
+        tokens.frombytes(step.tokens)
+        for uid, token, text in zip(step.uids, tokens, step.texts, strict=True):
+            sequence = sequences[uid]
+            gaps[sequence.last_s] += 1
+            if sequence.last_s == NO_TOKEN_YET:
+                self._metrics.first_token_s.observe(now - sequence.submission.arrival_s)
+            sequence.last_s = now
+            texts = sequence.texts
+            if texts is None:
+                continue  # abandoned
+            texts.append(text)
+            sequence.tokens.append(token)
+            if not sequence.fresh and (submission := sequence.submission).streaming:
+                sequence.fresh = True
+                submission.fresh.append(sequence)
+                woken.add(submission)
+        for logprobs in step.logprobs:
+            sequence = sequences[logprobs.uid]
+            if sequence.logprobs is not None:  # not abandoned
+                sequence.submission.hold(sequence.logprobs.add(logprobs))
+        for states in step.hidden:
+            sequence = sequences[states.uid]
+            if sequence.hidden is not None:
+                sequence.submission.hold(sequence.hidden.add(states))
+        for closed, tail in zip(step.closed, step.tails, strict=True):
+            woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
+        for submission in woken:
+            submission.wake()
+        self._observe(gaps, now)
+
+    def reject(self, message: Rejected) -> None:
+        now = time.monotonic()
+        for uid in message.uids:
+            sequence = self.by_uid.pop(uid)
+            self._end(sequence, FinishKind.ABORT, now)
+            sequence.submission.fail(_rejection(message, sequence.prompt))
+
+    def _open(self, sequence: Sequence, opened: Opened) -> None:
+        sequence.opened = True
+        sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
+        if opened.spec.logprobs is not None and sequence.texts is not None:
+            sequence.logprobs = LogprobLists(opened)
+        if opened.spec.hidden is not None and sequence.texts is not None:
+            sequence.hidden = HiddenLists(opened)
+        self.num_waiting -= 1
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
         self._metrics.cached_tokens.add(opened.cached_tokens)
 
-    def first_token(self, sequence: Sequence, now: float) -> None:
-        self._metrics.first_token_s.observe(now - sequence.submission.arrival_s)
+    def _close(self, sequence: Sequence, finish: Finish, tail: str, now: float) -> Submission:
+        submission = sequence.submission
+        sequence.finish, sequence.tail = finish, tail
+        self._end(sequence, finish.kind, now)
+        if finish.aborted and finish.status and not submission.as_batch:
+            fact, status = finish.message, finish.status
+            submission.fail(ClientError("", fact, status=status) if 400 <= status < 500 else ServerError(fact, status))
+        elif sequence.texts is not None and not sequence.fresh:
+            sequence.fresh = True
+            submission.fresh.append(sequence)
+        return submission
 
-    def step(self, gaps: Mapping[float, int], now: float) -> None:
-        """`gaps`: when the token before came -> how many tokens. Sequences that run together share it: it is short."""
-        self._metrics.generated_tokens.add(sum(gaps.values()))
-        for last_s, num in gaps.items():
-            if last_s != NO_TOKEN_YET:
-                self._metrics.token_gap_s.observe(now - last_s, num)
-
-    def ended(self, sequence: Sequence, kind: FinishKind, now: float) -> None:
+    def _end(self, sequence: Sequence, kind: FinishKind, now: float) -> None:
+        """Its last message came, and the table has forgotten it."""
+        sequence.submission.num_open -= 1
+        if not sequence.opened:
+            self.num_waiting -= 1
         latency_s = now - sequence.submission.arrival_s
         self._metrics.sequences.add(1)
         if kind is FinishKind.ABORT:
@@ -50,6 +118,22 @@ class RequestMetrics:
             self._metrics.latency_s.observe(latency_s)
         if self._log_requests:
             log.LOGGER.info(_line(sequence, kind, latency_s))
+
+    def _observe(self, gaps: dict[float, int], now: float) -> None:
+        self._metrics.generated_tokens.add(sum(gaps.values()))
+        for last_s, num in gaps.items():
+            if last_s != NO_TOKEN_YET:
+                self._metrics.token_gap_s.observe(now - last_s, num)
+
+
+def _rejection(message: Rejected, prompt: Prompt) -> ClientError:
+    """The tokenizer's or the scheduler's refusal, its place written as this client wrote it."""
+    place = re.sub(r"^(text|input_ids|input_embeds)(?=\[|$)", lambda _: prompt.place, message.error.place)
+    if prompt.params_place == "":  # OpenAI's names
+        place = OPENAI_NAMES.get(place, place)
+    if place.startswith("sampling_params."):
+        place = (prompt.params_place + place.removeprefix("sampling_params")).removeprefix(".")
+    return ClientError.of(message.error).at(place)
 
 
 def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:
@@ -73,100 +157,3 @@ def _given(params: SamplingParams) -> str:
         if value != getattr(plain, name):
             shown.append(f"{name}={len(value) if isinstance(value, tuple) else value}")
     return " ".join(shown) or "default parameters"
-
-
-class SequenceTable:
-    """By uid. `num_waiting`: how many are neither opened nor ended."""
-
-    def __init__(self, metrics: RequestMetrics) -> None:
-        self._metrics = metrics
-        self._sequences: dict[Uid, Sequence] = {}
-        self.num_waiting = 0
-
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._sequences.values())
-
-    def __contains__(self, uid: Uid) -> bool:
-        return uid in self._sequences
-
-    def add(self, sequence: Sequence) -> None:
-        """One that is sent now."""
-        self._sequences[sequence.uid] = sequence
-        sequence.submission.num_open += 1
-        self.num_waiting += 1
-
-    def apply(self, step: TextStep) -> None:
-        """One pass over the columns of a step."""
-        now, sequences = time.monotonic(), self._sequences
-        woken: set[Submission] = set()
-        gaps: dict[float, int] = defaultdict(int)  # when the token before came -> how many tokens
-        for opened in step.opened:
-            self._open(sequences[opened.uid], opened)
-        tokens = array("i")
-        tokens.frombytes(step.tokens)
-        for uid, token, text in zip(step.uids, tokens, step.texts, strict=True):
-            sequence = sequences[uid]
-            gaps[sequence.last_s] += 1
-            if sequence.last_s == NO_TOKEN_YET:
-                self._metrics.first_token(sequence, now)
-            sequence.last_s = now
-            texts = sequence.texts
-            if texts is None:
-                continue  # abandoned
-            texts.append(text)
-            sequence.tokens.append(token)
-            if not sequence.fresh and (submission := sequence.submission).streaming:
-                sequence.fresh = True
-                submission.fresh.append(sequence)
-                woken.add(submission)
-        for logprobs in step.logprobs:
-            sequence = sequences[logprobs.uid]
-            if sequence.logprobs is not None:  # not abandoned
-                sequence.submission.hold(sequence.logprobs.add(logprobs))
-        for states in step.hidden:
-            sequence = sequences[states.uid]
-            if sequence.hidden is not None:
-                sequence.submission.hold(sequence.hidden.add(states))
-        for closed, tail in zip(step.closed, step.tails, strict=True):
-            woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
-        for submission in woken:
-            submission.wake()
-        self._metrics.step(gaps, now)
-
-    def reject(self, message: Rejected) -> None:
-        now = time.monotonic()
-        for uid in message.uids:
-            sequence = self._sequences.pop(uid)
-            self._end(sequence, FinishKind.ABORT, now)
-            sequence.submission.fail(failures.rejected(message, sequence.prompt))
-
-    def _open(self, sequence: Sequence, opened: Opened) -> None:
-        sequence.opened = True
-        sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
-        if opened.spec.logprobs is not None and sequence.texts is not None:
-            sequence.logprobs = LogprobLists(opened)
-        if opened.spec.hidden is not None and sequence.texts is not None:
-            sequence.hidden = HiddenLists(opened)
-        self.num_waiting -= 1
-        self._metrics.opened(opened)
-
-    def _close(self, sequence: Sequence, finish: Finish, tail: str, now: float) -> Submission:
-        submission = sequence.submission
-        sequence.finish, sequence.tail = finish, tail
-        self._end(sequence, finish.kind, now)
-        if finish.aborted and finish.status and not submission.as_batch:
-            submission.fail(failures.aborted(finish))
-        elif sequence.texts is not None and not sequence.fresh:
-            sequence.fresh = True
-            submission.fresh.append(sequence)
-        return submission
-
-    def _end(self, sequence: Sequence, kind: FinishKind, now: float) -> None:
-        """Its last message came, and the table has forgotten it."""
-        sequence.submission.num_open -= 1
-        if not sequence.opened:
-            self.num_waiting -= 1
-        self._metrics.ended(sequence, kind, now)

@@ -100,7 +100,6 @@ class Submission:
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # an Abort of its sequences was sent
-        self.sent = False  # its prompts; until then it counts as one that waits
         self._num_held, self._max_numbers = 0, max_numbers
         self._waiter: asyncio.Future[None] | None = None
 
@@ -120,10 +119,8 @@ class Submission:
 
     async def finished(self) -> list[Sequence]:
         """Every sequence, when all have ended. Raises the error that ended the request."""
-        while self.num_open and self.error is None:
-            await self._wait()
-        if self.error is not None:
-            raise self.error
+        while await self.next():
+            pass
         return self.sequences
 
     async def whole(self) -> list[Sequence]:

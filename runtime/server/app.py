@@ -9,7 +9,6 @@ import re
 from aiohttp import web
 
 from ramet.runtime import log
-from ramet.runtime.engine_client import failures
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.server.http import exchange, problems
 from ramet.runtime.server.http.service import Service
@@ -43,7 +42,7 @@ async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
         raise  # the client went away
     except Exception:  # noqa: BLE001  a bug in a handler ends this request alone
         log.LOGGER.exception("%s %s failed", request.method, path)
-        response = problems.reply_to(path, failures.internal())
+        response = problems.reply_to(path, problems.internal())
     finally:
         status = CLIENT_GONE if response is None else response.status
         service.metrics.requests.add(1, _endpoint(path), str(status))

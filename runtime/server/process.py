@@ -15,13 +15,12 @@ from typing import Any
 from aiohttp import web
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Drain, Limits
-from ramet.ipc.paths import SocketFolder
+from ramet.ipc import paths
+from ramet.ipc.channel import AsyncReceiver, Sender
+from ramet.ipc.messages import Drain, Limits, PeerDied, ToServer
 from ramet.runtime.config import Args, ServeArgs
-from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.zmq import ZmqTransport
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
@@ -36,7 +35,7 @@ GC_THRESHOLDS = (100_000, 20, 50)
 LAST_WRITES_S = 2.0  # for handlers to write what is left
 
 
-def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
+def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> None:
     """Serve. `ready(phases, port=...)` gets the start-up phases in seconds and the port that was bound.
 
     Returns after a drain; raises SystemExit(1) when another process ended, and ConfigError for a port in use.
@@ -77,21 +76,24 @@ def make_runner(service: Service) -> web.AppRunner:
     return web.AppRunner(make_app(service), handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WRITES_S)
 
 
-async def _serve(args: Args, sockets: SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
+async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
     style = style_of(args)
     LOGGER.info("%s", style.line)
-    transport = ZmqTransport(sockets)
+    # made before the engine is ready, so that nothing sent to the server is lost
+    inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
     ready()
-    limits = await transport.limits()
+    limits = await inbox.recv()  # what the engine allows, or why there will be none
     if not isinstance(limits, Limits):
+        assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
         return 0 if isinstance(limits, Drain) else 1
     metrics = Metrics()
-    client = transport.client(args, limits, metrics)
+    tokenizers = [Sender(sockets.address(paths.tokenizer(i))) for i in range(args.serve.tokenizer_worker_num)]
+    client = EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
     runner = make_runner(_make_service(args, client, metrics, style))
     await runner.setup()
     await web.SockSite(runner, listener, backlog=BACKLOG).start()
     try:
-        return await _until_end(client, transport)
+        return await _until_end(client, inbox)
     finally:
         await runner.cleanup()
 
@@ -103,9 +105,9 @@ def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Sty
     return Service(args, client, metrics, defaults, int(time.time()), pooling, style, store)
 
 
-async def _until_end(client: EngineClient, transport: ZmqTransport) -> int:
+async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:
     """Serves until the drain is over or a process ended. Returns the exit code."""
-    reading = asyncio.create_task(transport.read(client))
+    reading = asyncio.create_task(inbox.deliver_to(client.deliver))
     await asyncio.wait((reading, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
         drained = asyncio.create_task(client.drained())
@@ -119,7 +121,8 @@ async def _until_end(client: EngineClient, transport: ZmqTransport) -> int:
     reading.cancel()
     if client.death.done():
         return 1
-    client.fail(failures.drain_over())
+    fact = "The server is shutting down, and the request did not end in time (--drain-timeout-s)."
+    client.fail(ServerError(fact, 503))
     return 0
 
 

@@ -67,15 +67,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     args: Args = make_args(**options)
     engine, metrics = FakeEngine(auto, workers), Metrics()
-    client = EngineClient(
-        engine.tokenizers,
-        engine.scheduler,
-        limits,
-        metrics,
-        max_queued=args.schedule.max_queued_requests,
-        timeout_s=args.serve.request_timeout_s,
-        log_requests=args.serve.log_requests,
-    )
+    client = EngineClient(engine.tokenizers, engine.scheduler, limits, metrics, args)
     engine.deliver = client.deliver
     started = 1_700_000_000
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))

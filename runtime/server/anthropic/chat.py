@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import NOT_FORCED, Style, refuse_without_parser
+from ramet.runtime.intake.chat import NOT_FORCED, Style, chat_of, refuse_without_parser
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Media
@@ -151,37 +151,29 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
     """The chat, and whether more than one call may be passed on."""
     blocks = sum(len(turn.content) for turn in body.messages if isinstance(turn.content, list))
     check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
-    tools = _tools(body, style)
-    messages = [message for turn in body.messages for message in _messages(turn)]
-    system = _joined(body.system or "", "\n\n")  # blocks are paragraphs of it
-    thinks = body.thinking is not None and body.thinking.type != "disabled"
-    chat = Chat(
-        [*([{"role": "system", "content": system}] if system else []), *messages],
-        tools or None,
-        {"enable_thinking": thinks} | (body.chat_template_kwargs or {}),
-        add_generation_prompt=not (goes_on := messages[-1]["role"] == "assistant"),
-        continue_final_message=goes_on,
-    )
-    return chat, body.tool_choice is None or not body.tool_choice.disable_parallel_tool_use
-
-
-def _tools(body: CountBody, style: Style) -> list[dict[str, Any]]:
     choice = body.tool_choice.type if body.tool_choice is not None else "auto"
     if choice in ("any", "tool"):
         raise ClientError("tool_choice", f"is of type {choice!r}, which {NOT_FORCED}", "use auto")
-    tools = [] if choice == "none" else body.tools or []
-    refuse_without_parser(tools, style)
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description or "",
-                "parameters": tool.input_schema or {"type": "object", "properties": {}},
-            },
-        }
-        for tool in tools
-    ]
+    names = frozenset(tool.name for tool in body.tools or () if choice != "none")
+    refuse_without_parser(names, style)
+    messages = [message for turn in body.messages for message in _messages(turn)]
+    system = _joined(body.system or "", "\n\n")  # blocks are paragraphs of it
+    thinks = body.thinking is not None and body.thinking.type != "disabled"
+    written = {
+        "messages": [*([{"role": "system", "content": system}] if system else []), *messages],
+        "tools": [_tool(tool) for tool in body.tools or ()],
+        "chat_template_kwargs": {"enable_thinking": thinks} | (body.chat_template_kwargs or {}),
+        "continue_final_message": messages[-1]["role"] == "assistant",
+    }
+    return chat_of(written, names), body.tool_choice is None or not body.tool_choice.disable_parallel_tool_use
+
+
+def _tool(tool: AnthropicTool) -> dict[str, Any]:
+    schema = tool.input_schema or {"type": "object", "properties": {}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description or "", "parameters": schema},
+    }
 
 
 def _messages(turn: UserTurn | AssistantTurn | SystemTurn) -> Iterator[Message]:

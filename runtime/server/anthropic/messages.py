@@ -3,7 +3,6 @@
 A message is a row of thinking, text and tool_use blocks; in a stream one of them is open at a time.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -103,7 +102,7 @@ class Blocks(Items[replies.ContentBlock]):
 
 
 _STOP_REASONS: dict[str, replies.StopReason] = {"tool_calls": "tool_use", "length": "max_tokens"}
-_DELTAS: dict[type[Struct], Callable[[str], replies.BlockPart]] = {
+_DELTAS: dict[type[Struct], type[Struct]] = {
     replies.TextBlock: replies.TextDelta,
     replies.ThinkingBlock: replies.ThinkingDelta,
     replies.ToolUseBlock: replies.InputDelta,

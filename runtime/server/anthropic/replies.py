@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from msgspec import field
+from msgspec import Struct, defstruct, field
 
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.reply import Reply
@@ -70,54 +70,30 @@ class StartedMessage(Message, frozen=True, kw_only=True):
     stop_sequence: None = None
 
 
-class MessageStart(Tagged, frozen=True, tag="message_start"):
-    message: StartedMessage
-
-
-class BlockStart(Tagged, frozen=True, tag="content_block_start"):
-    index: int
-    content_block: ContentBlock
-
-
-class TextDelta(Tagged, frozen=True, tag="text_delta"):
-    text: str
-
-
-class ThinkingDelta(Tagged, frozen=True, tag="thinking_delta"):
-    thinking: str
-
-
-class InputDelta(Tagged, frozen=True, tag="input_json_delta"):
-    partial_json: str
-
-
-BlockPart = TextDelta | ThinkingDelta | InputDelta
-
-
-class BlockDelta(Tagged, frozen=True, tag="content_block_delta"):
-    index: int
-    delta: BlockPart
-
-
-class BlockStop(Tagged, frozen=True, tag="content_block_stop"):
-    index: int
-
-
 class Ending(Reply, frozen=True):
     stop_reason: StopReason
     stop_sequence: str | None
 
 
-class MessageDelta(Tagged, frozen=True, tag="message_delta"):
-    delta: Ending
-    usage: AnthropicUsage
+# -- events of a stream ------------------------------------------------------------------------------------------------
 
 
-class MessageStop(Tagged, frozen=True, tag="message_stop"):
-    pass
+def _tagged(name: str, tag: str, /, **fields: Any) -> type[Struct]:
+    return defstruct(name, fields.items(), bases=(Tagged,), tag=tag, frozen=True)
 
 
-AnthropicEvent = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | AnthropicError
+TextDelta = _tagged("TextDelta", "text_delta", text=str)
+ThinkingDelta = _tagged("ThinkingDelta", "thinking_delta", thinking=str)
+InputDelta = _tagged("InputDelta", "input_json_delta", partial_json=str)
+BlockPart: Any = TextDelta | ThinkingDelta | InputDelta
+
+MessageStart = _tagged("MessageStart", "message_start", message=StartedMessage)
+BlockStart = _tagged("BlockStart", "content_block_start", index=int, content_block=ContentBlock)
+BlockDelta = _tagged("BlockDelta", "content_block_delta", index=int, delta=BlockPart)
+BlockStop = _tagged("BlockStop", "content_block_stop", index=int)
+MessageDelta = _tagged("MessageDelta", "message_delta", delta=Ending, usage=AnthropicUsage)
+MessageStop = _tagged("MessageStop", "message_stop")
+AnthropicEvent: Any = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | AnthropicError
 
 
 def usage_of(sequence: Sequence) -> AnthropicUsage:

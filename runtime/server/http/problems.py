@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from ramet.runtime.errors import RametError
+from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 
@@ -93,6 +93,11 @@ def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
     return "openai" if path.startswith("/v1/") else "native"
 
 
+def internal() -> ServerError:
+    """A bug."""
+    return ServerError("The server failed on this request; its log says why.")
+
+
 def reply_to(path: str, error: RametError) -> web.Response:
     body: Error
     match shape_of(path):
@@ -105,6 +110,18 @@ def reply_to(path: str, error: RametError) -> web.Response:
     return respond(body, error.status, RETRIES.get(error.status))
 
 
+def in_stream(path: str, error: RametError) -> AnthropicError | OpenAIStreamError | StreamError:
+    """Of a stream that cannot go on."""
+    common, again = openai(error), error.status >= 500
+    match shape_of(path):
+        case "anthropic":
+            return anthropic(error)
+        case "openai":
+            return OpenAIStreamError(OpenAIStreamMessage(**asdict(common), retryable=again))
+        case "native":
+            return StreamError(StreamMessage(common.message, common.type, error.status, again))
+
+
 def openai(error: RametError) -> OpenAIMessage:
     kind, code = _type_and_code(error.status)
     return OpenAIMessage(str(error), kind, error.place or None, error.code or code)
@@ -114,15 +131,6 @@ def anthropic(error: RametError) -> AnthropicError:
     kind = "overloaded_error" if error.status == 503 else _type_and_code(error.status, "api_error")[0]
     details = AnthropicDetails(error.code) if error.code else UNSET
     return AnthropicError(AnthropicMessage(kind, str(error), details))
-
-
-def in_stream(error: RametError) -> StreamError:
-    kind, _ = _type_and_code(error.status)
-    return StreamError(StreamMessage(str(error), kind, error.status, retryable=error.status >= 500))
-
-
-def openai_in_stream(error: RametError) -> OpenAIStreamError:
-    return OpenAIStreamError(OpenAIStreamMessage(**asdict(openai(error)), retryable=error.status >= 500))
 
 
 def _type_and_code(status: int, ours: str = "server_error") -> tuple[str, str | None]:

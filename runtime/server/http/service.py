@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ramet.ipc.params import SamplingParams, shown
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.handle import EngineHandle
+from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
@@ -21,7 +21,7 @@ ANY_MODEL = "default"  # for clients that must send some name
 @dataclass(frozen=True, slots=True)
 class Service:
     args: Args
-    client: EngineHandle
+    client: EngineClient
     metrics: Metrics
     defaults: SamplingParams  # sampling parameters that a request leaves out
     started: int  # Unix time in seconds

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from msgspec import Struct
 
-from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
@@ -59,13 +58,8 @@ def frame(body: Struct) -> Frame:
 
 def broken(path: str, error: RametError) -> bytes:
     """The last event of a stream that cannot go on, in the shape of its path."""
-    match problems.shape_of(path):
-        case "anthropic":
-            return named(problems.anthropic(error))
-        case "openai":
-            return event(problems.openai_in_stream(error))
-        case "native":
-            return event(problems.in_stream(error))
+    body = problems.in_stream(path, error)
+    return named(body) if isinstance(body, problems.AnthropicError) else event(body)
 
 
 async def stream(
@@ -96,7 +90,7 @@ async def stream(
         raise
     except Exception:  # noqa: BLE001  the status has gone out: the failure must be an event
         LOGGER.exception("%s failed within its stream", request.path)
-        ending = failure(failures.internal())
+        ending = failure(problems.internal())
     await response.write(ending + done)
     await response.write_eof()
     return response

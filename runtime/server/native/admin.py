@@ -16,7 +16,6 @@ from ramet.ipc.messages import ControlReply, pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client import failures
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
@@ -87,16 +86,14 @@ class RequestState(Struct, frozen=True):
 
 async def health(service: Service, request: web.Request) -> web.Response:
     """Cheap: this process answers, and no other has ended."""
-    if service.client.failure is not None:
-        raise service.client.failure
+    service.client.check_alive()
     return respond(Status())
 
 
 async def ready(service: Service, request: web.Request) -> web.Response:
     """Whether new requests are taken."""
-    if service.client.is_draining:
-        raise failures.draining()
-    return await health(service, request)
+    service.client.check_ready()
+    return respond(Status())
 
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:

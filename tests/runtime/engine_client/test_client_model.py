@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import Abort, Finish, FinishKind, Rejected
+from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import RametError
@@ -53,7 +54,7 @@ class Handler:
 
 async def play(events: list[tuple[str, int]]) -> None:
     engine = FakeEngine(auto=False, workers=2)
-    client = EngineClient(engine.tokenizers, engine.scheduler, LIMITS, Metrics())
+    client = EngineClient(engine.tokenizers, engine.scheduler, LIMITS, Metrics(), make_args())
     engine.deliver = client.deliver
     handlers: list[Handler] = []
     made: dict[int, int] = {}  # uid -> tokens the engine made while it ran

@@ -48,7 +48,7 @@ def test_an_abandoned_sequence_is_known_until_its_last_message_and_keeps_nothing
     async def check(server: Served) -> None:
         waiting = ask(server)
         await server.engine.saw(Generate)
-        sequence = next(iter(server.client._sequences))
+        sequence = next(iter(server.client._sequences.by_uid.values()))
         server.engine.step()
         waiting.cancel()
         await server.engine.saw(Abort)
@@ -299,7 +299,7 @@ def test_a_slow_reader_holds_up_nobody_and_waits_with_bounded_buffers() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await server.engine.saw(Generate)
-        slow = next(iter(server.client._sequences))
+        slow = next(iter(server.client._sequences.by_uid.values()))
         big = "x" * 100_000
         server.engine.step([1])
         for i in range(400):  # 40 MB, of which this client reads nothing
