@@ -115,8 +115,8 @@ class Choice:
             texts[-1] += sequence.tail
         if lists is None:
             head, tail = self._frame
-            plain = b"".join([head + encode(text) + tail for text in (texts[:-1] if ended else texts)])
-            return plain + self._event(texts[-1], None, ended=True) if ended else plain
+            last = self._event(texts.pop(), None, ended=True) if ended else b""
+            return b"".join([head + encode(text) + tail for text in texts]) + last
         events = []
         for place, text in enumerate(texts, first):
             places = [*(lists.prompt if place == 0 else ()), *lists.output[place : place + 1]]

@@ -27,9 +27,8 @@ async def models(service: Service, request: web.Request) -> web.Response:
 
 async def model(service: Service, request: web.Request, name: str) -> web.Response:
     """The served model; 404 for another name."""
-    # paths lose their doubled and leading slashes on the way, so names are compared without them
     served = service.args.model_name
-    if _plain(name) != _plain(served):
+    if name != "/".join(filter(None, served.split("/"))):  # a path has lost its doubled and leading slashes
         raise unknown_model(name, served)
     return respond(_card(service))
 
@@ -44,10 +43,6 @@ def _card(service: Service) -> ModelCard:
         display_name=name,
         created_at=datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z"),
     )
-
-
-def _plain(name: str) -> str:
-    return "/".join(part for part in name.split("/") if part)
 
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
