@@ -21,15 +21,8 @@ class ResponseStore(LRUCache[str, Stored]):
     def __init__(self, most_bytes: int) -> None:
         super().__init__(most_bytes, getsizeof=lambda stored: stored.size)
 
-    @property
-    def is_on(self) -> bool:
-        return self.maxsize > 0
-
     def put(self, key: str, stored: Stored) -> bool:
         """Whether it is kept: what is larger than the whole store is not."""
         if stored.size <= self.maxsize:
             self[key] = stored
         return key in self
-
-    def drop(self, key: str) -> None:
-        self.pop(key, None)

@@ -44,7 +44,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     before = orjson.loads(_stored(service, previous, "previous_response_id").messages) if previous else []
     chat = read_chat(body, before, service.style)
     parallel = body.parallel_tool_calls is not False
-    stored = body.store is not False and service.responses.is_on
+    stored = body.store is not False and service.responses.maxsize > 0
     with service.client.open(streaming=bool(body.stream)) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, place="input", parallel=parallel)
         (sequence,) = submission.sequences
@@ -75,7 +75,7 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
         case (("GET" | "HEAD"), "input_items"):
             return respond(_page(listed(key, orjson.loads(found.items)), request.query))
         case "DELETE", "":
-            service.responses.drop(key)
+            service.responses.pop(key, None)
             return respond(replies.DeletedResponse(key))
         case "POST", "cancel":
             raise ClientError("", "Only a response with background = true can be cancelled, which is not built.")
