@@ -15,7 +15,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Prepared, Render, Style, callable_tools, chat_of, prepare, refuse_without_parser
+from ramet.runtime.intake.chat import Prepared, Render, Style, chosen_chat, prepare
 from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Rid, Text, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.messages import ChatFields
@@ -235,9 +235,6 @@ def read_chats(
 def _read_chat(which: str, written: dict[str, Any], style: Style) -> Chat:
     """`which`: said before an error's place, in a list of chats."""
     try:
-        body = convert(written, ChatFields)
-        names = callable_tools(body.tool_choice, [tool.function.name for tool in body.tools or ()])
-        refuse_without_parser(names, style)
-        return chat_of(written, names)
+        return chosen_chat(written, convert(written, ChatFields).tool_choice, style)
     except ClientError as error:
         raise error.at(which + error.place) from None

@@ -118,19 +118,27 @@ def template_kwargs(effort: str | None, verbosity: str | None) -> dict[str, Any]
     return kwargs if verbosity is None else {**kwargs, "verbosity": verbosity}
 
 
-def chat_of(written: Mapping[str, Any], tools: frozenset[str]) -> Chat:
+def chosen_chat(written: Mapping[str, Any], choice: str | NamedChoice | None, style: Style) -> Chat:
+    """As `chat_of`, with the tools that may be called. Raises ClientError."""
+    tools = callable_tools(choice, [tool["function"]["name"] for tool in written.get("tools") or ()])
+    refuse_without_parser(tools, style)
+    return chat_of(written, tools)
+
+
+def chat_of(written: Mapping[str, Any], tools: frozenset[str] | None = None) -> Chat:
     """What the template gets of a chat that was checked: its messages and tools with the client's keys in their order.
 
-    `tools`: those that may be called.
+    `tools`: those that may be called; None: all.
     """
     fields = convert({name: written.get(name) for name in TemplateFields.__struct_fields__}, TemplateFields)
     goes_on = bool(fields.continue_final_message)
     if goes_on and fields.add_generation_prompt:
         raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
+    given = [tool for tool in written.get("tools") or () if tools is None or tool["function"]["name"] in tools]
     documents = {} if fields.documents is None else {"documents": fields.documents}
     return Chat(
         written["messages"],
-        [_without_nulls(tool) for tool in written.get("tools") or () if tool["function"]["name"] in tools] or None,
+        [_without_nulls(tool) for tool in given] or None,
         template_kwargs(fields.reasoning_effort, fields.verbosity) | documents | (fields.chat_template_kwargs or {}),
         add_generation_prompt=not goes_on if fields.add_generation_prompt is None else fields.add_generation_prompt,
         continue_final_message=goes_on,

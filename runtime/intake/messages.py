@@ -47,6 +47,7 @@ else:
     _PARTS = tuple(defstruct(name, (), bases=(Refused,), tag=tag, frozen=True) for tag, name in _NAMES.items())
     Media = Annotated[Union[_PARTS], unbuilt("pictures, sound, films and files")]  # noqa: UP007
 ChatPart = TextPart | InputTextPart | OutputTextPart | RefusalPart | Media
+ItemPart = InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media  # of responses
 
 
 class NamedCall(Struct, frozen=True):

@@ -74,6 +74,7 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
 
 Hidden = bool | Literal["last"]
 HIDDEN = about('hidden states: true: of every token that is read; "last": of the last one')
+UnbuiltHidden = Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))]
 _PRIORITY = about("the larger goes before the smaller, whatever the queue's policy says")
 _SALT = about("prompts share cached prefixes only with those of their salt, a secret that keeps users apart")
 _KEY = about("the same, for a key that is no secret")

@@ -16,12 +16,10 @@ from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
 from ramet.runtime.server.openai.chat import chat_completions
 from ramet.runtime.server.openai.completions import completions
-from ramet.runtime.server.openai.embeddings import EmbeddingsBody, ScoreBody, embeddings, score
-from ramet.runtime.server.openai.models import model, models
-from ramet.runtime.server.openai.rerank import RerankBody, rerank
+from ramet.runtime.server.openai.embeddings import EmbeddingsBody, RerankBody, ScoreBody, embeddings, rerank, score
+from ramet.runtime.server.openai.models import detokenize, model, models, tokenize
 from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_chat import ResponsesBody
-from ramet.runtime.server.openai.tokens import detokenize, tokenize
 from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
 

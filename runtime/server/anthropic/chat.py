@@ -18,7 +18,7 @@ from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Media
 from ramet.runtime.intake.prompts import check_most
-from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
+from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
 
 
 class Block(Struct, frozen=True, tag_field="type"):
@@ -126,9 +126,7 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     stop_sequences: Annotated[Any, sampled("stop")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
     service_tier: Annotated[str | None, about("accepted; nothing is done with it")] = None
-    return_hidden_states: Annotated[
-        Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))
-    ] = None
+    return_hidden_states: UnbuiltHidden = None
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
     output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None

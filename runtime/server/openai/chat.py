@@ -1,6 +1,7 @@
 """POST /v1/chat/completions. In a stream the bytes around a chunk's delta are made once per choice."""
 
 import time
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import callable_tools, chat_of, refuse_without_parser
+from ramet.runtime.intake.chat import chosen_chat
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
 from ramet.runtime.reply import chat_message
@@ -21,7 +22,6 @@ from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
-from ramet.runtime.server.openai.logprobs import all_token_logprobs, token_logprobs
 from ramet.runtime.server.openai.types import ChatBody
 
 
@@ -30,10 +30,8 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     written = await read_object(request)
     body = convert(written, ChatBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
-    names = callable_tools(body.tool_choice, [tool.function.name for tool in body.tools or ()])
-    refuse_without_parser(names, service.style)
     asked = read_asked(service, request, body, "chatcmpl-", params, _logprobs(body), body.return_hidden_states)
-    chat = chat_of(written, names)
+    chat = chosen_chat(written, body.tool_choice, service.style)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
     parallel = body.parallel_tool_calls is not False
@@ -42,17 +40,12 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
         sequences = submission.sequences
         if body.stream:
             chunk = replies.ChatChunk(**shared, choices=[], usage=None if body.with_usage else UNSET)
-            return await sse.stream(
-                request,
-                submission,
-                [Choice(s, reader, chunk).events for s, reader in zip(sequences, readers)],
-                lambda: (
-                    sse.event(replace(chunk, usage=replies.usage_of(sequences, readers))) if body.with_usage else b""
-                ),
-            )
+            choices = [Choice(s, reader, chunk) for s, reader in zip(sequences, readers)]
+            last = partial(replies.last_chunk, chunk, sequences, readers)
+            return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
-    choices = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
-    return respond(replies.ChatReply(**shared, choices=choices, usage=replies.usage_of(done, readers)))
+    whole = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
+    return respond(replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers)))
 
 
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
@@ -63,7 +56,7 @@ def _logprobs(body: ChatBody) -> LogprobSpec | None:
 
 async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
     message, lists = chat_message(sequence, reader), sequence.logprobs
-    logprobs = replies.ChatLogprobs(await all_token_logprobs(lists)) if lists is not None else None
+    logprobs = replies.ChatLogprobs(await replies.all_token_logprobs(lists)) if lists is not None else None
     end = replies.ending(sequence, reader)
     return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **end)
 
@@ -76,19 +69,17 @@ class Choice:
         self._delta_frame = sse.frame(self._made(sse.HOLE))
         self._text_frame = sse.frame(self._made(replies.Delta(content=sse.HOLE)))
         self._calls = -1  # index of the newest one
-        self._begun = False
 
     def events(self) -> bytes:
         """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
         sequence, reader, first = self._sequence, self._reader, self._sequence.num_taken
         texts, _ = sequence.take()
         chunks: list[bytes] = []
-        if not self._begun:
-            self._begun = True
+        if first == 0:
             chunks.append(self._delta_frame.around(replies.Delta(role="assistant", content="")))
-        if sequence.logprobs is not None:
+        if (lists := sequence.logprobs) is not None:
             for place, text in enumerate(texts, first):
-                chunks += self._with_logprobs(reader.push(text), token_logprobs(sequence.logprobs, place, place + 1))
+                chunks += self._with_logprobs(reader.push(text), replies.token_logprobs(lists, place, place + 1))
         elif reader.plain:
             head, tail = self._text_frame
             chunks += [head + encode(text) + tail for text in texts if text]
@@ -120,9 +111,8 @@ class Choice:
             case CallStart(name):
                 self._calls += 1
                 function = replies.FunctionDelta(name=name, arguments="")
-                return self._call_delta(id=self._reader.new_call_id(), type="function", function=function)
+                new_id = self._reader.new_call_id()
+                call = replies.ToolCallDelta(index=self._calls, id=new_id, type="function", function=function)
             case CallArguments(text):
-                return self._call_delta(function=replies.FunctionDelta(arguments=text))
-
-    def _call_delta(self, **fields: Any) -> replies.Delta:
-        return replies.Delta(tool_calls=[replies.ToolCallDelta(index=self._calls, **fields)])
+                call = replies.ToolCallDelta(index=self._calls, function=replies.FunctionDelta(arguments=text))
+        return replies.Delta(tool_calls=[call])

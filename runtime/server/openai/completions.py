@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -11,12 +12,12 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
+from ramet.runtime.logprobs import Place
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
 from ramet.runtime.server.http.exchange import encode, read_body, respond
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.logprobs import CompletionPlaces, read_logprobs
-from ramet.runtime.server.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply, ending, usage_of
+from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.types import CompletionBody
 
 DEFAULT_MAX_TOKENS = 16
@@ -27,27 +28,29 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     body = await read_body(request, CompletionBody)
     params = read_sampling(service, body, max_new_tokens=DEFAULT_MAX_TOKENS)
     n, best_of = params.n, _best_of(body, params.n)
-    wanted = read_logprobs(body.logprobs, bool(body.echo))
+    wanted = _logprobs(body)
     logprobs = wanted or (LogprobSpec() if best_of > n else None)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, logprobs, body.return_hidden_states)
     items = read_prompts(body, asked.rid, asked.spec, service.client.limits.vocab_size)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
-    reply = CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
+    reply = replies.CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
-        sequences = submission.sequences
         if body.stream:
             chunk = replace(reply, usage=None) if body.with_usage else reply
-            return await sse.stream(
-                request,
-                submission,
-                [Choice(s, chunk, echoes[s.index // n]).events for s in sequences],
-                lambda: sse.event(replace(chunk, usage=usage_of(sequences))) if body.with_usage else b"",
-            )
+            choices = [Choice(s, s.index, echoes[s.index // n], chunk) for s in submission.sequences]
+            last = partial(replies.last_chunk, chunk, submission.sequences)
+            return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
     kept = likeliest(done, best_of, n) if best_of > n else done
-    whole = [_whole(s, echoes[s.index // best_of], i, wanted is not None) for i, s in enumerate(kept)]
-    return respond(replace(reply, choices=whole, usage=usage_of(done)))
+    whole = [Choice(s, i, echoes[i // n], reply).whole(wanted is not None) for i, s in enumerate(kept)]
+    return respond(replace(reply, choices=whole, usage=replies.usage_of(done)))
+
+
+def _logprobs(body: CompletionBody) -> LogprobSpec | None:
+    if body.logprobs is None or body.logprobs is False:
+        return None
+    return LogprobSpec(0 if body.echo else None, int(body.logprobs), texts=True)
 
 
 def _best_of(body: CompletionBody, n: int) -> int:
@@ -86,50 +89,65 @@ async def _echo(service: Service, item: Prompt) -> str:
     return await service.client.detokenize(item.ids, item.params.skip_special_tokens)
 
 
-def _whole(sequence: Sequence, echo: str, index: int, with_logprobs: bool) -> CompletionChoice:
-    texts, _ = sequence.take()
-    lists = sequence.logprobs if with_logprobs else None
-    return CompletionChoice(
-        index=index,
-        text=echo + "".join(texts) + sequence.tail,
-        logprobs=CompletionPlaces().take([*lists.prompt, *lists.output]) if lists is not None else None,
-        **ending(sequence),
-    )
-
-
 class Choice:
-    """The chunks of one sequence. Without log-probabilities they differ only in their text."""
+    """One sequence, whole or as chunks. Without log-probabilities the chunks differ only in their text."""
 
-    def __init__(self, sequence: Sequence, chunk: CompletionReply, echo: str) -> None:
-        self._sequence, self._chunk, self._echo = sequence, chunk, echo
-        self._places = CompletionPlaces()
-        self._frame = sse.frame(self._made(sse.HOLE))
+    def __init__(self, sequence: Sequence, index: int, echo: str, reply: replies.CompletionReply) -> None:
+        """`reply`: what all chunks have in common."""
+        self._sequence, self._index, self._echo, self._reply = sequence, index, echo, reply
+        self._offset = 0  # characters of the text whose places were read
+        self._frame = sse.frame(replace(reply, choices=[self._choice(sse.HOLE)]))
+
+    def whole(self, with_logprobs: bool) -> replies.CompletionChoice:
+        texts, _ = self._sequence.take()
+        lists = self._sequence.logprobs if with_logprobs else None
+        places = [*lists.prompt, *lists.output] if lists is not None else None
+        return self._choice(self._echo + "".join(texts) + self._sequence.tail, places, ended=True)
 
     def events(self) -> bytes:
         """One event per token; the last one shows how the sequence ended. The prompt's places come with the first."""
         sequence, first = self._sequence, self._sequence.num_taken
-        texts, _ = sequence.take()
-        if self._echo:
-            texts[:1] = [self._echo + (texts[0] if texts else "")]
-            self._echo = ""
-        head, tail = self._frame
+        texts = sequence.take()[0] or [""]
         ended, lists = sequence.finish is not None, sequence.logprobs
-        if lists is None:
-            last = self._made((texts.pop() if texts else "") + sequence.tail, ended=True) if ended else None
-            events = b"".join([head + encode(text) + tail for text in texts])
-            return events if last is None else events + sse.event(last)
-        prompt = lists.prompt if first == 0 else []
-        if not texts and (ended or prompt):
-            texts = [""]
+        if first == 0:
+            texts[0] = self._echo + texts[0]
         if ended:
             texts[-1] += sequence.tail
-        chunks = []
-        for i, text in enumerate(texts):
-            places = [*(prompt if i == 0 else ()), *lists.output[first + i : first + i + 1]]
-            chunks.append(self._made(text, self._places.take(places), ended=ended and i == len(texts) - 1))
-        return b"".join(map(sse.event, chunks))
+        if lists is None:
+            head, tail = self._frame
+            last = self._event(texts.pop(), None, ended=True) if ended else b""
+            return b"".join([head + encode(text) + tail for text in texts]) + last
+        events = []
+        for place, text in enumerate(texts, first):
+            places = [*(lists.prompt if place == 0 else ()), *lists.output[place : place + 1]]
+            events.append(self._event(text, places, ended and place == first + len(texts) - 1))
+        return b"".join(events)
 
-    def _made(self, text: str, logprobs: CompletionLogprobs | None = None, ended: bool = False) -> CompletionReply:
-        end = ending(self._sequence) if ended else {}
-        choice = CompletionChoice(index=self._sequence.index, text=text, logprobs=logprobs, **end)
-        return replace(self._chunk, choices=[choice])
+    def _event(self, text: str, places: list[Place] | None, ended: bool) -> bytes:
+        return sse.event(replace(self._reply, choices=[self._choice(text, places, ended)]))
+
+    def _choice(self, text: str, places: list[Place] | None = None, ended: bool = False) -> replies.CompletionChoice:
+        logprobs = self._listed(places) if places is not None else None
+        end = replies.ending(self._sequence) if ended else {}
+        return replies.CompletionChoice(index=self._index, text=text, logprobs=logprobs, **end)
+
+    def _listed(self, places: list[Place]) -> replies.CompletionLogprobs:
+        """The next places. `text_offset` counts characters from the start of the choice's text."""
+        tokens, offsets = [place.token[2] or "" for place in places], list[int]()
+        for place, token in zip(places, tokens, strict=True):
+            held = max(0, place.length - len(token))  # characters of tokens before it, which only now are certain
+            offsets.append(self._offset + held)
+            self._offset += place.length
+        values = [place.token[0] for place in places]
+        return replies.CompletionLogprobs(tokens, values, [_by_text(place) for place in places], offsets)
+
+
+def _by_text(place: Place) -> dict[str, float] | None:
+    """The best tokens and the place's own; of tokens with one text the likelier counts."""
+    if place.top is None:
+        return None
+    found: dict[str, float] = {}
+    for value, _, text in sorted((*place.top, place.token), key=lambda triple: -(triple[0] or 0.0)):
+        assert value is not None
+        found.setdefault(text or "", value)
+    return found

@@ -1,23 +1,43 @@
-"""POST /v1/embeddings and /v1/score: prompts to numbers, which intake/embeddings.py makes.
+"""POST /v1/embeddings, /v1/score and /v1/rerank: prompts to numbers, which intake/embeddings.py makes.
 
-A mean needs every token computed; a last token's vector reuses a cached prefix.
+A mean needs every token computed; a last token's vector reuses a cached prefix. A rerank has the shape of Cohere's and
+Jina's replies: the worth of a document is how much likelier the model answers yes than no when it is asked (method
+"generate"), or the cosine of two embeddings ("embed").
 """
 
 import asyncio
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
+from msgspec import UNSET, Meta, Struct
 
-from ramet.ipc.params import about
-from ramet.runtime.engine_client.submission import Sequence, check_numbers
+from ramet.ipc.messages import Chat, unpack_ids
+from ramet.ipc.params import about, shown
+from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings as numbers
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.chat import rendered_by
+from ramet.runtime.intake.fields import Text
 from ramet.runtime.intake.limits import MAX_INPUTS
+from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
 from ramet.runtime.server.http.service import Service, check_model
-from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, ScoreReply, usage_of
+from ramet.runtime.server.openai import replies
 
+# The document comes last but for the question, so that all prompts of a request share a long prefix.
+QUESTION = """\
+Judge one search result. What is wanted: {instruct}
+Query: {query}
+Document: {document}
+Is this document what is wanted for this query? Answer yes or no."""
+THEN = "\n\nAnswer:"  # behind a question that no chat template frames
+INSTRUCT = "a document that answers the query"
+AT_ONCE = 64  # questions that are rendered while others wait for theirs
+AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
+IN_A_TURN = (("yes", "no"), ("Yes", "No"))
+Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and what was run to find it
 ModelName = Annotated[str | None, about("name of the served model, or absent")]
 
 
@@ -32,8 +52,25 @@ class EmbeddingsBody(numbers.EmbedFields, frozen=True, kw_only=True):
 
 
 class ScoreBody(numbers.ScoreFields, frozen=True, kw_only=True):
-    """/v1/score: which of a few tokens follows."""
+    model: ModelName = None
 
+
+class Document(Struct, frozen=True):
+    text: Annotated[Text, about("what is judged")]
+
+
+class RerankBody(Struct, frozen=True, kw_only=True):
+    """/v1/rerank, as Cohere's and Jina's clients write it; `method` and `instruct` are extensions."""
+
+    query: Annotated[Text, about("what the documents are compared with")]
+    documents: Annotated[Annotated[list[Text | Document], Meta(min_length=1)], about('texts, or objects with a "text"')]
+    top_n: Annotated[Annotated[int, Meta(ge=1)] | None, about("only this many of the best; by default all")] = None
+    return_documents: Annotated[bool | None, about("results carry their texts; by default true")] = None
+    instruct: Annotated[str | None, about('what makes a document a good one; with method "generate"')] = None
+    method: Annotated[
+        Literal["generate", "embed"] | None,
+        about('"generate" (default): how much likelier the model says yes than no; "embed": cosine of embeddings'),
+    ] = None
     model: ModelName = None
 
 
@@ -50,9 +87,9 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
     data = [await _embedding(sequence, recipe, body.encoding_format == "base64") for sequence in done]
-    counted = usage_of(done)
-    usage = PromptUsage(counted.prompt_tokens, counted.total_tokens)
-    return respond(EmbeddingReply(data=data, model=model, usage=usage))
+    counted = replies.usage_of(done)
+    usage = replies.PromptUsage(counted.prompt_tokens, counted.total_tokens)
+    return respond(replies.EmbeddingReply(data=data, model=model, usage=usage))
 
 
 async def _embedding(sequence: Sequence, recipe: numbers.Recipe, packed: bool) -> Any:
@@ -60,7 +97,7 @@ async def _embedding(sequence: Sequence, recipe: numbers.Recipe, packed: bool) -
     await asyncio.sleep(0)
     vector = numbers.vector_of(sequence.hidden, recipe)
     shape = numbers.in_base64(vector) if packed else vector.tolist()
-    return written(encode(Embedding(index=sequence.index, embedding=shape)))
+    return written(encode(replies.Embedding(index=sequence.index, embedding=shape)))
 
 
 async def score(service: Service, request: web.Request) -> web.Response:
@@ -73,4 +110,87 @@ async def score(service: Service, request: web.Request) -> web.Response:
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
     scores = [numbers.label_scores(sequence.logprobs, body.apply_softmax) for sequence in done]
-    return respond(ScoreReply(model=model, scores=scores, usage=usage_of(done)))
+    return respond(replies.ScoreReply(model=model, scores=scores, usage=replies.usage_of(done)))
+
+
+async def rerank(service: Service, request: web.Request) -> web.Response:
+    """Documents sorted by how well they fit a query."""
+    body = await read_body(request, RerankBody)
+    model = check_model(service, body.model)
+    prompts.check_count("documents", len(body.documents))
+    documents = [each if isinstance(each, str) else each.text for each in body.documents]
+    top_n = len(documents) if body.top_n is None else body.top_n
+    if top_n > len(documents):
+        raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")
+    rid = set_request_id(request, f"rerank-{prompts.new_id()}", None)
+    judge = _by_embeddings if body.method == "embed" else _by_answers
+    worths, done = await judge(service, rid, body, documents)
+    best = sorted(range(len(documents)), key=lambda i: (-worths[i], i))[:top_n]
+    with_texts = body.return_documents is not False
+    results = [replies.Ranked(i, worths[i], replies.RankedText(documents[i]) if with_texts else UNSET) for i in best]
+    return respond(replies.RerankReply(id=rid, model=model, results=results, usage=replies.usage_of(done)))
+
+
+async def answer_ids(service: Service) -> tuple[int, int]:
+    """The tokens that stand for yes and no.
+
+    The first ones of the bare words where they begin a turn, of " yes" and " no" after a colon, for a word there begins
+    with its space; where these are the same token (a space by itself), the first ones of the next pair.
+    """
+    known = service.first_tokens
+    for words in IN_A_TURN if service.style.has_template else AFTER_A_COLON:
+        for word in words:
+            if word not in known:
+                known[word] = unpack_ids((await service.client.tokenize(word, add_special_tokens=False)).ids)[0]
+        yes, no = (known[word] for word in words)
+        if yes != no:
+            return yes, no
+    fact = "is 'generate', but in this model's vocabulary yes and no begin with the same token"
+    raise ClientError("method", fact, "use method 'embed'")
+
+
+async def _by_answers(service: Service, rid: str, body: RerankBody, documents: list[str]) -> Judged:
+    spec = RequestSpec(numbers.NEXT_TOKEN, LogprobSpec(ids=await answer_ids(service)))
+    with service.client.open(streaming=False) as submission:
+        items: list[Prompt] = []
+        for start in range(0, len(documents), AT_ONCE):
+            chosen = enumerate(documents[start : start + AT_ONCE], start)
+            asked = [_question(service, Prompt(rid, spec, place=f"documents[{i}]"), body, text) for i, text in chosen]
+            items += await submission.during(asyncio.gather(*asked))
+        done = await service.client.run_in_turn(items, submission)
+    return [numbers.label_scores(sequence.logprobs, softmax=True)[0] for sequence in done], done
+
+
+async def _question(service: Service, prompt: Prompt, body: RerankBody, document: str) -> Prompt:
+    question = QUESTION.format(instruct=body.instruct or INSTRUCT, query=body.query, document=document)
+    if not service.style.has_template:
+        return prompt._replace(text=question + THEN)
+    chat = Chat([{"role": "user", "content": question}], kwargs={"enable_thinking": False})
+    try:
+        asked = await rendered_by(service.client.render, chat)
+    except ClientError as error:
+        raise error.at(prompt.place) from None
+    if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:
+        fact = "is 'generate', but this model thinks before it answers, and its chat template cannot be told not to"
+        raise ClientError("method", fact, "use method 'embed'")
+    return prompt._replace(ids=asked.ids)
+
+
+async def _by_embeddings(service: Service, rid: str, body: RerankBody, documents: list[str]) -> Judged:
+    hidden_size = service.client.limits.hidden_size
+    if not hidden_size:
+        raise ClientError("method", "is 'embed', but the model has no hidden states", "use method 'generate'")
+    if body.instruct:
+        fact = f"is {shown(body.instruct)}, but method 'embed' asks nothing"
+        raise ClientError("instruct", fact, "write it into query")
+    check_numbers("documents", len(documents) + 1, hidden_size)
+    recipe = numbers.Recipe(service.pooling.kind, normalize=True)
+    contents = [("query", body.query), *((f"documents[{i}]", text) for i, text in enumerate(documents))]
+    items = [numbers.prompt_to_embed(rid, place, recipe.kind, content) for place, content in contents]
+    with service.client.open(streaming=False) as submission:
+        done = await service.client.run_in_turn(items, submission)
+    wanted, worths = numbers.vector_of(done[0].hidden, recipe), []
+    for sequence in done[1:]:
+        await asyncio.sleep(0)  # others are served in between
+        worths.append(numbers.cosine(wanted, numbers.vector_of(sequence.hidden, recipe)))
+    return worths, done

@@ -1,12 +1,22 @@
-"""GET /v1/models and /v1/models/{id}."""
+"""The served model (GET /v1/models, /v1/models/{id}) and its tokenizer (POST /v1/tokenize, /v1/detokenize)."""
 
+import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 from aiohttp import web
 
-from ramet.runtime.server.http.exchange import respond
-from ramet.runtime.server.http.service import Service, unknown_model
-from ramet.runtime.server.openai.replies import ModelCard, ModelList
+from ramet.ipc.messages import unpack_ids
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import chat_of, rendered_by
+from ramet.runtime.server.http.exchange import read_body, read_object, respond
+from ramet.runtime.server.http.service import Service, check_model, unknown_model
+from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
+from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
+
+MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
 
 
 async def models(service: Service, request: web.Request) -> web.Response:
@@ -17,9 +27,8 @@ async def models(service: Service, request: web.Request) -> web.Response:
 
 async def model(service: Service, request: web.Request, name: str) -> web.Response:
     """The served model; 404 for another name."""
-    # paths lose their doubled and leading slashes on the way, so names are compared without them
     served = service.args.model_name
-    if _plain(name) != _plain(served):
+    if name != "/".join(filter(None, served.split("/"))):  # a path has lost its doubled and leading slashes
         raise unknown_model(name, served)
     return respond(_card(service))
 
@@ -36,5 +45,36 @@ def _card(service: Service) -> ModelCard:
     )
 
 
-def _plain(name: str) -> str:
-    return "/".join(part for part in name.split("/") if part)
+async def tokenize(service: Service, request: web.Request) -> web.Response:
+    """A text, a list of texts or a chat to token ids."""
+    written = await read_object(request)
+    body = convert(written, TokenizeBody)
+    check_model(service, body.model)
+    limit = service.client.limits.context_length
+    if body.messages is not None:
+        rendered = await rendered_by(service.client.render, chat_of(written))
+        return respond(_listed([rendered.ids], True, limit))
+    if body.prompt is None:
+        raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
+    texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    prompts.check_count("prompt", len(texts))
+    prompts.check_most("prompt", "characters in all", sum(map(len, texts)), MAX_TOKENIZE)
+    replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
+    return respond(_listed([reply.ids for reply in replies], isinstance(body.prompt, str), limit))
+
+
+def _listed(packed: list[bytes], single: bool, limit: int) -> TokenizeReply:
+    lists: list[Any] = [list(unpack_ids(ids)) for ids in packed]
+    counts = list(map(len, lists))
+    return TokenizeReply(lists[0], counts[0], limit) if single else TokenizeReply(lists, counts, limit)
+
+
+async def detokenize(service: Service, request: web.Request) -> web.Response:
+    """Token ids, or lists of them, to text."""
+    body = await read_body(request, DetokenizeBody)
+    check_model(service, body.model)
+    contents, batch = prompts.read_contents("tokens", body.tokens, service.client.limits.vocab_size)
+    prompts.check_count("tokens", len(contents))
+    packed = [ids for _, ids in contents if isinstance(ids, bytes)]
+    texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in packed))
+    return respond(DetokenizeReply(texts if batch else texts[0]))

@@ -1,13 +1,18 @@
-"""The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and what counts as usage."""
+"""The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and those parts that several have."""
 
+import asyncio
 from collections.abc import Sequence as Many
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.reading import MAX_AT_ONCE, Reader
+from ramet.runtime.logprobs import LogprobLists, Triple
 from ramet.runtime.reply import ChatMessage, Reply
+from ramet.runtime.server.http import sse
+from ramet.runtime.server.http.exchange import encode, written
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
@@ -212,6 +217,36 @@ def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
         CachedTokens(sum(sequence.num_cached for sequence in firsts)),
         ReasoningTokens(sum(reader.reasoning_tokens for reader in readers)),
     )
+
+
+async def all_token_logprobs(lists: LogprobLists) -> list[TokenLogprob]:
+    """Of the whole output, encoded already; others are served in between."""
+    encoded = []
+    for start in range(0, len(lists.output), MAX_AT_ONCE):
+        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE))[1:-1])
+        await asyncio.sleep(0)
+    whole: list[TokenLogprob] = written(b"[" + b",".join(encoded) + b"]")
+    return whole
+
+
+def token_logprobs(lists: LogprobLists, start: int, end: int) -> list[TokenLogprob]:
+    """Of the output's places in [start, end)."""
+    return [
+        TokenLogprob(*_spelled(place.token, lists), [TopLogprob(*_spelled(top, lists)) for top in place.top or ()])
+        for place in lists.output[start:end]
+    ]
+
+
+def _spelled(triple: Triple, lists: LogprobLists) -> tuple[str, float, list[int]]:
+    """The text, the log-probability and the bytes."""
+    value, token, text = triple
+    assert value is not None
+    return text or "", value, list(lists.raw.get(token, (text or "").encode()))
+
+
+def last_chunk(chunk: Completed, sequences: Many[Sequence], readers: Many[Reader] = ()) -> bytes:
+    """The usage, where the client asked for it."""
+    return sse.event(replace(chunk, usage=usage_of(sequences, readers))) if chunk.usage is None else b""
 
 
 def ending(sequence: Sequence, reader: Reader | None = None) -> dict[str, Any]:

@@ -1,39 +1,37 @@
-"""POST /v1/responses, and the stored ones: GET, DELETE, their input items.
-
-Output items and events are made in responses_items.py.
-"""
+"""POST /v1/responses, and the stored ones: GET, DELETE, their input items."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from ramet.ipc.messages import Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.errors import ClientError
+from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.server.http import sse
+from ramet.runtime.intake.parsers.tools import CallStart
+from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond
+from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.openai.responses_chat import (
-    ResponsesBody,
-    listed,
-    read_chat,
-    read_input,
-    read_output,
-    with_items,
-)
-from ramet.runtime.server.openai.responses_items import Output
-from ramet.runtime.server.openai.responses_replies import DeletedResponse, ResponseItems, ResponseReply
+from ramet.runtime.server.openai import responses_replies as replies
+from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
+from ramet.runtime.server.openai.responses_chat import ResponsesBody, chat_after, listed, read_chat, with_items
+from ramet.runtime.server.openai.responses_replies import ResponseReply
 
 MAX_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"
+Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is room for it
 
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
@@ -51,12 +49,10 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
         (reader,) = await send_chat(service, submission, asked, chat, place="input", parallel=parallel)
         (sequence,) = submission.sequences
 
-        def keep(response: ResponseReply) -> ResponseReply:
-            if not response.store:
-                return response
-            messages = [*before, *read_input(body.input), *read_output(to_builtins(response.output))]
+        def keep(response: ResponseReply) -> bool:
+            messages = chat_after(before, body.input, response.output)
             kept = Stored(encode(response), encode(written["input"]), encode(messages))
-            return replace(response, store=service.responses.put(response.id, kept))
+            return service.responses.put(response.id, kept)
 
         begun = _begun(body, asked, params, written.get("tool_choice") or "auto", stored)
         output = Output(sequence, reader, begun, keep)
@@ -80,14 +76,14 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
             return respond(_page(listed(key, orjson.loads(found.items)), request.query))
         case "DELETE", "":
             service.responses.pop(key, None)
-            return respond(DeletedResponse(key))
+            return respond(replies.DeletedResponse(key))
         case "POST", "cancel":
             raise ClientError("", "Only a response with background = true can be cancelled, which is not built.")
         case _:
             raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
 
 
-def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> ResponseItems:
+def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> replies.ResponseItems:
     """Newest first unless the query says order=asc; `limit` of them, those that come `after` an id."""
     if query.get("order") != "asc":
         items.reverse()
@@ -98,7 +94,7 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> ResponseItem
     start = next((i + 1 for i, item in enumerate(items) if item["id"] == after), 0)
     page = items[start : start + int(limit)]
     first_id, last_id = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return ResponseItems(data=page, first_id=first_id, last_id=last_id, has_more=start + len(page) < len(items))
+    return replies.ResponseItems(data=page, first_id=first_id, last_id=last_id, has_more=start + len(page) < len(items))
 
 
 def _stored(service: Service, key: str, place: str) -> Stored:
@@ -129,11 +125,117 @@ def _begun(body: ResponsesBody, asked: Asked, params: SamplingParams, choice: An
         reasoning={"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
         store=stored,
         temperature=params.temperature,
-        text={"format": {"type": "text"}},
         tool_choice=choice,
         tools=to_builtins(body.tools or []),
+        text={"format": {"type": "text"}},
         top_logprobs=body.top_logprobs or 0,
         top_p=params.top_p,
         user=body.user,
         metadata=body.metadata or {},
     )
+
+
+class Output(Items[replies.OutputItem]):
+    """Once it is read, `response` is the whole response."""
+
+    def __init__(self, sequence: Sequence, reader: Reader, response: ResponseReply, keep: Keep) -> None:
+        super().__init__(sequence, reader)
+        self.response, self._keep = response, keep
+        self._logprobs: list[TokenLogprob] = []  # of the open item
+        self._pending: list[TokenLogprob] = []  # of tokens whose text is not certain yet
+        self._number = 0
+
+    def failure(self, error: RametError) -> bytes:
+        """The last events of a stream that failed."""
+        self._close(complete=False)
+        body = problems.openai(error)
+        code = (body.code or "invalid_prompt") if isinstance(error, ClientError) else "server_error"
+        self._finish(replies.ResponseFailed, "failed", error=replies.ResponseError(code, body.message))
+        return self._taken()
+
+    def _start(self) -> None:
+        self._send(replies.ResponseCreated, response=self.response)
+        self._send(replies.ResponseInProgress, response=self.response)
+
+    def _push(self, text: str, place: int) -> list[Part]:
+        lists, thinking = self._sequence.logprobs, self._reader.thinking
+        if lists is not None:
+            self._pending += token_logprobs(lists, place, place + 1)
+        parts = self._reader.push(text)
+        if thinking and not self._reader.thinking and not parts:
+            self._pending.clear()  # the tag that closed a thought
+        return parts
+
+    def _add(self, part: Part) -> None:
+        if not isinstance(part, str):
+            self._pending.clear()  # of a thought's tokens, or a call's
+        super()._add(part)
+
+    def _item(self, first: Part) -> replies.OutputItem:
+        new_id = prompts.new_id()
+        item: replies.OutputItem = replies.MessageItem(f"msg_{new_id}")
+        part: replies.OutputPart | None = replies.OutputText(text="", logprobs=[])
+        if isinstance(first, Thought):
+            item, part = replies.ReasoningItem(f"rs_{new_id}"), replies.ReasoningText("")
+        elif isinstance(first, CallStart):
+            item, part = replies.CallItem(f"fc_{new_id}", call_id=self._reader.new_call_id(), name=first.name), None
+        self._send(replies.ItemAdded, output_index=len(self.closed), item=item)
+        if part is not None:
+            self._send(replies.PartAdded, **self._at(item), part=part)
+        return item
+
+    def _grew(self, item: replies.OutputItem, text: str) -> None:
+        match item:
+            case replies.MessageItem():
+                logprobs, self._pending = self._pending, []
+                self._logprobs += logprobs
+                self._send(replies.OutputTextDelta, **self._at(item), delta=text, logprobs=logprobs)
+            case replies.ReasoningItem():
+                self._send(replies.ReasoningDelta, **self._at(item), delta=text)
+            case replies.CallItem():
+                self._send(replies.ArgumentsDelta, **self._at(item), delta=text)
+
+    def _ended(self, item: replies.OutputItem, text: str, complete: bool) -> replies.OutputItem:
+        at, logprobs, self._logprobs = self._at(item), self._logprobs, []
+        whole: dict[str, Any] = {"status": "completed" if complete else "incomplete"}
+        match item:
+            case replies.CallItem(name=name):
+                self._send(replies.ArgumentsDone, **at, name=name, arguments=text)
+                whole["arguments"] = text
+            case replies.MessageItem():
+                self._send(replies.OutputTextDone, **at, text=text, logprobs=logprobs)
+                whole["content"] = [replies.OutputText(text=text, logprobs=logprobs)]
+            case replies.ReasoningItem():
+                self._send(replies.ReasoningDone, **at, text=text)
+                whole["content"] = [replies.ReasoningText(text)]
+        for part in whole.get("content", ()):
+            self._send(replies.PartDone, **at, part=part)
+        done = replace(item, **whole)
+        self._send(replies.ItemDone, output_index=len(self.closed), item=done)
+        return done
+
+    def _end(self, finish: Finish) -> None:
+        num_prompt, num_generated = self._sequence.num_prompt, self._sequence.num_generated
+        cached, thought = CachedTokens(self._sequence.num_cached), ReasoningTokens(self._reader.reasoning_tokens)
+        usage = replies.ResponseUsage(num_prompt, cached, num_generated, thought, num_prompt + num_generated)
+        if finish.kind is FinishKind.LENGTH:
+            reason = {"reason": "max_output_tokens"}
+            self._finish(replies.ResponseIncomplete, "incomplete", incomplete_details=reason, usage=usage)
+        else:
+            self._finish(replies.ResponseCompleted, "completed", usage=usage)
+
+    def _finish(self, event: type[Struct], status: str, **fields: Any) -> None:
+        response = replace(self.response, status=status, output=self.closed, **fields)
+        if response.store and event is not replies.ResponseFailed:
+            response = replace(response, store=self._keep(response))
+        self.response = response
+        self._send(event, response=self.response)
+
+    def _at(self, item: replies.OutputItem) -> dict[str, Any]:
+        """The fields that locate the open item."""
+        return {"item_id": item.id, "output_index": len(self.closed)}
+
+    def _send(self, event: type[Struct], **fields: Any) -> None:
+        if self._events is not None:
+            self._emit(event(sequence_number=self._number, **fields))
+            self._number += 1

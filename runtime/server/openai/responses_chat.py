@@ -1,32 +1,21 @@
 """The body of /v1/responses, and the chat that its items are: messages, function calls, their outputs, reasoning.
 
-Decides what an item becomes, and how it is listed later. Knows no reply and no store.
+Decides what an item becomes, and how it is listed later. Knows no store.
 """
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
-from ramet.runtime.intake.chat import Style, callable_tools, chat_of, refuse_without_parser
+from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, unbuilt
-from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TURNS
-from ramet.runtime.intake.messages import (
-    Function,
-    InputTextPart,
-    Media,
-    OutputTextPart,
-    ParallelCalls,
-    ReasoningPart,
-    RefusalPart,
-    TextPart,
-    ToolChoice,
-)
-from ramet.runtime.intake.specs import Hidden, SamplingFields, sampled
-from ramet.runtime.server.openai.types import ResponseFormat
-
-Parts = list[InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media]
+from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
+from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
+from ramet.runtime.server.openai.responses_replies import OutputItem
+from ramet.runtime.server.openai.types import ResponseFormat, Top
 
 
 class Item(Struct, frozen=True, tag_field="type"):
@@ -35,7 +24,7 @@ class Item(Struct, frozen=True, tag_field="type"):
 
 class InputMessage(Item, frozen=True, tag="message"):
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Parts
+    content: str | list[ItemPart]
 
 
 class FunctionCall(Item, frozen=True, tag="function_call"):
@@ -46,11 +35,11 @@ class FunctionCall(Item, frozen=True, tag="function_call"):
 
 class FunctionOutput(Item, frozen=True, tag="function_call_output"):
     call_id: str
-    output: str | Parts
+    output: str | list[ItemPart]
 
 
 class Reasoning(Item, frozen=True, tag="reasoning"):
-    content: Parts | None = None
+    content: list[ItemPart] | None = None
 
 
 InputItem = InputMessage | FunctionCall | FunctionOutput | Reasoning
@@ -71,8 +60,6 @@ class TextOptions(Struct, frozen=True, kw_only=True):
 
 
 class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
-    """/v1/responses."""
-
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
         about(
@@ -88,10 +75,7 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     parallel_tool_calls: ParallelCalls = None
     reasoning: Annotated[ReasoningOptions | None, about("`effort`")] = None
     text: Annotated[TextOptions | None, about("`format` and `verbosity`")] = None
-    top_logprobs: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)] | None,
-        about("log-probabilities of this many best tokens at each place"),
-    ] = None
+    top_logprobs: Annotated[Top | None, about("log-probabilities of this many best tokens at each place")] = None
     include: Annotated[
         list[str] | None, about("`message.output_text.logprobs`: log-probabilities; others are ignored")
     ] = None
@@ -103,56 +87,55 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     ] = None
     stop: Annotated[Any, sampled("stop")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    return_hidden_states: Annotated[
-        Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))
-    ] = None
+    return_hidden_states: UnbuiltHidden = None
     background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
 
 
 Message = dict[str, Any]
-Written = dict[str, Any]  # an item
 
 
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
     """`before`: the messages of the response that this one follows."""
-    names = callable_tools(body.tool_choice, [tool.name for tool in body.tools or ()])
-    refuse_without_parser(names, style)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
     written = {
-        "messages": [*instructions, *before, *read_input(body.input)],
+        "messages": [*instructions, *before, *_messages(body.input)],
         "tools": [_tool(tool) for tool in body.tools or ()],
         "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
         "verbosity": body.text.verbosity if body.text is not None else None,
         "chat_template_kwargs": body.chat_template_kwargs,
     }
-    return chat_of(written, names)
+    return chosen_chat(written, body.tool_choice, style)
+
+
+def _tool(tool: ResponseTool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
 
 
 def with_items(written: dict[str, Any]) -> dict[str, Any]:
-    """A body whose input is items, as they are listed later: each has a type, and those with content have parts."""
+    """A body whose input is items, as they are listed later: each has a type, and messages have parts."""
     given = written.get("input")
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    if not isinstance(given, list):
-        return written
-    return {**written, "input": [_with_parts({"type": "message", **i}) if isinstance(i, dict) else i for i in given]}
+    return {**written, "input": list(map(_item, given))} if isinstance(given, list) else written
 
 
-def _with_parts(item: Written) -> Written:
-    content = item.get("content")
-    if not isinstance(content, str) or item["type"] != "message":
-        return item
-    if item.get("role") == "assistant":
-        return {**item, "content": [{"type": "output_text", "text": content, "annotations": []}]}
-    return {**item, "content": [{"type": "input_text", "text": content}]}
+def _item(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    item = {"type": "message", **given}
+    if item["type"] == "message" and isinstance(text := item.get("content"), str):
+        of_model = {"type": "output_text", "text": text, "annotations": []}
+        item["content"] = [of_model if item.get("role") == "assistant" else {"type": "input_text", "text": text}]
+    return item
 
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 
-def listed(response_id: str, items: list[Written]) -> list[Written]:
+def listed(response_id: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Items as a stored response lists them: each has an id, by which OpenAI's client knows what it is."""
     listing = []
     for i, item in enumerate(items):
@@ -162,23 +145,28 @@ def listed(response_id: str, items: list[Written]) -> list[Written]:
     return listing
 
 
-def read_output(items: list[Written]) -> list[Message]:
-    """What a response said, as the next one reads it."""
-    return read_input(convert(items, list[InputItem]))
+def chat_after(before: list[Message], given: str | list[InputItem], output: list[OutputItem]) -> list[Message]:
+    """The messages up to a response's end, as the next one reads them."""
+    return [*before, *_messages(given), *_messages(convert(to_builtins(output), list[InputItem]))]
 
 
-def read_input(given: str | list[InputItem]) -> list[Message]:
-    """Messages: what the assistant thought, said and called in one turn is one of them."""
-    assert not isinstance(given, str), "with_items has made an item of it"
+def _messages(items: str | list[InputItem]) -> list[Message]:
+    """What the assistant thought, said and called in one turn is one message."""
+    assert not isinstance(items, str), "with_items has made an item of it"
     messages: list[Message] = []
-    for item in given:
+    for item in items:
+        last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         match item:
+            case InputMessage("assistant", content) if last and not last["content"] and "tool_calls" not in last:
+                last["content"] = _text(content)
             case InputMessage(role, content):
-                _add_message(messages, role, _text(content))
+                messages.append({"role": role, "content": _text(content)})
             case FunctionCall(call_id, name, arguments):
+                if last is None:
+                    messages.append(last := {"role": "assistant", "content": ""})
                 function = {"name": name, "arguments": arguments}
                 call = {"id": call_id, "type": "function", "function": function}
-                _turn(messages).setdefault("tool_calls", []).append(call)
+                last.setdefault("tool_calls", []).append(call)
             case FunctionOutput(call_id, output):
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": _text(output)})
             case Reasoning(content):
@@ -187,31 +175,8 @@ def read_input(given: str | list[InputItem]) -> list[Message]:
     return messages
 
 
-def _add_message(messages: list[Message], role: str, text: str) -> None:
-    if role == "assistant" and messages and _only_thought(messages[-1]):
-        messages[-1]["content"] = text
-    else:
-        messages.append({"role": role, "content": text})
-
-
-def _only_thought(message: Message) -> bool:
-    return message["role"] == "assistant" and not message["content"] and "tool_calls" not in message
-
-
-def _turn(messages: list[Message]) -> Message:
-    """The assistant's turn that a call belongs to."""
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": ""})
-    return messages[-1]
-
-
-def _text(content: str | Parts) -> str:
+def _text(content: str | list[ItemPart]) -> str:
     if isinstance(content, str):
         return content
     known = [part for part in content if isinstance(part, TextPart | RefusalPart)]
     return "".join(part.refusal if isinstance(part, RefusalPart) else part.text for part in known)
-
-
-def _tool(tool: ResponseTool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}

@@ -1,15 +1,11 @@
 """The replies of /v1/responses: the response, its items, the events of its stream."""
 
-from functools import reduce
-from operator import or_
-from typing import Any, Literal
+from typing import Any, Literal, Union
 
 from msgspec import Struct, defstruct, field
 
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob
-
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class ResponseUsage(Reply, frozen=True):
@@ -37,7 +33,7 @@ class ReasoningText(Reply, frozen=True, tag_field="type", tag="reasoning_text"):
 
 class Item(Reply, frozen=True, tag_field="type"):
     id: str
-    status: ItemStatus = "in_progress"
+    status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
 class MessageItem(Item, frozen=True, kw_only=True, tag="message"):
@@ -138,4 +134,4 @@ ReasoningDone = _event("ReasoningDone", "response.reasoning_text.done", *_IN_PAR
 ArgumentsDelta = _event("ArgumentsDelta", "response.function_call_arguments.delta", *_IN_ITEM, delta=str)
 ArgumentsDone = _event("ArgumentsDone", "response.function_call_arguments.done", *_IN_ITEM, name=str, arguments=str)
 
-ResponseEvent: Any = reduce(or_, Event.__subclasses__())
+ResponseEvent: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007

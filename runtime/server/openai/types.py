@@ -47,6 +47,8 @@ ResponseFormat = Annotated[
     unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', neutral=(TextFormat(),)),
 ]
 
+Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
+
 
 class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
@@ -72,8 +74,6 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
 
 
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
-    """/v1/completions."""
-
     prompt: Annotated[Prompts, about("a text, token ids, or a list of either")]
     max_tokens: Annotated[Any, sampled("max_new_tokens", "16 if it is absent")] = None
     echo: Annotated[bool | None, about("the prompt goes before the output")] = None
@@ -90,16 +90,11 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
 
 @including((field.name, field.type, field.default) for field in fields(TemplateFields))
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
-    """/v1/chat/completions."""
-
     messages: Messages
     max_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
     max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "goes before `max_tokens`")] = None
     logprobs: Annotated[bool | None, about("log-probabilities of the output's tokens")] = None
-    top_logprobs: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)] | None,
-        about("at each place those of this many best tokens; needs `logprobs`"),
-    ] = None
+    top_logprobs: Annotated[Top | None, about("at each place those of this many best tokens; needs `logprobs`")] = None
     tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
     tool_choice: ToolChoice = None
     parallel_tool_calls: ParallelCalls = None
@@ -117,8 +112,6 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
 
 
 class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
-    """/v1/tokenize."""
-
     prompt: Annotated[str | Annotated[list[str], Meta(min_length=1)] | None, about("a text, or a list of them")] = None
     messages: Annotated[Messages | None, about("a chat, in the place of a prompt")] = None
     tools: Annotated[list[Tool] | None, about("what the chat offers")] = None
@@ -129,8 +122,6 @@ class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):
-    """/v1/detokenize."""
-
     tokens: Annotated[list[PromptId | Ids], Meta(min_length=1), about("token ids, or a list of such lists")]
     model: str | None = None
     skip_special_tokens: bool = True

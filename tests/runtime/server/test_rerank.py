@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import Generate, Tokenize, unpack_ids
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.server.openai.rerank import INSTRUCT, flattened, judge_messages
+from ramet.runtime.server.openai.embeddings import INSTRUCT, QUESTION, THEN
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of
 from tests.fakes.server import Served, served
@@ -70,7 +70,8 @@ def test_generate_compares_yes_with_no_and_looks_them_up_once() -> None:
         assert not any(m.add_special_tokens for m in asked)
         for message in server.engine.of_type(Generate):
             assert message.spec.logprobs.ids == (ord("y"), ord("n")) and message.spec.params.max_new_tokens == 1
-            assert message.text == flattened(judge_messages("the query", "the document", "the task"))
+            question = QUESTION.format(query="the query", document="the document", instruct="the task")
+            assert message.text == question + THEN
 
     served(check)
 
@@ -89,8 +90,8 @@ def test_the_model_s_template_asks_where_there_is_one() -> None:
         server.engine.tokenize = {"yes": [50], "no": [51]}.__getitem__
         assert (await server.post(PATH, GOOD))[0] == 200
         for message, document in zip(server.engine.of_type(Generate), GOOD["documents"], strict=True):
-            (asked,) = judge_messages("q", document, INSTRUCT)
-            assert bytes(unpack_ids(message.ids)).decode() == f"user:{asked['content']}\n"
+            question = QUESTION.format(query="q", document=document, instruct=INSTRUCT)
+            assert bytes(unpack_ids(message.ids)).decode() == f"user:{question}\n"
             assert message.spec.logprobs.ids == (50, 51)
 
     served(check, style=Style(has_template=True))
@@ -107,9 +108,7 @@ def test_a_vocabulary_that_cannot_distinguish_yes_and_no_is_a_clear_400() -> Non
 
 
 def test_the_question_holds_all_three_and_ends_where_an_answer_begins() -> None:
-    (message,) = judge_messages("which {query}?", "{document}", "{instruct}")
-    assert message["role"] == "user"
-    text = flattened([message])
+    text = QUESTION.format(query="which {query}?", document="{document}", instruct="{instruct}") + THEN
     assert "which {query}?" in text and "Document: {document}\n" in text and "{instruct}" in text
     assert text.index("which") < text.index("{document}"), "documents share the prefix"
     assert text.endswith("Answer:")
