@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import asdict
 
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
@@ -36,7 +37,7 @@ def sampled(name: str, note: str = "") -> Meta:
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
 
 
-class Constraints(Struct, frozen=True, kw_only=True):
+class Constraints(Checked, frozen=True, kw_only=True):
     """What an output keeps to."""
 
     json_schema: Annotated[str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
@@ -48,6 +49,7 @@ class Constraints(Struct, frozen=True, kw_only=True):
         given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
         if sum(each is not None for each in given) > 1:
             raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+        super().__post_init__()
 
 
 @including([(ours, Annotated[Any, sampled(ours)], None) for ours in CHECKS])
@@ -106,7 +108,7 @@ class SamplingFields(SpecFields, frozen=True, kw_only=True):
     lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None
 
 
-class SpecLists(Struct, frozen=True, kw_only=True):
+class SpecLists(Checked, frozen=True, kw_only=True):
     """Of /generate and LLM, where a list gives one value per prompt."""
 
     sampling_params: Annotated[OrEach[GivenParams], about("see docs/sampling.md; one for all prompts or for each")] = (
@@ -146,15 +148,24 @@ def read_spec(
     hidden: Hidden | None = None,
     lease_s: float | None = None,
 ) -> RequestSpec:
-    """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
+    """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor.
+
+    The scheduler knows which processors there are, and how long a lease may be.
+    """
+    processor = body.custom_logit_processor or None
+    if processor and not processors_on:
+        fact = f"is {shown(processor)}, but this server takes no logit processors"
+        raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
+    if lease_s is not None and not math.isfinite(lease_s):
+        raise ClientError("prefix_lease_s", f"is {lease_s}, must be a finite number of seconds >= 0")
     return RequestSpec(
         params,
         logprobs,
         body.priority or 0,
         _namespace(body.cache_salt or "", body.extra_key or ""),
-        _processor(body.custom_logit_processor or "", processors_on),
+        ProcessorName(processor) if processor else None,
         _MODES[hidden],
-        _lease(lease_s),
+        lease_s,
     )
 
 
@@ -191,21 +202,6 @@ def _params_of_each(given: Any, each: list[GivenParams | None], defaults: Sampli
 
 
 _MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST}
-
-
-def _processor(name: str, is_on: bool) -> ProcessorName | None:
-    """Whether there is such a processor the scheduler knows."""
-    if name and not is_on:
-        fact = f"is {shown(name)}, but this server takes no logit processors"
-        raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
-    return ProcessorName(name) if name else None
-
-
-def _lease(seconds: float | None) -> float | None:
-    """How long is too long the scheduler knows."""
-    if seconds is not None and not math.isfinite(seconds):
-        raise ClientError("prefix_lease_s", f"is {seconds}, must be a finite number of seconds >= 0")
-    return seconds
 
 
 def _namespace(cache_salt: str, extra_key: str) -> Namespace:
