@@ -189,8 +189,8 @@ class LLM:
         """
         given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert(given, EmbedFields)
-        asked, recipe = read_inputs("", fields, self._pooling, self._handle.limits)
-        return [vector_of(output.hidden, recipe).tolist() for output in self._run(self._whole(asked))]
+        asked, used = read_inputs("", fields, self._pooling, self._handle.limits)
+        return [vector_of(output.hidden, used, dimensions).tolist() for output in self._run(self._whole(asked))]
 
     def score(
         self,

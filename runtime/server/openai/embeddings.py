@@ -17,6 +17,7 @@ from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai.replies import Embedding, EmbeddingReply, PromptUsage, ScoreReply, usage_of
+from ramet.runtime.text.pooling import Pooling
 
 ModelName = Annotated[str | None, about("name of the served model, or absent")]
 
@@ -43,23 +44,23 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = set_request_id(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
-    items, recipe = numbers.read_inputs(rid, body, service.pooling, limits)
+    items, pooling = numbers.read_inputs(rid, body, service.pooling, limits)
     if len(items) > MAX_INPUTS:
         raise ClientError("input", f"has {len(items)} entries, must have 1 to {MAX_INPUTS}")
     check_numbers("input", len(items), limits.hidden_size)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    data = [await _embedding(sequence, recipe, body.encoding_format == "base64") for sequence in done]
+    data = [await _embedding(sequence, pooling, body) for sequence in done]
     counted = usage_of(done)
     usage = PromptUsage(counted.prompt_tokens, counted.total_tokens)
     return respond(EmbeddingReply(data=data, model=model, usage=usage))
 
 
-async def _embedding(sequence: Sequence, recipe: numbers.Recipe, packed: bool) -> Any:
+async def _embedding(sequence: Sequence, pooling: Pooling, body: EmbeddingsBody) -> Any:
     """One entry of the reply, encoded. Others are served in between: thousands of them take seconds."""
     await asyncio.sleep(0)
-    vector = numbers.vector_of(sequence.hidden, recipe)
-    shape = numbers.in_base64(vector) if packed else vector.tolist()
+    vector = numbers.vector_of(sequence.hidden, pooling, body.dimensions)
+    shape = numbers.in_base64(vector) if body.encoding_format == "base64" else vector.tolist()
     return written(encode(Embedding(index=sequence.index, embedding=shape)))
 
 

@@ -17,7 +17,7 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbe
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import rendered_by
-from ramet.runtime.intake.embeddings import NEXT_TOKEN, Recipe, cosine, label_scores, prompt_to_embed, vector_of
+from ramet.runtime.intake.embeddings import NEXT_TOKEN, cosine, label_scores, prompt_to_embed, vector_of
 from ramet.runtime.intake.fields import Text
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.server.http.exchange import read_body, respond, set_request_id
@@ -143,13 +143,13 @@ async def _by_embeddings(service: Service, rid: str, query: str, documents: list
     if instruct:
         raise ClientError("instruct", f"is {shown(instruct)}, but method 'embed' asks nothing", "write it into query")
     check_numbers("documents", len(documents) + 1, hidden_size)
-    recipe = Recipe(service.pooling.kind, normalize=True)
-    items = [prompt_to_embed(rid, "query", recipe.kind, query)]
-    items += [prompt_to_embed(rid, f"documents[{i}]", recipe.kind, text) for i, text in enumerate(documents)]
+    pooling = service.pooling._replace(normalize=True)
+    items = [prompt_to_embed(rid, "query", pooling, text=query)]
+    items += [prompt_to_embed(rid, f"documents[{i}]", pooling, text=text) for i, text in enumerate(documents)]
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    wanted, worths = vector_of(done[0].hidden, recipe), []
+    wanted, worths = vector_of(done[0].hidden, pooling), []
     for sequence in done[1:]:
         await asyncio.sleep(0)  # others are served in between
-        worths.append(cosine(wanted, vector_of(sequence.hidden, recipe)))
+        worths.append(cosine(wanted, vector_of(sequence.hidden, pooling)))
     return worths, done
