@@ -73,11 +73,6 @@ _STYLES = {
 }
 
 
-def register_reasoning(name: str, style: ReasoningStyle) -> None:
-    """Makes a style known under a name; a later one of the same name replaces it."""
-    _STYLES[name] = style
-
-
 def reasoning_names() -> list[str]:
     return sorted(_STYLES)
 
