@@ -197,7 +197,9 @@ class Checked(Struct, frozen=True):
             items = value if isinstance(value, list) else [value]
             if len(items) > MAX_SEQUENCES:
                 raise Refusal(name, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
-            if not all(map(mark.takes, items)):
+            # with types: 0 and false are equal to Python, but not to a client
+            taken = [(type(each), each) for each in (None, *mark.neutral)]
+            if any((type(item), item) not in taken for item in items):
                 raise Refusal(name, "is {}, but this feature is not built yet", mark.hint, mark.code)
 
 

@@ -16,11 +16,12 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Prepared, Render, Style, callable_tools, chat_of, prepare, refuse_without_parser
-from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Text, unbuilt
+from ramet.runtime.intake.chat import Render, Style, callable_tools, chat_of, prepare, refuse_without_parser
+from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Some, Text, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
+from ramet.runtime.intake.reading import Reading
 from ramet.runtime.intake.specs import SpecLists, read_specs
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
@@ -31,14 +32,10 @@ Media = str | dict[str, Any] | list[Any] | None
 class GenerateBody(SpecLists, frozen=True, kw_only=True):
     """Every field /generate knows. A list gives one value per prompt."""
 
-    text: Annotated[Text | Annotated[list[Text], Meta(min_length=1)] | None, about("a prompt, or a list of them")] = (
-        None
-    )
-    input_ids: Annotated[
-        Annotated[list[PromptId | Ids], Meta(min_length=1)] | None, about("a prompt as token ids, or a list of such")
-    ] = None
+    text: Annotated[Text | Some[Text] | None, about("a prompt, or a list of them")] = None
+    input_ids: Annotated[Some[PromptId | Ids] | None, about("a prompt as token ids, or a list of such")] = None
     input_embeds: Annotated[
-        Annotated[list[list[Embed | list[Embed]]], Meta(min_length=1)] | None,
+        Some[list[Embed | list[Embed]]] | None,
         about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
     ] = None
     rid: Annotated[
@@ -73,15 +70,9 @@ def _prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
 ) -> list[Prompt]:
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
-    each = isinstance(body.sampling_params, list)
+    params_place = "sampling_params[{}]" if isinstance(body.sampling_params, list) else "sampling_params"
     return [
-        Prompt(
-            rids[i],
-            specs[i],
-            place=place,
-            params_place=f"sampling_params[{i}]" if each else "sampling_params",
-            **content,
-        )
+        Prompt(rids[i], specs[i], place=place, params_place=params_place.format(i), **content)
         for i, (place, content) in enumerate(contents)
     ]
 
@@ -183,7 +174,7 @@ def pack_any(place: str, ids: Any) -> bytes:
 
 # -- chats of a program ------------------------------------------------------------------------------------------------
 
-ChatCall = Callable[[Render], Awaitable[Prepared]]  # one chat, given what renders it
+ChatCall = Callable[[Render], Awaitable[tuple[Prompt, Reading]]]  # one chat, given what renders it
 
 
 def read_chats(

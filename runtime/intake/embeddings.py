@@ -18,7 +18,7 @@ from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Text
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text
 from ramet.runtime.intake.limits import MAX_IDS, MAX_INPUTS
 from ramet.runtime.intake.prompts import check_count, pack_checked, read_contents
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
@@ -66,10 +66,7 @@ def prompt_to_embed(rid: str, place: str, pooling: Pooling, **content: Any) -> P
 
 
 def vector_of(hidden: HiddenLists | None, pooling: Pooling, dimensions: int | None = None) -> Vector:
-    """`hidden`: of an ended prompt that `prompt_to_embed` made. Raises ServerError for NaN and infinities.
-
-    `dimensions`: the first numbers alone; None: all.
-    """
+    """`hidden`: of an ended prompt that `prompt_to_embed` made. Raises ServerError for NaN and infinities."""
     assert hidden is not None, "a prompt to embed asks for hidden states"
     kept = hidden.pooled[:dimensions]
     length = math.sqrt(math.fsum(map(mul, kept, kept)))
@@ -99,10 +96,7 @@ class ScoreFields(Struct, frozen=True, kw_only=True):
     """Which of a few tokens follows."""
 
     query: Annotated[Text | Ids, about("what all prompts begin with: a text, or token ids")]
-    items: Annotated[
-        Text | Annotated[list[Text | Ids], Meta(min_length=1)],
-        about("what follows it in each prompt: texts, or token ids as query is"),
-    ]
+    items: Annotated[Text | Some[Text | Ids], about("what follows it in each prompt: texts, or token ids as query is")]
     label_token_ids: Annotated[
         Annotated[list[PromptId], Meta(min_length=1, max_length=MAX_IDS)],
         about("the tokens whose probability is asked for"),

@@ -19,10 +19,11 @@ def named(words: str, **bounds: Any) -> Meta:
 
 
 Text = Annotated[str, Meta(min_length=1)]
+Some: TypeAlias = Annotated[list[T], Meta(min_length=1)]
 TokenId = Annotated[int, named("a token id of the vocabulary", ge=0, le=INT32 - 1)]
 # of a prompt: what is outside the vocabulary is refused where the vocabulary is known
 PromptId = Annotated[int, named("a token id", extra_json_schema={"minimum": 0, "maximum": INT32 - 1})]
-Ids = Annotated[list[PromptId], Meta(min_length=1)]
+Ids = Some[PromptId]
 Prompts = Text | Annotated[list[Text | PromptId | Ids], named("a list of strings, or token ids", min_length=1)]
 Int32 = Annotated[int, Meta(ge=-INT32, le=INT32 - 1)]
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARS)]
@@ -40,10 +41,6 @@ class Unbuilt(NamedTuple):
     neutral: tuple[Any, ...]
     hint: str
     code: str
-
-    def takes(self, item: Any) -> bool:
-        """0 and false are equal to Python, but not to a client."""
-        return item is None or any(type(item) is type(each) and item == each for each in self.neutral)
 
 
 def unbuilt(text: str, neutral: tuple[Any, ...] = (), hint: str = "omit it", code: str = "", **schema: Any) -> Meta:

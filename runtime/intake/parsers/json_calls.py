@@ -13,7 +13,7 @@ import string
 from contextlib import suppress
 from typing import ClassVar
 
-from ramet.runtime.intake.parsers.json_text import StringDecoder, decoded, in_string, value
+from ramet.runtime.intake.parsers.json_text import StringDecoder, in_string, value
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
 
@@ -28,11 +28,6 @@ class JsonCallsParser(MarkedParser):
     """After a marker any name is accepted; without one, those that the request offers."""
 
     separators: ClassVar[str] = ","
-
-    def __init__(self, tools: frozenset[str]) -> None:
-        super().__init__(tools)
-        self._started = self._has_arguments = False
-        self._early: list[str] = []  # arguments that came before the name
 
     def _calls(self) -> Steps[None]:
         text = self._text
@@ -52,7 +47,7 @@ class JsonCallsParser(MarkedParser):
     def _call(self) -> Steps[None]:
         text = self._text
         self._started = self._has_arguments = False
-        self._early.clear()
+        self._early: list[str] = []  # arguments that came before the name
         yield from text.skip_blanks()
         yield from text.one_of("{")
         yield from self._member()
@@ -86,7 +81,7 @@ class JsonCallsParser(MarkedParser):
         yield from self._text.one_of('"')
         raw = yield from self._text.word(in_string(self._text), MAX_WORD - 1)
         self._text.at += 1
-        return decoded(raw)
+        return StringDecoder().push(raw, last=True)
 
     def _start(self, name: str) -> None:
         if not name or (self._bare and name not in self.tools):

@@ -93,13 +93,10 @@ class PythonicParser(MarkedParser):
 class Literal:
     """The value of a keyword argument. Read it, then ask for its JSON."""
 
-    def __init__(self) -> None:
-        self._num_code = self._deepest = 0
-
     def read(self, text: Pieces) -> Steps[None]:
         """Up to the comma or the bracket that is not its own."""
         closers: list[str] = []  # of the open brackets
-        begin = text.place
+        self._deepest, begin = 0, text.place
         if (yield from text.run(_SPACE)) in ",)":
             raise Broken
         while True:

@@ -1,7 +1,7 @@
 """Tool calls in the text of an output: which parser reads them, and what a parser says.
 
-Decides the events and the names. Knows no format: those are in deepseek.py, json_calls.py and pythonic.py, and in
-installed packages that name a class in the entry point group `ramet.tool_parsers`.
+Formats are in deepseek.py, json_calls.py and pythonic.py, and in installed packages that name a class in the entry
+point group `ramet.tool_parsers`.
 A call that turns out not to be one before its name is known is content, byte for byte, with its marker. One that turns
 out wrong later stays: its arguments end there, and what comes next is content again. What had not become part of a call
 when the output ends is content.
