@@ -189,8 +189,8 @@ class LLM:
         """
         given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert(given, EmbedFields)
-        asked, recipe = read_inputs("", fields, self._pooling, self._handle.limits)
-        return [vector_of(output.hidden, recipe).tolist() for output in self._run(self._whole(asked))]
+        asked, used = read_inputs("", fields, self._pooling, self._handle.limits)
+        return [vector_of(output.hidden, used, dimensions).tolist() for output in self._run(self._whole(asked))]
 
     def score(
         self,
@@ -268,9 +268,8 @@ class LLM:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
             ready = await submission.during(asyncio.gather(*(call(self._handle.render) for call in calls)))
-            prompts = [Prompt("", chat.spec, ids=chat.ids, place="messages") for chat in ready]
-            self._handle.send(prompts, submission)
-            readings = [chat.reading for chat, prompt in zip(ready, prompts) for _ in range(prompt.params.n)]
+            self._handle.send([prompt for prompt, _ in ready], submission)
+            readings = [reading for prompt, reading in ready for _ in range(prompt.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))
 
     async def _whole(self, prompts: list[Prompt]) -> list[Output]:

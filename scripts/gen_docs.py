@@ -98,7 +98,8 @@ def parsers_table() -> str:
         by_class.setdefault(tool_parser_class(name), []).append(name)
     lines = ["| `--tool-call-parser` | reads |", "|---|---|"]
     for parser, names in by_class.items():
-        said = (sys.modules[parser.__module__].__doc__ or "").splitlines()[0].replace("|", "\\|").replace("<", "&lt;")
+        doc = parser.__doc__ or sys.modules[parser.__module__].__doc__ or ""
+        said = doc.splitlines()[0].replace("|", "\\|").replace("<", "&lt;")
         lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {said} |")
     lines += ["", "| `--reasoning-parser` | thoughts stand between |", "|---|---|"]
     for name in reasoning_names():

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 from msgspec import Struct, inspect
+from msgspec.structs import fields
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.fields import Refused, Unbuilt
+from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED, MAX_SEQUENCES
 from ramet.runtime.intake.prompts import check_most
 
@@ -46,11 +47,9 @@ def deeper_than(levels: int, value: Any) -> bool:
 def convert(value: dict[str, Any], type_: type[T]) -> T:
     """The object as a struct; unknown keys are ignored. Raises ClientError for what is wrong or not built."""
     try:
-        body = msgspec.convert(value, type_)
+        return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise _explained(value, type_, str(error)) from None
-    refuse_unbuilt(body, value)
-    return body
+        raise _explained(value, type_, error) from None
 
 
 def _near(data: bytes, position: int) -> str:
@@ -63,28 +62,32 @@ def _near(data: bytes, position: int) -> str:
 # -- what is wrong, in words -------------------------------------------------------------------------------------------
 
 
-def _explained(value: Any, type_: Any, text: str) -> ClientError:
+def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> ClientError:
     """What msgspec says of a wrong body: with the place, the value there, and all that would be valid."""
+    text = str(error)
     what, _, path = text.rpartition(" - at `$") if " - at `$" in text else (text, "", "")
     steps = re.findall(r"[^.\[\]`]+|\[\d+\]", path)
     missing = re.match(r"Object missing required field `(.+)`", what)
-    found, kinds = _spot(value, type_, [*steps, missing[1]] if missing else steps)
-    place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
     if missing:
-        named = isinstance(kinds[0], inspect.LiteralType) if kinds else False
-        fact = f"is missing, must be {_wanted(kinds)}" if named else "is missing"
-        return ClientError(f"{place}.{missing[1]}".removeprefix("."), fact)
+        steps.append(missing[1])
+    found, kinds = _spot(value, type_, steps)
+    place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
+    if isinstance(error.__cause__, Refusal):
+        return error.__cause__.at(place, found)
+    place = place or "body"
+    if missing:
+        named = kinds and isinstance(kinds[0], inspect.LiteralType)
+        return ClientError(place, f"is missing, must be {_wanted(kinds)}" if named else "is missing")
     if not what.startswith(("Expected", "Invalid", "Integer", "Number")) or not kinds:
-        return ClientError(place or "body", what)
-    of_length = " of length " in what
-    if of_length and not found:
+        return ClientError(place, what)
+    if " of length " not in what:
+        return ClientError(place, f"is {shown(found)}, must be {_wanted(kinds)}")
+    if not found:
         entry = ": at least one entry" if isinstance(found, list) else ""
-        return ClientError(place or "body", f"is {shown(found)}, must not be empty{entry}")
-    if not of_length:
-        return ClientError(place or "body", f"is {shown(found)}, must be {_wanted(kinds)}")
+        return ClientError(place, f"is {shown(found)}, must not be empty{entry}")
     sized, unit = (inspect.StrType, "characters") if isinstance(found, str) else (inspect.ListType, "entries")
     kinds = [kind for kind in kinds if isinstance(_bare(kind), sized)]
-    return ClientError(place or "body", f"has {len(found)} {unit}, must be {_wanted(kinds)}")
+    return ClientError(place, f"has {len(found)} {unit}, must be {_wanted(kinds)}")
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:
@@ -170,64 +173,44 @@ def _size(low: int | None, high: int | None, unit: str) -> str:
 # -- features that are not built ---------------------------------------------------------------------------------------
 
 
-@cache
-def _marks(type_: type[Struct]) -> tuple[tuple[str, Unbuilt | None], ...]:
-    """The fields of a struct that may hold something to refuse: those with a mark, and those with structs inside."""
-    marks: list[tuple[str, Unbuilt | None]] = []
-    struct = inspect.type_info(type_)
-    assert isinstance(struct, inspect.StructType)
-    for field in struct.fields:
-        extra = field.type.extra if isinstance(field.type, inspect.Metadata) else None
-        mark = (extra or {}).get("unbuilt")
-        if mark is not None or _holds_structs(field.type):
-            marks.append((field.name, mark))
-    return tuple(marks)
+class Refusal(ValueError):
+    """What a struct raises about its field `name` while it is decoded: msgspec adds where the struct stands."""
+
+    def __init__(self, name: str, fact: str, hint: str = "", code: str = "") -> None:
+        super().__init__()
+        self._name, self._fact, self._hint, self._code = name, fact, hint, code
+
+    def at(self, place: str, written: dict[str, Any]) -> ClientError:
+        """`written`: the struct as the client wrote it."""
+        place = place if self._name == "type" else f"{place}.{self._name}".removeprefix(".")
+        return ClientError(place, self._fact.format(shown(written[self._name])), self._hint, code=self._code)
 
 
-def _holds_structs(node: inspect.Type) -> bool:
-    kinds = list(map(_bare, _kinds(node)))
-    lists = [kind.item_type for kind in kinds if isinstance(kind, inspect.ListType)]
-    return any(isinstance(kind, inspect.StructType) for kind in kinds) or any(map(_holds_structs, lists))
+class Checked(Struct, frozen=True):
+    """Base of every struct with marked fields."""
 
-
-def refuse_unbuilt(body: Struct, written: dict[str, Any]) -> None:
-    """Raises ClientError for a value of a marked field that asks for something, however deep it stands."""
-    for name, mark in _marks(type(body)):
-        value = getattr(body, name)
-        if value is None:
-            continue
-        if mark is not None:
-            _refuse_marked(value, written[name], name, mark)
-        if isinstance(value, list):
-            for i, item in enumerate(value):
-                if _may_be_refused(item.__class__):
-                    _refuse_inside(item, written[name][i], f"{name}[{i}]")
-        elif _may_be_refused(value.__class__):
-            _refuse_inside(value, written[name], name)
+    def __post_init__(self) -> None:
+        for name, mark in _marks(type(self)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            items = value if isinstance(value, list) else [value]
+            if len(items) > MAX_SEQUENCES:
+                raise Refusal(name, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
+            # with types: 0 and false are equal to Python, but not to a client
+            taken = [(type(each), each) for each in (None, *mark.neutral)]
+            if any((type(item), item) not in taken for item in items):
+                raise Refusal(name, "is {}, but this feature is not built yet", mark.hint, mark.code)
 
 
 @cache
-def _may_be_refused(type_: type) -> bool:
-    return issubclass(type_, Refused) or (issubclass(type_, Struct) and bool(_marks(type_)))
+def _marks(type_: type[Struct]) -> list[tuple[str, Unbuilt]]:
+    metas = [(field.name, meta) for field in fields(type_) for meta in getattr(field.type, "__metadata__", ())]
+    return [(name, meta.extra["unbuilt"]) for name, meta in metas if "unbuilt" in (meta.extra or {})]
 
 
-def _refuse_inside(value: Struct, written: dict[str, Any], place: str) -> None:
-    try:
-        if isinstance(value, Refused):
-            raise ClientError("", f"is of type {value.__struct_config__.tag!r}: this model takes text only")
-        refuse_unbuilt(value, written)
-    except ClientError as error:
-        raise error.at(f"{place}.{error.place}".removesuffix(".")) from None
+class Refused(Struct, frozen=True, tag_field="type"):
+    """Base of what is known by its type alone, as a picture in a message, and refused until it is built."""
 
-
-def _refuse_marked(value: Any, written: Any, place: str, mark: Unbuilt) -> None:
-    items = value if isinstance(value, list) else [value]
-    check_most(place, "entries", len(items), MAX_SEQUENCES)
-    if not all(item is None or _is_one(item, mark.neutral) for item in items):
-        fact = f"is {shown(written)}, but this feature is not built yet"
-        raise ClientError(place, fact, mark.hint, code=mark.code)
-
-
-def _is_one(item: Any, neutral: tuple[Any, ...]) -> bool:
-    """0 and false are equal to Python, but not to a client."""
-    return any(type(item) is type(each) and item == each for each in neutral)
+    def __post_init__(self) -> None:
+        raise Refusal("type", "is of type {}: this model takes text only")

@@ -1,12 +1,13 @@
 """Calls of /generate and of `LLM`: texts, token ids, embeddings or chats -> prompts, with what is asked of each."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Set
 from collections.abc import Sequence as Many
 from functools import partial
 from operator import index
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Chat, Limits, pack_ids
@@ -15,14 +16,15 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Prepared, Render, Style, chosen_chat, prepare
-from ramet.runtime.intake.fields import RID, Ids, OrEach, PromptId, Rid, Text, unbuilt
+from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
+from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Some, Text, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.messages import ChatFields
+from ramet.runtime.intake.prompts import Content
+from ramet.runtime.intake.reading import Reading
 from ramet.runtime.intake.specs import SpecLists, read_specs
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
-Content = tuple[str, dict[str, Any]]  # the place of a prompt, and its text, ids or embeds as a field of Prompt
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None
 
@@ -30,14 +32,10 @@ Media = str | dict[str, Any] | list[Any] | None
 class GenerateBody(SpecLists, frozen=True, kw_only=True):
     """Every field /generate knows. A list gives one value per prompt."""
 
-    text: Annotated[Text | Annotated[list[Text], Meta(min_length=1)] | None, about("a prompt, or a list of them")] = (
-        None
-    )
-    input_ids: Annotated[
-        Annotated[list[PromptId | Ids], Meta(min_length=1)] | None, about("a prompt as token ids, or a list of such")
-    ] = None
+    text: Annotated[Text | Some[Text] | None, about("a prompt, or a list of them")] = None
+    input_ids: Annotated[Some[PromptId | Ids] | None, about("a prompt as token ids, or a list of such")] = None
     input_embeds: Annotated[
-        Annotated[list[list[Embed | list[Embed]]], Meta(min_length=1)] | None,
+        Some[list[Embed | list[Embed]]] | None,
         about("a prompt as rows of hidden_size numbers, or a list of such; it shares the cache with equal ones only"),
     ] = None
     rid: Annotated[
@@ -72,15 +70,9 @@ def _prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
 ) -> list[Prompt]:
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
-    each = isinstance(body.sampling_params, list)
+    params_place = "sampling_params[{}]" if isinstance(body.sampling_params, list) else "sampling_params"
     return [
-        Prompt(
-            rids[i],
-            specs[i],
-            place=place,
-            params_place=f"sampling_params[{i}]" if each else "sampling_params",
-            **content,
-        )
+        Prompt(rids[i], specs[i], place=place, params_place=params_place.format(i), **content)
         for i, (place, content) in enumerate(contents)
     ]
 
@@ -102,28 +94,21 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
 
 def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
     if place != "input_embeds":
-        contents, batch = checks.read_contents(place, given, limits.vocab_size)
-        return [(at, checks.as_fields(content)) for at, content in contents], batch
+        return checks.read_contents(place, given, limits.vocab_size)
     batch = bool(given[0]) and isinstance(given[0][0], list)
-    each = [(f"{place}[{i}]", rows) for i, rows in enumerate(given)] if batch else [(place, given)]
+    each = checks.placed(place, given, batch)
     return [(at, {"embeds": checks.pack_embeds(at, rows, limits.hidden_size)}) for at, rows in each], batch
-
-
-class OneRid(Struct):
-    rid: Rid
-
-
-class Rids(Struct):
-    rid: list[Rid]
 
 
 def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> list[str]:
     if given is None:
         return [f"{request_id}-{i}" for i in range(count)] if batch else [request_id]
-    if isinstance(given, str):
-        return [convert({"rid": given}, OneRid).rid] * count
-    checks.check_length("rid", len(given), count, batch)
-    return convert({"rid": given}, Rids).rid
+    if isinstance(given, list):
+        checks.check_length("rid", len(given), count, batch)
+    for place, rid in checks.placed("rid", given, isinstance(given, list)):
+        if not re.search(RID, rid):
+            raise ClientError(place, f"is {shown(rid)}, must be {RID_WORDS}")
+    return [given] * count if isinstance(given, str) else given
 
 
 # -- of a program ------------------------------------------------------------------------------------------------------
@@ -134,7 +119,7 @@ def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], def
     if not hasattr(prompts, "__len__") or isinstance(prompts, Mapping | Set):
         fact = f"is {shown(prompts)}, must be a text, token ids, a floating array of embeddings, or a list of these"
         raise ClientError("text", fact)
-    each = [("", prompts)] if _is_single(prompts) else [(f"[{i}]", prompt) for i, prompt in enumerate(prompts)]
+    each = checks.placed("", prompts, not _is_single(prompts))
     contents = [_content(at, prompt, defaults.limits.hidden_size) for at, prompt in each]
     return _prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)
 
@@ -153,7 +138,7 @@ def _content(at: str, prompt: Any, hidden_size: int) -> Content:
         return "text" + at, {"text": prompt}
     if _is_embeds(prompt):
         place = "input_embeds" + at
-        return place, {"embeds": checks.pack_embeds(place, _rows(prompt), hidden_size)}
+        return place, {"embeds": checks.pack_embeds(place, prompt.tolist(), hidden_size)}
     return "input_ids" + at, {"ids": pack_any("input_ids" + at, prompt)}
 
 
@@ -166,24 +151,15 @@ def plain(value: Any) -> Any:
 
 def _is_single(prompts: Any) -> bool:
     """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
-    return isinstance(prompts, str) or _is_embeds(prompts) or (len(prompts) > 0 and _is_id(prompts[0]))
-
-
-def _is_id(item: Any) -> bool:
-    """A number of whatever integer type, as opposed to an array of them."""
-    return hasattr(item, "__index__") and getattr(item, "ndim", 0) == 0
+    if isinstance(prompts, str) or _is_embeds(prompts):
+        return True
+    # a number of whatever integer type has an index, and so has an array of one
+    return len(prompts) > 0 and hasattr(prompts[0], "__index__") and getattr(prompts[0], "ndim", 0) == 0
 
 
 def _is_embeds(prompt: Any) -> bool:
-    """A floating array of two dimensions."""
-    if getattr(prompt, "ndim", 0) != 2:
-        return False
-    return bool(prompt.is_floating_point()) if hasattr(prompt, "detach") else prompt.dtype.kind == "f"
-
-
-def _rows(prompt: Any) -> list[list[float]]:
-    rows: list[list[float]] = (prompt.detach().float().cpu() if hasattr(prompt, "detach") else prompt).tolist()
-    return rows
+    """A floating array of two dimensions, of numpy or torch."""
+    return getattr(prompt, "ndim", 0) == 2 and "float" in str(prompt.dtype)
 
 
 def pack_any(place: str, ids: Any) -> bytes:
@@ -198,7 +174,7 @@ def pack_any(place: str, ids: Any) -> bytes:
 
 # -- chats of a program ------------------------------------------------------------------------------------------------
 
-ChatCall = Callable[[Render], Awaitable[Prepared]]  # one chat, given what renders it
+ChatCall = Callable[[Render], Awaitable[tuple[Prompt, Reading]]]  # one chat, given what renders it
 
 
 def read_chats(

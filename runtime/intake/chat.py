@@ -1,7 +1,4 @@
-"""A chat to a prompt's ids: which of its tools may be called, what its template gets, and what reads its outputs.
-
-Chat completions, responses, Anthropic's messages and `LLM` all come through here, with OpenAI's messages.
-"""
+"""A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from collections.abc import Sequence as Many
@@ -14,6 +11,7 @@ from ramet.ipc.messages import Chat, RenderReply
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
@@ -110,12 +108,11 @@ def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> frozenset
     return frozenset(chosen)
 
 
-def template_kwargs(effort: str | None, verbosity: str | None) -> dict[str, Any]:
+def template_kwargs(effort: str | None, verbosity: str | None, documents: list[Any] | None = None) -> dict[str, Any]:
     """Templates know either an effort or whether to think at all."""
-    kwargs: dict[str, Any] = {}
-    if effort is not None:
-        kwargs = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-    return kwargs if verbosity is None else {**kwargs, "verbosity": verbosity}
+    thinks = None if effort is None else effort != "none"
+    given = {"reasoning_effort": effort, "enable_thinking": thinks, "verbosity": verbosity, "documents": documents}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def chosen_chat(written: Mapping[str, Any], choice: str | NamedChoice | None, style: Style) -> Chat:
@@ -135,11 +132,11 @@ def chat_of(written: Mapping[str, Any], tools: frozenset[str] | None = None) -> 
     if goes_on and fields.add_generation_prompt:
         raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
     given = [tool for tool in written.get("tools") or () if tools is None or tool["function"]["name"] in tools]
-    documents = {} if fields.documents is None else {"documents": fields.documents}
+    kwargs = template_kwargs(fields.reasoning_effort, fields.verbosity, fields.documents)
     return Chat(
         written["messages"],
         [_without_nulls(tool) for tool in given] or None,
-        template_kwargs(fields.reasoning_effort, fields.verbosity) | documents | (fields.chat_template_kwargs or {}),
+        kwargs | (fields.chat_template_kwargs or {}),
         add_generation_prompt=not goes_on if fields.add_generation_prompt is None else fields.add_generation_prompt,
         continue_final_message=goes_on,
     )
@@ -149,24 +146,17 @@ def _without_nulls(tool: dict[str, Any]) -> dict[str, Any]:
     return {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
 
 
-class Prepared(NamedTuple):
-    """A chat that can be sent."""
-
-    ids: bytes  # packed int32
-    spec: RequestSpec
-    reading: Reading
-
-
 async def prepare(
     render: Render,
     style: Style,
     chat: Chat,
     spec: RequestSpec,
     *,
+    rid: str = "",
     place: str = "messages",
     parallel: bool = True,
     as_shown: bool = False,
-) -> Prepared:
+) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
@@ -177,7 +167,7 @@ async def prepare(
     reading = Reading(style.tools, style.reasoning, rendered.tail, continued, names, parallel)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
-    return Prepared(rendered.ids, spec, reading)
+    return Prompt(rid, spec, ids=rendered.ids, place=place), reading
 
 
 async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:

@@ -9,7 +9,7 @@ import sys
 from array import array
 from base64 import b64encode
 from operator import mul
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -18,9 +18,9 @@ from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Text
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text
 from ramet.runtime.intake.limits import MAX_IDS, MAX_INPUTS
-from ramet.runtime.intake.prompts import as_fields, check_count, pack_checked, read_contents
+from ramet.runtime.intake.prompts import check_count, pack_checked, read_contents
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.text.pooling import Kind, Pooling
 
@@ -48,15 +48,7 @@ class EmbedFields(Struct, frozen=True, kw_only=True):
     normalize: Annotated[bool | None, about("vectors of length 1; by default what the model's folder says")] = None
 
 
-class Recipe(NamedTuple):
-    """`dimensions`: the first numbers alone; None: all."""
-
-    kind: Kind
-    normalize: bool
-    dimensions: int | None = None
-
-
-def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits) -> tuple[list[Prompt], Recipe]:
+def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits) -> tuple[list[Prompt], Pooling]:
     """One prompt for each input, in order. `default`: what counts where a client says nothing. Raises ClientError."""
     hidden_size = limits.hidden_size
     if not hidden_size:
@@ -64,24 +56,23 @@ def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits)
     if fields.dimensions is not None and fields.dimensions > hidden_size:
         raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {hidden_size}]")
     normalize = default.normalize if fields.normalize is None else fields.normalize
-    recipe = Recipe(fields.pooling or default.kind, normalize, fields.dimensions)
+    pooling = Pooling(fields.pooling or default.kind, normalize)
     contents, _ = read_contents("input", fields.input, limits.vocab_size, OTHER_VOCABULARY)
-    return [prompt_to_embed(rid, place, recipe.kind, content) for place, content in contents], recipe
+    return [prompt_to_embed(rid, place, pooling, **content) for place, content in contents], pooling
 
 
-def prompt_to_embed(rid: str, place: str, kind: Kind, content: str | bytes) -> Prompt:
-    """content: a text, or packed token ids."""
-    return Prompt(rid, RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind)), place=place, **as_fields(content))
+def prompt_to_embed(rid: str, place: str, pooling: Pooling, **content: Any) -> Prompt:
+    return Prompt(rid, RequestSpec(PREFILL_ONLY, hidden=HiddenMode(pooling.kind)), place=place, **content)
 
 
-def vector_of(hidden: HiddenLists | None, recipe: Recipe) -> Vector:
+def vector_of(hidden: HiddenLists | None, pooling: Pooling, dimensions: int | None = None) -> Vector:
     """`hidden`: of an ended prompt that `prompt_to_embed` made. Raises ServerError for NaN and infinities."""
     assert hidden is not None, "a prompt to embed asks for hidden states"
-    kept = hidden.pooled[: recipe.dimensions]
+    kept = hidden.pooled[:dimensions]
     length = math.sqrt(math.fsum(map(mul, kept, kept)))
     if not math.isfinite(length):
         raise ServerError("The model produced hidden states that are not finite.")
-    divisor = length if recipe.normalize and length > 0 else 1.0
+    divisor = length if pooling.normalize and length > 0 else 1.0
     return array("f", [value / divisor for value in kept])
 
 
@@ -105,10 +96,7 @@ class ScoreFields(Struct, frozen=True, kw_only=True):
     """Which of a few tokens follows."""
 
     query: Annotated[Text | Ids, about("what all prompts begin with: a text, or token ids")]
-    items: Annotated[
-        Text | Annotated[list[Text | Ids], Meta(min_length=1)],
-        about("what follows it in each prompt: texts, or token ids as query is"),
-    ]
+    items: Annotated[Text | Some[Text | Ids], about("what follows it in each prompt: texts, or token ids as query is")]
     label_token_ids: Annotated[
         Annotated[list[PromptId], Meta(min_length=1, max_length=MAX_IDS)],
         about("the tokens whose probability is asked for"),
@@ -126,13 +114,12 @@ def read_pairs(rid: str, fields: ScoreFields, vocab_size: int) -> list[Prompt]:
     items, _ = read_contents("items", fields.items, vocab_size)
     check_count("items", len(items))
     pairs = []
-    first: Any  # like second
     for place, item in items:
-        if type(item) is not type(query):
-            wanted = "a string" if isinstance(query, str) else "a list of token ids"
+        if item.keys() != query.keys():
+            wanted = "a string" if "text" in query else "a list of token ids"
             raise ClientError(place, f"must be {wanted}, as query is")
         first, second = (item, query) if fields.item_first else (query, item)
-        pairs.append(Prompt(rid, spec, place=place, **as_fields(first + second)))
+        pairs.append(Prompt(rid, spec, place=place, **{name: first[name] + second[name] for name in first}))
     return pairs
 
 

@@ -19,25 +19,24 @@ def named(words: str, **bounds: Any) -> Meta:
 
 
 Text = Annotated[str, Meta(min_length=1)]
+Some: TypeAlias = Annotated[list[T], Meta(min_length=1)]
 TokenId = Annotated[int, named("a token id of the vocabulary", ge=0, le=INT32 - 1)]
 # of a prompt: what is outside the vocabulary is refused where the vocabulary is known
 PromptId = Annotated[int, named("a token id", extra_json_schema={"minimum": 0, "maximum": INT32 - 1})]
-Ids = Annotated[list[PromptId], Meta(min_length=1)]
+Ids = Some[PromptId]
 Prompts = Text | Annotated[list[Text | PromptId | Ids], named("a list of strings, or token ids", min_length=1)]
 Int32 = Annotated[int, Meta(ge=-INT32, le=INT32 - 1)]
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARS)]
 # Patterns: msgspec 0.22 writes past its own memory where one stands in a union with a list or an object; a test looks.
 # The log prints a rid, so it has no line breaks; `$` alone would let a last one pass.
 RID = rf"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]{{1,{MAX_RID_CHARS}}}$(?!\n)"
-Rid = Annotated[
-    str,
-    named(f"a string of 1 to {MAX_RID_CHARS} characters, no line breaks and other control characters", pattern=RID),
-]
+RID_WORDS = f"a string of 1 to {MAX_RID_CHARS} characters, no line breaks and other control characters"
+Rid = Annotated[str, named(RID_WORDS, pattern=RID)]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/-]{1,128}$")]
 
 
 class Unbuilt(NamedTuple):
-    """Marks a field. Any value is refused but null, [] and the neutral ones."""
+    """Marks a field of a Checked struct. Any value is refused but null, [] and the neutral ones."""
 
     neutral: tuple[Any, ...]
     hint: str
@@ -52,15 +51,11 @@ def unbuilt(text: str, neutral: tuple[Any, ...] = (), hint: str = "omit it", cod
     )
 
 
-class Refused(Struct, frozen=True, tag_field="type"):
-    """Base of what is known by its type alone, as a picture in a message, and refused until it is built."""
-
-
-def including(fields: Iterable[Field]) -> Callable[[type[S]], type[S]]:
+def including(added: Iterable[Field]) -> Callable[[type[S]], type[S]]:
     """Adds to a struct the fields that it does not declare itself."""
 
     def extended(cls: type[S]) -> type[S]:
-        new = [field for field in fields if field[0] not in cls.__struct_fields__]
+        new = [field for field in added if field[0] not in cls.__struct_fields__]
         made = defstruct(cls.__name__, new, bases=(cls,), module=cls.__module__, frozen=True, kw_only=True)
         made.__doc__ = cls.__doc__
         return cast(type[S], made)

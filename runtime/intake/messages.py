@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from msgspec import Meta, Struct, defstruct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import Refused, Text, ToolName, named, unbuilt
+from ramet.runtime.intake.body import Refused
+from ramet.runtime.intake.fields import Text, ToolName, named, unbuilt
 from ramet.runtime.text.chat_messages import REASONING_NAMES, ROLES
 
 ROLE = named(

@@ -9,26 +9,28 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.limits import MAX_EMBED, MAX_SEQUENCES
 
-Content = str | bytes  # a text, or packed token ids
+Content = tuple[str, dict[str, Any]]  # the place of a prompt, and its text, ids or embeds as a field of Prompt
 
 
-def read_contents(place: str, given: Any, vocab_size: int, hint: str = "") -> tuple[list[tuple[str, Content]], bool]:
-    """(place, content) of each prompt, and whether the client sent a list of them. The first one says what all must be.
+def placed(place: str, given: Any, is_list: bool) -> list[tuple[str, Any]]:
+    """What stands in a field, each item of a list with its own place."""
+    return [(f"{place}[{i}]", item) for i, item in enumerate(given)] if is_list else [(place, given)]
+
+
+def read_contents(place: str, given: Any, vocab_size: int, hint: str = "") -> tuple[list[Content], bool]:
+    """Of each prompt, and whether the client sent a list of them. The first one says what all must be.
 
     given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary.
     """
     batch = isinstance(given, list) and not isinstance(given[0], int)
-    each = [(f"{place}[{i}]", item) for i, item in enumerate(given)] if batch else [(place, given)]
+    each = placed(place, given, batch)
     kind, words = (str, "a string") if isinstance(each[0][1], str) else (list, "a list of token ids")
     for at, item in each:
         if not isinstance(item, kind):
             raise ClientError(at, f"is {shown(item)}, must be {words}, as the first one is")
-    return [(at, item if kind is str else pack_checked(at, item, vocab_size, hint)) for at, item in each], batch
-
-
-def as_fields(content: Content) -> dict[str, Any]:
-    """Of a Prompt."""
-    return {"text": content} if isinstance(content, str) else {"ids": content}
+    if kind is str:
+        return [(at, {"text": text}) for at, text in each], batch
+    return [(at, {"ids": pack_checked(at, ids, vocab_size, hint)}) for at, ids in each], batch
 
 
 def pack_checked(place: str, ids: list[Any], vocab_size: int, hint: str = "") -> bytes:

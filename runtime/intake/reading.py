@@ -1,13 +1,10 @@
-"""What an output says: its text to thoughts, content and tool calls, token by token or whole.
-
-Decides which parsers read it. Knows no client's shapes.
-"""
+"""What an output says: its text to thoughts, content and tool calls, token by token or whole."""
 
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
-from ramet.runtime.intake.parsers.reasoning import ReasoningParser, make_reasoning
-from ramet.runtime.intake.parsers.tools import CallStart, Event, ToolParser, make_tool_parser
+from ramet.runtime.intake.parsers.reasoning import make_reasoning
+from ramet.runtime.intake.parsers.tools import CallStart, Event, tool_parser_class
 
 MAX_AT_ONCE = 256  # tokens of a whole reply that are read before others are served
 
@@ -35,10 +32,8 @@ class Reader:
 
     def __init__(self, reading: Reading) -> None:
         reasoning, tools = reading.reasoning_parser, reading.tool_parser
-        self._thoughts: ReasoningParser | None = (
-            make_reasoning(reasoning, reading.tail, reading.continued) if reasoning else None
-        )
-        self._tools: ToolParser | None = make_tool_parser(tools, reading.tools) if tools and reading.tools else None
+        self._thoughts = make_reasoning(reasoning, reading.tail, reading.continued) if reasoning else None
+        self._tools = tool_parser_class(tools)(reading.tools) if tools and reading.tools else None
         self._parallel, self._full = reading.parallel, False
         self.plain = self._thoughts is None and self._tools is None  # text passes as it is
         self._within = 0  # tokens until the answer began

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_type_hints
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import Meta
+from msgspec.structs import asdict, replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
@@ -36,7 +37,7 @@ def sampled(name: str, note: str = "") -> Meta:
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
 
 
-class Constraints(Struct, frozen=True, kw_only=True):
+class Constraints(Checked, frozen=True, kw_only=True):
     """What an output keeps to."""
 
     json_schema: Annotated[str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
@@ -48,6 +49,7 @@ class Constraints(Struct, frozen=True, kw_only=True):
         given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
         if sum(each is not None for each in given) > 1:
             raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+        super().__post_init__()
 
 
 @including([(ours, Annotated[Any, sampled(ours)], None) for ours in CHECKS])
@@ -107,7 +109,7 @@ class SamplingFields(SpecFields, frozen=True, kw_only=True):
     lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None
 
 
-class SpecLists(Struct, frozen=True, kw_only=True):
+class SpecLists(Checked, frozen=True, kw_only=True):
     """Of /generate and LLM, where a list gives one value per prompt."""
 
     sampling_params: Annotated[OrEach[GivenParams], about("see docs/sampling.md; one for all prompts or for each")] = (
@@ -148,14 +150,20 @@ def read_spec(
     lease_s: float | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
+    processor = body.custom_logit_processor or None
+    if processor and not processors_on:  # whether there is such a processor the scheduler knows
+        fact = f"is {shown(processor)}, but this server takes no logit processors"
+        raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
+    if lease_s is not None and not math.isfinite(lease_s):  # how long is too long the scheduler knows
+        raise ClientError("prefix_lease_s", f"is {lease_s}, must be a finite number of seconds >= 0")
     return RequestSpec(
         params,
         logprobs,
         body.priority or 0,
         _namespace(body.cache_salt or "", body.extra_key or ""),
-        _processor(body.custom_logit_processor or "", processors_on),
+        ProcessorName(processor) if processor else None,
         _MODES[hidden],
-        _lease(lease_s),
+        lease_s,
     )
 
 
@@ -163,50 +171,38 @@ def read_specs(
     body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
 ) -> list[RequestSpec]:
     """One for each of `count` prompts. `batch`: the client sent a list of them. Raises ClientError."""
-
-    def of_each(name: str) -> list[Any]:
-        value = getattr(body, name)
-        if not isinstance(value, list):
-            return [value] * count
+    lists = {name: value for name in SpecLists.__struct_fields__ if isinstance(value := getattr(body, name), list)}
+    ids = lists.get("token_ids_logprob", [])
+    if all(isinstance(item, int) for item in ids):  # one list for all prompts
+        check_most("token_ids_logprob", "entries", len(ids), MAX_IDS)
+        lists.pop("token_ids_logprob", None)
+    for name, value in lists.items():
         check_length(name, len(value), count, batch)
-        return value
-
-    params = _params_of_each(body.sampling_params, of_each("sampling_params"), defaults)
-    names = tuple(SpecFields.__annotations__)
-    shared = [SpecFields(**dict(zip(names, each))) for each in zip(*map(of_each, names), strict=True)]
-    wanted, hidden = of_each("return_logprob"), of_each("return_hidden_states")
-    starts, tops = of_each("logprob_start_len"), of_each("top_logprobs_num")
-    ids, texts = _ids_of_each(body.token_ids_logprob, count, batch), bool(body.return_text_in_logprobs)
-    asked = [
-        LogprobSpec(None if start in (None, -1) else start, num_top or 0, each, texts) if want else None
-        for want, start, num_top, each in zip(wanted, starts, tops, ids, strict=True)
-    ]
-    leases = of_each("prefix_lease_s")
-    return [read_spec(shared[i], params[i], processors_on, asked[i], hidden[i], leases[i]) for i in range(count)]
+    for i, item in enumerate(lists.get("token_ids_logprob", ())):
+        if isinstance(item, int):
+            raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
+    params = _params_of_each(body.sampling_params, count, defaults)
+    each = [replace(body, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
+    return [_read_one(one, params[i], processors_on) for i, one in enumerate(each)]
 
 
-def _params_of_each(given: Any, each: list[GivenParams | None], defaults: SamplingParams) -> list[SamplingParams]:
+def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> RequestSpec:
+    """`body`: SpecLists with one value in each field."""
+    logprobs = None
+    if body.return_logprob:
+        start = None if body.logprob_start_len == -1 else body.logprob_start_len
+        ids, texts = tuple(body.token_ids_logprob or ()), bool(body.return_text_in_logprobs)
+        logprobs = LogprobSpec(start, body.top_logprobs_num or 0, ids, texts)
+    return read_spec(body, params, processors_on, logprobs, body.return_hidden_states, body.prefix_lease_s)
+
+
+def _params_of_each(given: Any, count: int, defaults: SamplingParams) -> list[SamplingParams]:
     if not isinstance(given, list):
-        return [parse(asdict(given) if given else {}, defaults)] * len(each)
-    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}].") for i, one in enumerate(each)]
+        return [parse(asdict(given) if given else {}, defaults)] * count
+    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}].") for i, one in enumerate(given)]
 
 
 _MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST}
-
-
-def _processor(name: str, is_on: bool) -> ProcessorName | None:
-    """Whether there is such a processor the scheduler knows."""
-    if name and not is_on:
-        fact = f"is {shown(name)}, but this server takes no logit processors"
-        raise ClientError("custom_logit_processor", fact, "--enable-custom-logit-processor")
-    return ProcessorName(name) if name else None
-
-
-def _lease(seconds: float | None) -> float | None:
-    """How long is too long the scheduler knows."""
-    if seconds is not None and not math.isfinite(seconds):
-        raise ClientError("prefix_lease_s", f"is {seconds}, must be a finite number of seconds >= 0")
-    return seconds
 
 
 def _namespace(cache_salt: str, extra_key: str) -> Namespace:
@@ -215,17 +211,3 @@ def _namespace(cache_salt: str, extra_key: str) -> Namespace:
         if any("\ud800" <= char <= "\udfff" for char in value):
             raise ClientError(place, "has half a surrogate pair, must be valid Unicode")
     return ("", cache_salt, extra_key) if cache_salt or extra_key else ()
-
-
-def _ids_of_each(given: list[Any] | None, count: int, batch: bool) -> list[tuple[int, ...]]:
-    """One flat list of ids for all prompts, or a list of them for each."""
-    if not given:
-        return [()] * count
-    if all(isinstance(item, int) for item in given):
-        check_most("token_ids_logprob", "entries", len(given), MAX_IDS)
-        return [tuple(given)] * count
-    check_length("token_ids_logprob", len(given), count, batch)
-    for i, item in enumerate(given):
-        if isinstance(item, int):
-            raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
-    return [tuple(item or ()) for item in given]

@@ -19,7 +19,6 @@ from ramet.runtime.intake.parsers.tools import (
     CallArguments,
     CallStart,
     Event,
-    make_tool_parser,
     tool_parser_class,
     tool_parser_names,
 )
@@ -172,7 +171,7 @@ def _cut(draw: st.DrawFn, whole: Any) -> list[Any]:
 
 
 def read_calls(style: str, pieces: list[str]) -> Outcome:
-    parser = make_tool_parser(style, OFFERED)
+    parser = tool_parser_class(style)(OFFERED)
     events: list[Event] = [event for piece in pieces for event in parser.push(piece)] + parser.close()
     content: list[str] = []
     calls: list[tuple[str, list[str]]] = []
@@ -248,7 +247,7 @@ def test_every_prefix_can_be_the_whole(style: str, data: st.DataObject):
 def test_nothing_becomes_certain_that_more_text_takes_back(style: str, data: st.DataObject):
     """What is said of a beginning, before it is closed, is how everything said of the whole begins."""
     text = data.draw(damaged(style))
-    parser = make_tool_parser(style, OFFERED)
+    parser = tool_parser_class(style)(OFFERED)
     early = "".join(e for e in parser.push(text[: data.draw(st.integers(0, len(text)))]) if isinstance(e, str))
     assert read_calls(style, [text])[0].startswith(early)
 

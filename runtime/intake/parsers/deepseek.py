@@ -39,6 +39,7 @@ class DeepseekParser(MarkedParser):
             if head["fence"]:
                 yield from text.passes(FENCE)
             yield from text.passes(CALL_CLOSES)
-            if not (yield from text.next_is(CALL_OPENS)):
+            yield from text.skip_blanks()
+            if not (yield from text.begins(CALL_OPENS)):
                 return
             text.hold()

@@ -1,32 +1,33 @@
 """Calls as JSON objects, {"name": ..., "arguments": {...}}: one after the other, or a JSON list of them.
 
 Decides when the name is known, which characters are the arguments', what may stand between two calls (white space, and
-one of `separators`), and what is wrong. Knows no markers. Keys come in any order and others are skipped; the first name
-and the first arguments count. Arguments are an object, whose text goes on as it comes, a string that holds one (what is
-no JSON in it ends the arguments; the call goes on), or nothing: null, an empty string, no key at all are "{}". A call
-that closes without a name, or whose name is not accepted, is broken. A separator that no call follows is content.
+one of `separators`), and what is wrong. Keys come in any order and others are skipped; the first name and the first
+arguments count. Arguments are an object, whose text goes on as it comes, a string that holds one (what is no JSON in it
+ends the arguments; the call goes on), or nothing: null, an empty string, no key at all are "{}". A call that closes
+without a name, or whose name is not accepted, is broken. A separator that no call follows is content.
 """
 
+import random
+import re
+import string
 from contextlib import suppress
 from typing import ClassVar
 
-from ramet.runtime.intake.parsers.json_text import StringDecoder, decoded, in_string, value
+from ramet.runtime.intake.parsers.json_text import StringDecoder, in_string, value
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
 
 ARGUMENTS = ("arguments", "parameters")
 MAX_WORD = 256  # characters of a name or a key, with its quotes
+ID_CHARACTERS = string.ascii_letters + string.digits
+
+_NAMED = re.compile(r"([^\s\[\]{}\"]+)[ \t\r\n]*(?:\[CALL_ID\][^\[\]{}]*)?(?:\[ARGS\])?[ \t\r\n]*")
 
 
 class JsonCallsParser(MarkedParser):
     """After a marker any name is accepted; without one, those that the request offers."""
 
     separators: ClassVar[str] = ","
-
-    def __init__(self, tools: frozenset[str]) -> None:
-        super().__init__(tools)
-        self._started = self._has_arguments = False
-        self._early: list[str] = []  # arguments that came before the name
 
     def _calls(self) -> Steps[None]:
         text = self._text
@@ -46,7 +47,7 @@ class JsonCallsParser(MarkedParser):
     def _call(self) -> Steps[None]:
         text = self._text
         self._started = self._has_arguments = False
-        self._early.clear()
+        self._early: list[str] = []  # arguments that came before the name
         yield from text.skip_blanks()
         yield from text.one_of("{")
         yield from self._member()
@@ -80,7 +81,7 @@ class JsonCallsParser(MarkedParser):
         yield from self._text.one_of('"')
         raw = yield from self._text.word(in_string(self._text), MAX_WORD - 1)
         self._text.at += 1
-        return decoded(raw)
+        return StringDecoder().push(raw, last=True)
 
     def _start(self, name: str) -> None:
         if not name or (self._bare and name not in self.tools):
@@ -117,3 +118,53 @@ class JsonCallsParser(MarkedParser):
             self._say_arguments(fragment)
         else:
             self._early.append(fragment)
+
+
+class HermesParser(JsonCallsParser):
+    """Calls between <tool_call> and </tool_call>, each a JSON object: Hermes, Qwen 2.5, Qwen 3.
+
+    Any name is taken: the tag says that it is a call. A closing tag that is missing is not missed.
+    """
+
+    opens = "<tool_call>"
+    closes = "</tool_call>"
+
+    def _calls(self) -> Steps[None]:
+        """One to a tag."""
+        return self._call()
+
+
+class LlamaParser(JsonCallsParser):
+    """Calls as JSON objects with "parameters", after <|python_tag|> or at the very start of the output: Llama 3.
+
+    Without the tag, a call is an output that starts with { or [ where the name is one that the request offers. After
+    the tag any name is taken.
+    """
+
+    opens = "<|python_tag|>"
+    starts = ("{", "[")
+    shows_special = True
+    separators = ";,"
+
+
+class MistralParser(JsonCallsParser):
+    """Calls after [TOOL_CALLS]: a JSON list of them, or name{...} with the marker before each one: Mistral.
+
+    Any name is taken: the marker is a special token. Between the name and the arguments may stand [CALL_ID]id and
+    [ARGS]; the id is dropped.
+    """
+
+    opens = "[TOOL_CALLS]"
+    shows_special = True
+
+    def new_id(self) -> str:
+        return "".join(random.choices(ID_CHARACTERS, k=9))  # the template takes no others
+
+    def _calls(self) -> Steps[None]:
+        if (yield from self._text.skip_blanks()) == "[":
+            yield from super()._calls()
+            return
+        named, self._text.at = yield from self._head(_NAMED)
+        if named is None:
+            raise Broken
+        yield from self._object_call(named[1])

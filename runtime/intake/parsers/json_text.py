@@ -1,7 +1,6 @@
 """JSON that arrives in pieces: strict (RFC 8259), at most MAX_DEPTH deep.
 
-Decides which characters may follow, and where a value ends. Knows no calls. Nothing is held back: a character is read,
-or refused with Broken, as soon as it is there.
+Nothing is held back: a character is read, or refused with Broken, as soon as it is there.
 """
 
 import codecs
@@ -105,8 +104,3 @@ class StringDecoder:
         self._held = raw[found.end() :]
         text: str = json.loads(f'"{found[0]}"')
         return self._units.decode(text.encode("utf-16-le", "surrogatepass"), last)
-
-
-def decoded(raw: str) -> str:
-    """The text of the inside of a whole JSON string."""
-    return StringDecoder().push(raw, last=True)

@@ -1,8 +1,4 @@
-"""What the formats of tool calls share: plain text up to a marker, calls, and plain text again.
-
-Decides what of plain text may be shown, and how text that is no call after all is given back. Knows no format: a format
-names its markers and reads its calls.
-"""
+"""What the formats of tool calls share: plain text up to a marker, calls, and plain text again."""
 
 import re
 from abc import abstractmethod

@@ -118,29 +118,23 @@ class Pieces:
 
     def begins(self, *markers: str) -> Steps[bool]:
         """Whether one of these comes next, after MAX_BLANKS at most. Nothing is read."""
+        most = max(map(len, markers), default=0)
         while True:
-            first = self._after_blanks()
-            if first - self.at > MAX_BLANKS:
+            blanks = _BLANK_RUN.match(self.text, self.at)
+            assert blanks is not None  # it matches nothing as well
+            if blanks.end() - self.at > MAX_BLANKS:
                 return False
-            if self.text.startswith(markers, first):
+            known = self.text[blanks.end() : blanks.end() + most]
+            if known.startswith(markers):
                 return True
-            if not any(self._may_begin(first, marker) for marker in markers):
-                return False
-            yield
-
-    def next_is(self, marker: str) -> Steps[bool]:
-        """Whether it comes next, after white space, which is read."""
-        while True:
-            self.at = self._after_blanks()
-            if self.text.startswith(marker, self.at):
-                return True
-            if not self._may_begin(self.at, marker):
+            if not any(marker.startswith(known) for marker in markers):
                 return False
             yield
 
     def passes(self, marker: str) -> Steps[bool]:
-        """Reads white space, and the marker where it is there."""
-        found = yield from self.next_is(marker)
+        """Reads white space, and the marker where it comes next."""
+        yield from self.skip_blanks()
+        found = yield from self.begins(marker)
         self.at += len(marker) if found else 0
         return found
 
@@ -163,11 +157,6 @@ class Pieces:
         if most < self.end:
             self.end = most
 
-    def _after_blanks(self) -> int:
-        found = _BLANK_RUN.match(self.text, self.at)
-        assert found is not None
-        return found.end()
-
     def _before_blanks(self, end: int) -> int:
         """Where the white space begins that ends there: MAX_BLANKS of it at most."""
         tail = self.text[max(self.at, end - MAX_BLANKS) : end]
@@ -179,7 +168,3 @@ class Pieces:
         while not marker.startswith(self.text[begin:]):
             begin += 1
         return begin
-
-    def _may_begin(self, at: int, marker: str) -> bool:
-        """All that is known from there on is the beginning of the marker, and not the whole of it."""
-        return len(self.text) - at < len(marker) and marker.startswith(self.text[at:])

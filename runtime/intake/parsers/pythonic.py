@@ -1,22 +1,30 @@
 """Calls as a Python list, [f(city="Rome", n=2), g()], at the start of the output or after <|python_start|>: Llama 4.
 
-Decides what is a call: a name that the request offers, with keyword arguments only. Knows literals by literal.py.
-A call starts when its first argument is complete, or with its closing parenthesis; every argument goes out when it is
-complete. What cannot be (an argument without a keyword, a bracket that closes nothing) makes a call that has not
-started content, as in every format; one that has started keeps the arguments that are complete, is left open, and the
-text after them is content.
+A call is a name that the request offers, with keyword arguments only. It starts when its first argument is complete, or
+with its closing parenthesis; every argument goes out when it is complete. What cannot be (an argument without a
+keyword, a bracket that closes nothing) makes a call that has not started content, as in every format; one that has
+started keeps the arguments that are complete, is left open, and the text after them is content.
 """
 
+import ast
+import json
 import re
+import warnings
 
-from ramet.runtime.intake.parsers.literal import Literal, as_json
 from ramet.runtime.intake.parsers.marked import MarkedParser
-from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Steps
+from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Pieces, Steps
 
 MAX_WORD = 256  # characters of a name or a keyword
+MAX_CODE = 1 << 14  # characters outside strings: they become objects, those of a string do not
+MAX_NESTED = 50  # brackets inside each other
 
 _NAME = re.compile(r"[\w.-]*")
 _KEYWORD = re.compile(r"\w*")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_SPACE = re.compile(r"\s*")
+_CODE = re.compile(r"[^\"'()\[\]{},]*")
+_IN_STRING = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)*", re.DOTALL) for quote in "\"'"}
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class PythonicParser(MarkedParser):
@@ -80,3 +88,70 @@ class PythonicParser(MarkedParser):
         word = yield from self._text.word(self._text.run(pattern), MAX_WORD + 1)
         yield from self._text.skip_blanks()
         return word
+
+
+class Literal:
+    """The value of a keyword argument. Read it, then ask for its JSON."""
+
+    def read(self, text: Pieces) -> Steps[None]:
+        """Up to the comma or the bracket that is not its own."""
+        closers: list[str] = []  # of the open brackets
+        self._deepest, begin = 0, text.place
+        if (yield from text.run(_SPACE)) in ",)":
+            raise Broken
+        while True:
+            char = yield from text.run(_CODE)
+            if not closers and char in ",)":
+                break
+            if char in "\"'":
+                inside = text.place
+                yield from _string(text)
+                begin += text.place - inside
+                continue
+            if char in _PAIRS:
+                closers.append(_PAIRS[char])
+                self._deepest = max(self._deepest, len(closers))
+            elif char != "," and (not closers or char != closers.pop()):
+                raise Broken
+            text.at += 1
+        self._num_code = text.place - begin
+
+    def json(self, source: str) -> str:
+        """Of a literal; of anything else, and of a literal without JSON (a set, bytes, infinity), its source.
+
+        Nothing runs: ast.literal_eval reads what is small and flat enough that reading cannot take long.
+        """
+        if self._num_code > MAX_CODE or self._deepest > MAX_NESTED:
+            return as_json(source)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
+                return as_json(ast.literal_eval(source))
+        except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError):
+            return as_json(source)
+
+
+def _string(text: Pieces) -> Steps[None]:
+    """From the quote that opens it, which may be three, to the one or three that end it."""
+    quote = yield from text.one_of("\"'")
+    quotes = 1
+    if (yield from text.peek()) == quote:
+        text.at += 1
+        if (yield from text.peek()) != quote:
+            return
+        text.at += 1
+        quotes = 3
+    run = 0  # quotes in a row
+    while run < quotes:
+        begin = text.place
+        char = yield from text.run(_IN_STRING[quote])
+        run = (run if text.place == begin else 0) + 1 if char == quote else 0
+        text.at += 1
+        if char == "\\":
+            yield from text.peek()
+            text.at += 1
+
+
+def as_json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value) if _SURROGATE.search(text) else text

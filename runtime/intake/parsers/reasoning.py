@@ -1,7 +1,6 @@
 """The thought in front of an answer, separated while the text arrives.
 
-Decides which characters are reasoning and which are content; the same whatever pieces they come in. Knows no HTTP and
-no tool calls. A thought is at the start of the output or nowhere: a tag that opens later is content. White space after
+A thought is at the start of the output or nowhere: a tag that opens later is content. White space after
 the open tag and on both sides of the close tag belongs to neither (MAX_BLANKS of it, before a tag); open tags repeated
 at the start of a thought are dropped. A thought that is never closed takes the whole output.
 """
@@ -71,11 +70,6 @@ _STYLES = {
     "deepseek-r1": ReasoningStyle("<think>", "</think>", always=True),
     "mistral": ReasoningStyle("[THINK]", "[/THINK]", shows_special=True),
 }
-
-
-def register_reasoning(name: str, style: ReasoningStyle) -> None:
-    """Makes a style known under a name; a later one of the same name replaces it."""
-    _STYLES[name] = style
 
 
 def reasoning_names() -> list[str]:

@@ -1,7 +1,7 @@
 """Tool calls in the text of an output: which parser reads them, and what a parser says.
 
-Decides the events and the names. Knows no format: those are in deepseek.py, hermes.py, llama.py, mistral.py
-and pythonic.py, and in installed packages that name a class in the entry point group `ramet.tool_parsers`.
+Formats are in deepseek.py, json_calls.py and pythonic.py, and in installed packages that name a class in the entry
+point group `ramet.tool_parsers`.
 A call that turns out not to be one before its name is known is content, byte for byte, with its marker. One that turns
 out wrong later stays: its arguments end there, and what comes next is content again. What had not become part of a call
 when the output ends is content.
@@ -10,6 +10,7 @@ when the output ends is content.
 import os
 import re
 from abc import ABC, abstractmethod
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar
 
@@ -18,17 +19,12 @@ import msgspec
 from ramet.runtime.errors import ConfigError, describe
 
 GROUP = "ramet.tool_parsers"
-OWN = {
-    "deepseek": "deepseek:DeepseekParser",
-    "deepseek-v3": "deepseek:DeepseekParser",
-    "hermes": "hermes:HermesParser",
-    "llama3": "llama:LlamaParser",
-    "llama3-json": "llama:LlamaParser",
-    "llama3_json": "llama:LlamaParser",
-    "mistral": "mistral:MistralParser",
-    "pythonic": "pythonic:PythonicParser",
-    "qwen": "hermes:HermesParser",
-    "qwen25": "hermes:HermesParser",
+OWN = {  # class -> names
+    "deepseek:DeepseekParser": ("deepseek", "deepseek-v3"),
+    "json_calls:HermesParser": ("hermes", "qwen", "qwen25"),
+    "json_calls:LlamaParser": ("llama3", "llama3-json", "llama3_json"),
+    "json_calls:MistralParser": ("mistral",),
+    "pythonic:PythonicParser": ("pythonic",),
 }
 
 
@@ -68,20 +64,28 @@ class ToolParser(ABC):
         """What only the end makes certain."""
 
 
+def _points() -> dict[str, EntryPoint]:
+    own = [EntryPoint(name, f"{__package__}.{path}", GROUP) for path, names in OWN.items() for name in names]
+    return {point.name: point for point in [*entry_points(group=GROUP), *own]}
+
+
 def tool_parser_names() -> list[str]:
-    return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted(_points())
 
 
+@cache
 def tool_parser_class(name: str) -> type[ToolParser]:
-    if name in OWN:
-        return _loaded(EntryPoint(name, f"{__package__}.{OWN[name]}", GROUP))
-    for point in entry_points(group=GROUP, name=name):
-        return _loaded(point)
-    raise ConfigError(f"no tool parser is called {name!r}, known are {', '.join(tool_parser_names())}")
-
-
-def make_tool_parser(name: str, tools: frozenset[str]) -> ToolParser:
-    return tool_parser_class(name)(tools)
+    point = _points().get(name)
+    if point is None:
+        raise ConfigError(f"no tool parser is called {name!r}, known are {', '.join(tool_parser_names())}")
+    try:
+        parser = point.load()
+    except Exception as error:  # noqa: BLE001 - the package is somebody else's code
+        fact = f"the tool parser {name!r} cannot be loaded from {point.value}: {describe(error)}"
+        raise ConfigError(fact) from None
+    if not (isinstance(parser, type) and issubclass(parser, ToolParser)):
+        raise ConfigError(f"the tool parser {name!r} of {point.value} is no ToolParser")
+    return parser
 
 
 def detect_tools(template: str) -> str | None:
@@ -98,15 +102,3 @@ _SIGNS = {
     "pythonic": re.compile(r"<\|python_start\|>|\[func_name1\("),
     "llama3-json": re.compile(r"<\|python_tag\|>|\\?\"name\\?\": function name, \\?\"parameters\\?\":"),
 }
-
-
-def _loaded(point: EntryPoint) -> type[ToolParser]:
-    try:
-        parser = point.load()
-    except Exception as error:  # noqa: BLE001 - the package is somebody else's code
-        raise ConfigError(
-            f"the tool parser {point.name!r} cannot be loaded from {point.value}: {describe(error)}"
-        ) from None
-    if not (isinstance(parser, type) and issubclass(parser, ToolParser)):
-        raise ConfigError(f"the tool parser {point.name!r} of {point.value} is no ToolParser")
-    return parser

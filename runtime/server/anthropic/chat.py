@@ -13,6 +13,7 @@ from msgspec.structs import fields
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import NOT_FORCED, Style, chat_of, refuse_without_parser
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
@@ -85,7 +86,7 @@ class ThinkingOptions(Struct, frozen=True, kw_only=True):
     display: str | None = None
 
 
-class OutputConfig(Struct, frozen=True, kw_only=True):
+class OutputConfig(Checked, frozen=True, kw_only=True):
     format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
 
 

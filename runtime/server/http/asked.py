@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
-from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import Style, prepare
 from ramet.runtime.intake.reading import Reader
@@ -61,8 +61,8 @@ async def send_chat(
 ) -> list[Reader]:
     """Renders and sends it. Returns a reader for each of its sequences. `place` and the rest as `prepare`'s."""
     render, style = service.client.render, style or service.style
-    ready = await submission.during(
-        prepare(render, style, chat, asked.spec, place=place, parallel=parallel, as_shown=asked.as_shown)
+    prompt, reading = await submission.during(
+        prepare(render, style, chat, asked.spec, rid=asked.rid, place=place, parallel=parallel, as_shown=asked.as_shown)
     )
-    service.client.send([Prompt(asked.rid, ready.spec, ids=ready.ids, place=place)], submission)
-    return [Reader(ready.reading) for _ in submission.sequences]
+    service.client.send([prompt], submission)
+    return [Reader(reading) for _ in submission.sequences]

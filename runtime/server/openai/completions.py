@@ -77,7 +77,7 @@ def _mean_logprob(sequence: Sequence) -> float:
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
     contents, _ = prompts.read_contents("prompt", body.prompt, vocab_size)
-    items = [Prompt(rid, spec, place=place, **prompts.as_fields(content)) for place, content in contents]
+    items = [Prompt(rid, spec, place=place, **content) for place, content in contents]
     prompts.check_count("prompt", sum(item.params.n for item in items))
     return items
 

@@ -25,6 +25,7 @@ from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import replies
+from ramet.runtime.text.pooling import Pooling
 
 # The document comes last but for the question, so that all prompts of a request share a long prefix.
 QUESTION = """\
@@ -80,23 +81,23 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     rid = set_request_id(request, f"embd-{prompts.new_id()}", None)
     limits = service.client.limits
-    items, recipe = numbers.read_inputs(rid, body, service.pooling, limits)
+    items, pooling = numbers.read_inputs(rid, body, service.pooling, limits)
     if len(items) > MAX_INPUTS:
         raise ClientError("input", f"has {len(items)} entries, must have 1 to {MAX_INPUTS}")
     check_numbers("input", len(items), limits.hidden_size)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    data = [await _embedding(sequence, recipe, body.encoding_format == "base64") for sequence in done]
+    data = [await _embedding(sequence, pooling, body) for sequence in done]
     counted = replies.usage_of(done)
     usage = replies.PromptUsage(counted.prompt_tokens, counted.total_tokens)
     return respond(replies.EmbeddingReply(data=data, model=model, usage=usage))
 
 
-async def _embedding(sequence: Sequence, recipe: numbers.Recipe, packed: bool) -> Any:
+async def _embedding(sequence: Sequence, pooling: Pooling, body: EmbeddingsBody) -> Any:
     """One entry of the reply, encoded. Others are served in between: thousands of them take seconds."""
     await asyncio.sleep(0)
-    vector = numbers.vector_of(sequence.hidden, recipe)
-    shape = numbers.in_base64(vector) if packed else vector.tolist()
+    vector = numbers.vector_of(sequence.hidden, pooling, body.dimensions)
+    shape = numbers.in_base64(vector) if body.encoding_format == "base64" else vector.tolist()
     return written(encode(replies.Embedding(index=sequence.index, embedding=shape)))
 
 
@@ -184,13 +185,13 @@ async def _by_embeddings(service: Service, rid: str, body: RerankBody, documents
         fact = f"is {shown(body.instruct)}, but method 'embed' asks nothing"
         raise ClientError("instruct", fact, "write it into query")
     check_numbers("documents", len(documents) + 1, hidden_size)
-    recipe = numbers.Recipe(service.pooling.kind, normalize=True)
+    pooling = service.pooling._replace(normalize=True)
     contents = [("query", body.query), *((f"documents[{i}]", text) for i, text in enumerate(documents))]
-    items = [numbers.prompt_to_embed(rid, place, recipe.kind, content) for place, content in contents]
+    items = [numbers.prompt_to_embed(rid, place, pooling, text=text) for place, text in contents]
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    wanted, worths = numbers.vector_of(done[0].hidden, recipe), []
+    wanted, worths = numbers.vector_of(done[0].hidden, pooling), []
     for sequence in done[1:]:
         await asyncio.sleep(0)  # others are served in between
-        worths.append(numbers.cosine(wanted, numbers.vector_of(sequence.hidden, recipe)))
+        worths.append(numbers.cosine(wanted, numbers.vector_of(sequence.hidden, pooling)))
     return worths, done

@@ -75,6 +75,6 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     check_model(service, body.model)
     contents, batch = prompts.read_contents("tokens", body.tokens, service.client.limits.vocab_size)
     prompts.check_count("tokens", len(contents))
-    packed = [ids for _, ids in contents if isinstance(ids, bytes)]
-    texts = await asyncio.gather(*(service.client.detokenize(ids, body.skip_special_tokens) for ids in packed))
+    skips = body.skip_special_tokens
+    texts = await asyncio.gather(*(service.client.detokenize(content["ids"], skips) for _, content in contents))
     return respond(DetokenizeReply(texts if batch else texts[0]))

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
@@ -54,7 +55,7 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
     summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
 
 
-class TextOptions(Struct, frozen=True, kw_only=True):
+class TextOptions(Checked, frozen=True, kw_only=True):
     format: ResponseFormat = None
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import RID
 from ramet.runtime.server.routes import ROUTES
 
@@ -36,6 +37,18 @@ def test_no_pattern_stands_beside_a_list_or_an_object(body: type) -> None:
     for union in unions:
         if any(map(has_pattern, get_args(union))):
             assert len([each for each in get_args(union) if each is not type(None)]) == 1, union
+
+
+def test_every_struct_with_a_marked_field_refuses_by_it() -> None:
+    seen: set[Any] = set()
+    for route in ROUTES.values():
+        list(hints_within(route.body, seen))
+    marked = {
+        struct for struct in seen for field in msgspec.structs.fields(struct)
+        if any("unbuilt" in (meta.extra or {}) for meta in getattr(field.type, "__metadata__", ()))
+    }  # fmt: skip
+    assert len(marked) >= 8
+    assert not [struct for struct in marked if not issubclass(struct, Checked)]
 
 
 @pytest.mark.parametrize("rid", ["", "a\n", "a\nb", "\u2028", "\x7f", "x" * 257])

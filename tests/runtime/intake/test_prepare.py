@@ -46,11 +46,11 @@ def test_a_prompt_cannot_do_both() -> None:
 
 def test_special_tokens_show_where_a_parser_looks_for_them() -> None:
     chat = Chat([USER], [TOOL])
-    ready = asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC))
-    assert ready.ids == pack_ids([1]) and ready.reading.tail == "tail" and ready.reading.tools == {"f"}
-    assert not ready.spec.params.skip_special_tokens
-    assert asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC, as_shown=True)).spec == SPEC
-    assert asyncio.run(prepare(rendered, Style("mistral"), Chat([USER]), SPEC)).spec == SPEC
+    prompt, reading = asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC))
+    assert prompt.ids == pack_ids([1]) and reading.tail == "tail" and reading.tools == {"f"}
+    assert not prompt.spec.params.skip_special_tokens
+    assert asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC, as_shown=True))[0].spec == SPEC
+    assert asyncio.run(prepare(rendered, Style("mistral"), Chat([USER]), SPEC))[0].spec == SPEC
 
 
 def test_half_a_surrogate_pair_is_refused_before_it_is_rendered() -> None:

@@ -10,7 +10,6 @@ from ramet.runtime.intake.parsers.reasoning import (
     make_reasoning,
     reasoning_names,
     reasoning_style,
-    register_reasoning,
 )
 
 
@@ -101,9 +100,8 @@ def test_unknown_style_names_the_known_ones():
         make_reasoning("none", "")
 
 
-def test_style_can_be_registered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ramet.runtime.intake.parsers.reasoning._STYLES", {})
-    register_reasoning("angle", ReasoningStyle("<<", ">>"))
+def test_a_style_is_an_entry_of_a_table(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ramet.runtime.intake.parsers.reasoning._STYLES", {"angle": ReasoningStyle("<<", ">>")})
     assert reasoning_names() == ["angle"]
     assert read("angle", "<<a>b>>c") == ("a>b", "c")
 

@@ -8,14 +8,13 @@ import pytest
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.intake.parsers import tools
-from ramet.runtime.intake.parsers.hermes import HermesParser
+from ramet.runtime.intake.parsers.json_calls import HermesParser
 from ramet.runtime.intake.parsers.tools import (
     CallArguments,
     CallStart,
     Event,
     ToolParser,
     detect_tools,
-    make_tool_parser,
     tool_parser_class,
     tool_parser_names,
 )
@@ -39,9 +38,9 @@ def joined(events: list[Event]) -> tuple[str, Calls]:
 
 
 def read(name: str, text: str) -> tuple[str, Calls]:
-    parser = make_tool_parser(name, OFFERED)
+    parser = tool_parser_class(name)(OFFERED)
     whole = joined(parser.push(text) + parser.close())
-    parser = make_tool_parser(name, OFFERED)
+    parser = tool_parser_class(name)(OFFERED)
     assert joined([event for char in text for event in parser.push(char)] + parser.close()) == whole
     return whole
 
@@ -149,7 +148,7 @@ def test_truncated_arguments_end_where_the_output_ends():
 
 
 def test_arguments_go_out_as_they_come():
-    parser = make_tool_parser("hermes", OFFERED)
+    parser = tool_parser_class("hermes")(OFFERED)
     assert parser.push('<tool_call>{"name": "f') == []
     assert parser.push('", "arguments": {"a') == [CallStart("f"), CallArguments('{"a')]
     assert parser.push('b": "x') == [CallArguments('b": "x')]
@@ -157,7 +156,7 @@ def test_arguments_go_out_as_they_come():
 
 
 def test_content_goes_out_as_it_comes():
-    parser = make_tool_parser("hermes", OFFERED)
+    parser = tool_parser_class("hermes")(OFFERED)
     assert parser.push("Hello") == ["Hello"]
     assert parser.push(" wor<") == [" wor"]
     assert parser.push("ld") == ["<ld"]
@@ -165,7 +164,7 @@ def test_content_goes_out_as_it_comes():
 
 def test_long_output_in_small_pieces_takes_time_in_proportion():
     def seconds(size: int) -> float:
-        parser = make_tool_parser("hermes", OFFERED)
+        parser = tool_parser_class("hermes")(OFFERED)
         pieces = ['<tool_call>{"name": "f", "arguments": {"a": "', *["abcd"] * size, '"}}', *["\n<to "] * size]
         started = time.process_time()
         for piece in pieces:
@@ -319,7 +318,7 @@ def test_deepseek_calls_that_go_wrong_among_others():
 
 
 def test_deepseek_arguments_go_out_as_they_come():
-    parser = make_tool_parser("deepseek", OFFERED)
+    parser = tool_parser_class("deepseek")(OFFERED)
     assert parser.push(f"{BEGIN}{CALL}function{SEP}f\n```json\n") == []
     assert parser.push('{"a') == [CallStart("f"), CallArguments('{"a')]
     assert parser.push('": 1}\n`') == [CallArguments('": 1}')]
@@ -327,7 +326,7 @@ def test_deepseek_arguments_go_out_as_they_come():
 
 
 def test_deepseek_holds_back_no_more_than_a_head():
-    parser = make_tool_parser("deepseek", OFFERED)
+    parser = tool_parser_class("deepseek")(OFFERED)
     text = f"{BEGIN}{CALL}" + "x" * 1000
     pushed = joined([event for char in text for event in parser.push(char)])
     assert pushed == (text, [])
@@ -408,7 +407,7 @@ def test_pythonic_call_that_goes_wrong_keeps_its_complete_arguments(text: str, r
 
 
 def test_pythonic_arguments_go_out_when_complete():
-    parser = make_tool_parser("pythonic", OFFERED)
+    parser = tool_parser_class("pythonic")(OFFERED)
     assert parser.push("[f(a=1") == []
     assert parser.push(", b='") == [CallStart("f"), CallArguments('{"a": 1')]
     assert parser.push("x')") == [CallArguments(', "b": "x"'), CallArguments("}")]
@@ -429,7 +428,7 @@ def test_pythonic_arguments_go_out_when_complete():
 @pytest.mark.parametrize("filler", ["x", " "])
 def test_what_may_be_no_call_is_held_up_to_a_bound(name: str, begins: str, filler: str):
     text = begins + filler * (1 << 20) + "!"
-    parser = make_tool_parser(name, OFFERED)
+    parser = tool_parser_class(name)(OFFERED)
     assert joined(parser.push(text)) == (text, [])
     assert parser.push("more") == ["more"]
 
@@ -449,7 +448,7 @@ def test_names_and_aliases():
 
 def test_unknown_parser_names_the_known_ones():
     with pytest.raises(ConfigError, match="hermes, llama3"):
-        make_tool_parser("none", OFFERED)
+        tool_parser_class("none")(OFFERED)
 
 
 class Shouting(ToolParser):
@@ -468,10 +467,10 @@ def test_installed_package_adds_a_parser(monkeypatch: pytest.MonkeyPatch):
     ]
     monkeypatch.setattr(tools, "entry_points", lambda group, name="": [p for p in points if name in ("", p.name)])
     assert "shouting" in tool_parser_names()
-    assert make_tool_parser("shouting", OFFERED).push("a") == ["A"]
+    assert tool_parser_class("shouting")(OFFERED).push("a") == ["A"]
     for name in ("gone", "odd"):
         with pytest.raises(ConfigError, match=name):
-            make_tool_parser(name, OFFERED)
+            tool_parser_class(name)(OFFERED)
 
 
 @pytest.mark.parametrize(
@@ -504,6 +503,6 @@ def test_the_longest_number_ends_at_the_same_character_in_any_pieces(digits: int
     text = '<tool_call>{"name": "f", "arguments": {"a": ' + "1" * digits + "}}</tool_call>"
     whole = read("hermes", text)
     for cut in (60, 500, len(text) - 15, len(text) - 14, len(text) - 13):
-        parser = make_tool_parser("hermes", OFFERED)
+        parser = tool_parser_class("hermes")(OFFERED)
         events = [*parser.push(text[:cut]), *parser.push(text[cut:]), *parser.close()]
         assert joined(events) == whole

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.fields import Refused, unbuilt
+from ramet.runtime.intake.body import Checked, Refused, convert
+from ramet.runtime.intake.fields import unbuilt
 
 
 class Picture(Refused, frozen=True, tag="picture"):
@@ -18,12 +18,12 @@ class Words(msgspec.Struct, frozen=True, tag_field="type", tag="words"):
     text: str
 
 
-class Inner(msgspec.Struct):
+class Inner(Checked, frozen=True):
     form: Annotated[str | None, unbuilt("a form", neutral=("", "plain"))] = None
 
 
-class Body(msgspec.Struct):
-    parts: list[Words | Picture] = []
+class Body(Checked, frozen=True):
+    parts: list[Words | Picture] | None = None
     inner: Inner | list[Inner | None] | None = None
     count: Annotated[int | list[int | None] | None, unbuilt("a count", neutral=(0,), hint="leave it", code="no")] = None
     free: Annotated[Any, unbuilt("anything", neutral=(False,))] = None
