@@ -53,7 +53,7 @@ sys.meta_path.insert(0, Absent())
 from ramet.__main__ import main
 sys.exit(main({argv!r}))
 """
-SERVE_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "uvloop", "prometheus_client", "yaml")
+SERVE_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "prometheus_client", "uvloop", "prometheus_client", "yaml")
 
 
 def without(absent: tuple[str, ...], *argv: str) -> "subprocess.CompletedProcess[str]":
@@ -65,7 +65,7 @@ def without(absent: tuple[str, ...], *argv: str) -> "subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("argv", "name"),
     [
-        (["run", "hello"], "numpy"),
+        (["run", "hello"], "prometheus_client"),
         (["bench", "serving"], "tokenizers"),
         (["bench", "offline", "--rounds", "1"], "torch"),
     ],
