@@ -7,6 +7,7 @@ coroutine on the event loop of the engine. Whoever waits may be interrupted: wha
 import asyncio
 import json
 import math
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -23,7 +24,7 @@ from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
-from ramet.runtime.errors import ClientError
+from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, plain, read_chats, read_prompts
@@ -45,10 +46,12 @@ Params = dict[str, Any] | Sequence[dict[str, Any] | None] | None
 class LLM:
     """Options are those of `ramet serve`: LLM("FOLDER", page_size=16). For any number of threads and event loops."""
 
-    def __init__(self, model: Args | str | None = None, **options: Any) -> None:
+    def __init__(self, model: Args | str | os.PathLike[str] | None = None, **options: Any) -> None:
         """`model` is a model folder, or all options at once; without it the bundled model is loaded."""
-        if isinstance(model, str):
-            options["model_path"] = model
+        if isinstance(model, str | os.PathLike):
+            options["model_path"] = os.fspath(model)
+        elif not isinstance(model, Args | None):
+            raise ConfigError(f"model is {shown(model)}, must be a model folder")
         self.args = args = resolve(model if isinstance(model, Args) else make_args(**options))
         self.startup: list[tuple[str, float]] = []  # phase, seconds
         self.tokenizer = tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
@@ -215,10 +218,13 @@ class LLM:
 
     def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text, as a prompt has them. Raises ClientError."""
+        _check_type("text", text, str, "a string")
+        _check_type("add_special_tokens", add_special_tokens, bool, "True or False")
         return unpack_ids(self._run(self._handle.tokenize(text, add_special_tokens)).ids)
 
     def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Raises ClientError."""
+        _check_type("skip_special_tokens", skip_special_tokens, bool, "True or False")
         packed = pack_any("ids", ids)
         return self._run(self._handle.detokenize(packed, skip_special_tokens))
 
@@ -312,3 +318,8 @@ def _close(loop: LoopThread, engine: InProcessEngine) -> None:
     """Of a garbage collection on one of the engine's own threads, which cannot wait for itself."""
     wait = not loop.is_current() and not engine.owns(threading.current_thread())
     loop.close(engine.close(), wait)
+
+
+def _check_type(place: str, value: Any, type_: type, wanted: str) -> None:
+    if not isinstance(value, type_):
+        raise ClientError(place, f"is {shown(value)}, must be {wanted}")

@@ -53,7 +53,16 @@ sys.meta_path.insert(0, Absent())
 from ramet.__main__ import main
 sys.exit(main({argv!r}))
 """
-SERVE_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "prometheus_client", "uvloop", "prometheus_client", "yaml")
+SERVE_EXTRA = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "prometheus_client",
+    "uvloop",
+    "prometheus_client",
+    "yaml",
+)
 
 
 def without(absent: tuple[str, ...], *argv: str) -> "subprocess.CompletedProcess[str]":

@@ -133,7 +133,7 @@ class Submission:
 
     async def during(self, asked: Awaitable[T]) -> T:
         """An answer that is needed before anything can be sent. Raises the error that ended the request meanwhile."""
-        asking = asyncio.ensure_future(asked)
+        asking = asyncio.ensure_future(_awaited(asked))
         asking.add_done_callback(lambda _: self.wake())
         try:
             while not asking.done() and self.error is None:
@@ -164,3 +164,8 @@ class Submission:
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
         await self._waiter
+
+
+async def _awaited(asked: Awaitable[T]) -> T:
+    """As a task, which can be cancelled without a trace; asyncio logs a gathering future that nobody awaits."""
+    return await asked

@@ -101,7 +101,7 @@ def _spot(value: Any, type_: Any, steps: list[str]) -> tuple[Any, list[inspect.T
         if step[0] == "[":
             lists = [kind for kind in map(_bare, kinds) if isinstance(kind, inspect.ListType)]
             kinds = [inner for kind in lists for inner in _kinds(kind.item_type)]
-            value = value[int(step[1:-1])]
+            value = list(value)[int(step[1:-1])]  # of a set as well, which counts as a list
         else:
             kinds = _of_field(kinds, value, step)
             value = value.get(step)

@@ -116,7 +116,7 @@ def _rids(given: str | list[str] | None, request_id: str, count: int, batch: boo
 
 def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
     """One for each prompt, in order. Raises ClientError, and TypeError for an unknown argument."""
-    if not hasattr(prompts, "__len__") or isinstance(prompts, Mapping | Set):
+    if not hasattr(prompts, "__len__") or getattr(prompts, "ndim", 1) == 0 or isinstance(prompts, Mapping | Set):
         fact = f"is {shown(prompts)}, must be a text, token ids, a floating array of embeddings, or a list of these"
         raise ClientError("text", fact)
     each = checks.placed("", prompts, not _is_single(prompts))

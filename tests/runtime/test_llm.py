@@ -5,13 +5,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.errors import ClientError
+from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.llm import LLM
 
 VOCABULARY = json.loads((BUNDLED_MODEL / "config.json").read_text())["vocab_size"]
@@ -229,3 +230,39 @@ def test_a_time_to_wait_that_is_none_is_refused_and_the_engine_goes_on(llm: LLM,
     with pytest.raises(ClientError, match=r"^timeout_s is "):
         llm.flush_cache(seconds)
     llm.flush_cache(0)
+
+
+@pytest.mark.parametrize("text", [3, None, b"a", ["a", "b"]])
+def test_only_a_text_is_tokenized(llm: LLM, text: Any) -> None:
+    with pytest.raises(ClientError, match=r"^text is .*, must be a string") as caught:
+        llm.tokenize(text)
+    assert caught.value.status == 400
+
+
+def test_flags_of_tokenizing_are_true_or_false(llm: LLM) -> None:
+    with pytest.raises(ClientError, match="^add_special_tokens is 'x', must be True or False"):
+        llm.tokenize("a", add_special_tokens="x")  # type: ignore[arg-type]
+    with pytest.raises(ClientError, match="^skip_special_tokens is 'x', must be True or False"):
+        llm.detokenize([5], skip_special_tokens="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [3, 0.5])
+def test_an_array_without_a_dimension_is_no_prompt(llm: LLM, number: float) -> None:
+    with pytest.raises(ClientError, match=r"^text is .*, must be a text, token ids, "):
+        llm.generate(np.array(number))
+
+
+def test_a_set_with_what_is_no_part_is_refused_by_its_place(llm: LLM) -> None:
+    with pytest.raises(ClientError, match=r"^messages\[0\]\.content\[0\] is 1, "):
+        llm.chat([{"role": "user", "content": {1}}])
+
+
+@pytest.mark.parametrize("model", [3, 3.5, []])
+def test_a_model_that_is_no_folder_is_not_taken_for_the_bundled_one(model: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^model is .*, must be a model folder"):
+        LLM(model)
+
+
+def test_a_model_folder_may_be_a_path() -> None:
+    with pytest.raises(ConfigError, match="/nowhere"):
+        LLM(Path("/nowhere"))
