@@ -240,9 +240,9 @@ def test_only_a_text_is_tokenized(llm: LLM, text: Any) -> None:
 
 
 def test_flags_of_tokenizing_are_true_or_false(llm: LLM) -> None:
-    with pytest.raises(ClientError, match="^add_special_tokens is 'x', must be True or False"):
+    with pytest.raises(ClientError, match=r"^add_special_tokens is 'x', must be True or False"):
         llm.tokenize("a", add_special_tokens="x")  # type: ignore[arg-type]
-    with pytest.raises(ClientError, match="^skip_special_tokens is 'x', must be True or False"):
+    with pytest.raises(ClientError, match=r"^skip_special_tokens is 'x', must be True or False"):
         llm.detokenize([5], skip_special_tokens="x")  # type: ignore[arg-type]
 
 
