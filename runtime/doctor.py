@@ -137,21 +137,30 @@ def nvidia() -> Finding:
 
 
 def compiler() -> Finding:
-    """The compiler that would be taken, tried on the kernels: not every one knows the vector built-ins they use."""
-    path = build.find_compiler()
-    if path is None:
+    """The first compiler that takes the kernels: not every one knows the vector built-ins they use."""
+    refused = []
+    for path in build.find_compilers():
+        why = _refusal_of(path)
+        if why is None:
+            return Finding("ok", "c++ compiler", f"{path}, takes the kernels")
+        refused.append(why)
+    if not refused:
         tried = ", ".join(build.compiler_names())
         return Finding("note", "c++ compiler", f"none of {tried}: {WITHOUT_KERNELS}", "apt install g++")
+    return Finding("note", "c++ compiler", f"{'; '.join(refused)}; {WITHOUT_KERNELS}", USE_GCC)
+
+
+def _refusal_of(path: Path) -> str | None:
     sources = [str(build.FOLDER / name) for name in build.SOURCES]
     command = [str(path), *build.FLAGS, *build.WARNINGS, "-fsyntax-only", *sources]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=build.TIMEOUT_S, check=False)
     except OSError as error:
-        return Finding("note", "c++ compiler", f"{path} does not run: {error.strerror}; {WITHOUT_KERNELS}", USE_GCC)
-    if done.returncode != 0:
-        said = next((line for line in done.stderr.splitlines() if "error" in line), f"exit code {done.returncode}")
-        return Finding("note", "c++ compiler", f"{path} refuses the kernels ({said}): {WITHOUT_KERNELS}", USE_GCC)
-    return Finding("ok", "c++ compiler", f"{path}, takes the kernels")
+        return f"{path} does not run: {error.strerror}"
+    if done.returncode == 0:
+        return None
+    said = next((line for line in done.stderr.splitlines() if "error" in line), f"exit code {done.returncode}")
+    return f"{path} refuses the kernels ({said})"
 
 
 def model(args: Args) -> Finding:

@@ -5,6 +5,7 @@ shared between machines or outlives an upgrade never serves a wrong library. Fil
 joins the OpenMP runtime that torch has loaded: with two, each would keep its threads spinning against the other's.
 """
 
+import atexit
 import ctypes
 import hashlib
 import logging
@@ -12,8 +13,10 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -30,6 +33,7 @@ FLAGS = (
 )
 WARNINGS = ("-Wno-psabi",)  # vector types wider than the ABI's registers never cross the library's border
 COMPILERS = ("g++", "c++", "clang++")
+VERSIONED = re.compile(r"(?:g|clang)\+\+-[0-9]+")
 TIMEOUT_S = 120
 
 
@@ -39,39 +43,85 @@ class NoCompiler(Exception):
 
 def load_library() -> ctypes.CDLL:
     """The kernels, compiled when the cache has none for this machine. Raises NoCompiler."""
-    runtime = openmp_runtime()
-    compiler = find_compiler()
-    if compiler is None:
-        raise NoCompiler(f"none of {', '.join(compiler_names())} is on the path")
-    path = cache_folder() / f"kernels-{cache_key(compiler, runtime)}.so"
-    if not path.is_file():
-        logging.getLogger("ramet").info("compiling the CPU kernels, once for this machine and version")
-        compile_library(path, compiler, runtime)
-    return ctypes.CDLL(str(path))
+    runtime, compilers, folder = openmp_runtime(), find_compilers(), cache_folder()
+    paths = {compiler: folder / f"kernels-{cache_key(compiler, runtime)}.so" for compiler in compilers}
+    for path in paths.values():
+        if path.is_file() and is_private(path):
+            return ctypes.CDLL(str(path))
+    failures = []
+    for compiler, path in paths.items():
+        logging.getLogger("ramet").info(
+            "compiling the CPU kernels with %s, once for this machine and version", compiler
+        )
+        try:
+            compile_library(path, compiler, runtime)
+            return ctypes.CDLL(str(path))
+        except (NoCompiler, OSError) as error:  # OSError: what was made cannot be loaded
+            failures.append(str(error))
+    raise NoCompiler("\n".join(failures) or f"none of {', '.join(compiler_names())} is on the path")
 
 
 def compiler_names() -> tuple[str, ...]:
-    """What RAMET_CXX says, or the usual names."""
-    return (os.environ["RAMET_CXX"],) if "RAMET_CXX" in os.environ else COMPILERS
+    """What RAMET_CXX says, or the usual names, and behind them those with a version that are on the path."""
+    if "RAMET_CXX" in os.environ:
+        return (os.environ["RAMET_CXX"],)
+    found = {path.name for folder in os.get_exec_path() for path in Path(folder).glob("*++-*")}
+    versioned = sorted(filter(VERSIONED.fullmatch, found), key=lambda name: -int(name.rpartition("-")[2]))
+    return (*COMPILERS, *versioned)
 
 
-def find_compiler() -> Path | None:
-    """The first of them that is on the path."""
-    found = (shutil.which(name) for name in compiler_names())
-    return next((Path(path).resolve() for path in found if path), None)
+def find_compilers() -> list[Path]:
+    """Each of them that is on the path, once."""
+    found: dict[Path, Path] = {}  # what a name leads to -> the name; g++ looks at the name it is called by
+    for path in filter(None, map(shutil.which, compiler_names())):
+        found.setdefault(Path(path).resolve(), Path(path))
+    return list(found.values())
 
 
 def cache_folder() -> Path:
-    """Of this user alone: what lies here is executed."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Of this user, and writable by nobody else, for what lies here is executed; else a folder for this process."""
+    base = os.environ.get("XDG_CACHE_HOME") or _home_cache()
+    if base is None:
+        return _own_folder("there is no HOME")
     folder = Path(base) / "ramet" / "kernels"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        return _own_folder(f"{folder} cannot be made: {error.strerror}")
+    return folder if is_private(folder) else _own_folder(f"{folder} belongs to another user or others may write to it")
+
+
+def is_private(path: Path) -> bool:
+    """It belongs to this user, others cannot write to it, and it is no link."""
+    found = path.lstat()
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and not stat.S_ISLNK(found.st_mode)
+
+
+def _home_cache() -> Path | None:
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:
+        return None
+
+
+@lru_cache(1)
+def _own_folder(why: str) -> Path:
+    logging.getLogger("ramet").warning("the CPU kernels are compiled for this process alone: %s", why)
+    folder = Path(tempfile.mkdtemp(prefix="ramet-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def cache_key(compiler: Path, runtime: Path | None, sources: Path = FOLDER) -> str:
-    stat = compiler.stat()
-    parts = [str(compiler), str(stat.st_size), str(stat.st_mtime_ns), " ".join(FLAGS), str(runtime), cpu_features()]
+    binary = compiler.resolve().stat()
+    parts = [
+        str(compiler.resolve()),
+        str(binary.st_size),
+        str(binary.st_mtime_ns),
+        " ".join(FLAGS),
+        str(runtime),
+        cpu_features(),
+    ]
     parts += [path.read_text() for path in sorted([*sources.glob("*.cpp"), *sources.glob("*.h")])]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
@@ -108,10 +158,16 @@ def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: P
         ]
         _run_together(compiles)
         whole = Path(folder) / path.name
-        openmp = ["-fopenmp"] if runtime is None else [str(runtime)]
+        # clang's calls are those of a runtime of its own; g++'s are those of the one that torch has loaded
+        openmp = ["-fopenmp"] if runtime is None or _is_clang(compiler) else [str(runtime)]
         _run_together([[str(compiler), "-shared", *map(str, objects), *openmp, "-o", str(whole)]])
         whole.chmod(0o700)
         os.replace(whole, path)
+
+
+def _is_clang(compiler: Path) -> bool:
+    said = subprocess.run([str(compiler), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return "clang" in said.stdout
 
 
 def _run_together(commands: list[list[str]]) -> None:

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -11,7 +11,6 @@ typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
 typedef uint16_t v16h __attribute__((vector_size(32)));
-typedef _Float16 v16half __attribute__((vector_size(32)));
 
 constexpr int LANES = 16;
 enum Dtype { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
@@ -19,7 +18,9 @@ enum Dtype { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
 struct bf16 {
     uint16_t bits;
 };
-typedef _Float16 f16;
+struct f16 {  // by its bits: not every compiler has the type
+    uint16_t bits;
+};
 
 template <class To, class From>
 static inline To bit_cast(From from) {
@@ -30,6 +31,55 @@ static inline To bit_cast(From from) {
 }
 
 static inline v16f splat(float x) { return v16f{} + x; }
+
+// float16 without an instruction for it. The products and sums with powers of two move the exponent, and round where
+// the result is subnormal.
+static inline v16f widened(v16h x) {
+    const v16u bits = __builtin_convertvector(x, v16u), sign = (bits & 0x8000) << 16;
+    const v16f small = bit_cast<v16f>((bits & 0x7fff) << 13) * 0x1p112f;
+    const v16i is_special = (bits & 0x7c00) == 0x7c00;  // infinity or NaN
+    const v16u special = bit_cast<v16u>(small) | 0x7f800000;
+    return bit_cast<v16f>((is_special ? bit_cast<v16i>(special) : bit_cast<v16i>(small)) | bit_cast<v16i>(sign));
+}
+static inline v16h narrowed(v16f x) {
+    const v16u bits = bit_cast<v16u>(x), sign = (bits >> 16) & 0x8000, size = bits & 0x7fffffff;
+    const v16u normal = (size - 0x38000000 + 0xfff + ((size >> 13) & 1)) >> 13;
+    const v16u subnormal = bit_cast<v16u>(bit_cast<v16f>(size) + 0.5f) - 0x3f000000;
+    const v16i is_small = size < 0x38800000, is_large = size >= 0x47800000, is_nan = x != x;
+    v16i y = is_small ? bit_cast<v16i>(subnormal) : bit_cast<v16i>(normal);
+    y = is_large ? v16i{} + 0x7c00 : y;
+    y = is_nan ? v16i{} + 0x7e00 : y;
+    return __builtin_convertvector(bit_cast<v16u>(y) | sign, v16h);
+}
+
+static inline v16f from_f16_bits(v16h x) {
+#if defined(__AVX512F__)
+    return (v16f)_mm512_cvtph_ps((__m256i)x);
+#elif defined(__F16C__)
+    __m128i halves[2];
+    std::memcpy(halves, &x, sizeof x);
+    const __m256 wide[2] = {_mm256_cvtph_ps(halves[0]), _mm256_cvtph_ps(halves[1])};
+    v16f y;
+    std::memcpy(&y, wide, sizeof y);
+    return y;
+#else
+    return widened(x);
+#endif
+}
+static inline v16h to_f16_bits(v16f x) {
+#if defined(__AVX512F__)
+    return (v16h)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__F16C__)
+    __m256 wide[2];
+    std::memcpy(wide, &x, sizeof x);
+    const __m128i halves[2] = {_mm256_cvtps_ph(wide[0], 0), _mm256_cvtps_ph(wide[1], 0)};
+    v16h y;
+    std::memcpy(&y, halves, sizeof y);
+    return y;
+#else
+    return narrowed(x);
+#endif
+}
 
 static inline v16f load(const float *p) {
     v16f x;
@@ -42,9 +92,9 @@ static inline v16f load(const bf16 *p) {
     return bit_cast<v16f>(__builtin_convertvector(x, v16u) << 16);
 }
 static inline v16f load(const f16 *p) {
-    v16half x;
+    v16h x;
     std::memcpy(&x, p, sizeof x);
-    return __builtin_convertvector(x, v16f);
+    return from_f16_bits(x);
 }
 
 static inline v16h to_bf16_bits(v16f x) {
@@ -61,7 +111,7 @@ static inline void store(bf16 *p, v16f x) {
     std::memcpy(p, &y, sizeof y);
 }
 static inline void store(f16 *p, v16f x) {
-    const v16half y = __builtin_convertvector(x, v16half);
+    const v16h y = to_f16_bits(x);
     std::memcpy(p, &y, sizeof y);
 }
 
@@ -141,39 +191,54 @@ static inline int64_t pack(float *p, v16f x, v16i chosen) {
 
 static inline v16f larger(v16f a, v16f b) { return a > b ? a : b; }
 
+// Lanes i of the result are lanes F(i) of a and b, one behind the other; GCC 11 and clang name this differently.
+#ifdef __clang__
+#define LANES_OF(a, b, F)                                                                                          \
+    __builtin_shufflevector(a, b, F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), \
+                            F(13), F(14), F(15))
+#else
+#define LANES_OF(a, b, F)                                                                                             \
+    __builtin_shuffle(a, b, v16i{F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), F(13), \
+                                 F(14), F(15)})
+#endif
+
 template <int STEP>
-static inline v16i swapped_lanes() {
-    v16i index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return index ^ STEP;
+static inline v16f swapped(v16f x) {
+#define SWAPPED(i) ((i) ^ STEP)
+    return LANES_OF(x, x, SWAPPED);
+#undef SWAPPED
 }
 
 static inline float sum_of(v16f x) {
-    x += __builtin_shuffle(x, swapped_lanes<8>());
-    x += __builtin_shuffle(x, swapped_lanes<4>());
-    x += __builtin_shuffle(x, swapped_lanes<2>());
-    x += __builtin_shuffle(x, swapped_lanes<1>());
+    x += swapped<8>(x);
+    x += swapped<4>(x);
+    x += swapped<2>(x);
+    x += swapped<1>(x);
     return x[0];
 }
 
 static inline float max_of(v16f x) {
-    x = larger(x, __builtin_shuffle(x, swapped_lanes<8>()));
-    x = larger(x, __builtin_shuffle(x, swapped_lanes<4>()));
-    x = larger(x, __builtin_shuffle(x, swapped_lanes<2>()));
-    x = larger(x, __builtin_shuffle(x, swapped_lanes<1>()));
+    x = larger(x, swapped<8>(x));
+    x = larger(x, swapped<4>(x));
+    x = larger(x, swapped<2>(x));
+    x = larger(x, swapped<1>(x));
     return x[0];
 }
 
 // From two rows, the blocks of STEP lanes that a transposition leaves in the first and in the second.
 template <int STEP>
 static inline v16f keep_low(v16f a, v16f b) {
-    v16i index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return __builtin_shuffle(a, b, (index & STEP) != 0 ? (index ^ STEP) + 16 : index);
+#define LOW(i) (((i) & STEP) != 0 ? ((i) ^ STEP) + LANES : (i))
+    return LANES_OF(a, b, LOW);
+#undef LOW
 }
 template <int STEP>
 static inline v16f keep_high(v16f a, v16f b) {
-    v16i index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return __builtin_shuffle(a, b, (index & STEP) != 0 ? index + 16 : (index ^ STEP));
+#define HIGH(i) (((i) & STEP) != 0 ? (i) + LANES : ((i) ^ STEP))
+    return LANES_OF(a, b, HIGH);
+#undef HIGH
 }
+#undef LANES_OF
 
 template <int STEP>
 static inline void transpose_step(v16f *rows) {
