@@ -63,7 +63,9 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
     ] = None
     mem_fraction_static: Annotated[
         Annotated[float, Meta(gt=0, lt=1)] | None,
-        _about("share of memory for weights and KV pool; unset: 0.85 on cuda, 0.4 of what is available on cpu"),
+        _about(
+            "share of memory for weights and KV pool; unset: 0.85 on cuda, on cpu 0.4 of what weights leave is the pool"
+        ),
     ] = None
     disable_radix_cache: Annotated[bool, _about("forget every prefix when its request ends")] = False
     max_prefix_lease_s: Annotated[

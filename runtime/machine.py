@@ -9,10 +9,11 @@ from pathlib import Path
 ROOT = Path("/")
 GROUPS = "sys/fs/cgroup"
 NO_LIMIT = 1 << 60  # version 1 of control groups writes a number above this where there is no limit
-MEMORY_FILES = (  # limit, used: version 2, version 1
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+MEMORY_FILES = (  # limit, used, details: version 2, version 1
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
+PAGE_CACHE = ("inactive_file", "active_file", "slab_reclaimable")  # of the details: what is given up before anything is
 
 
 def available_memory(root: Path = ROOT) -> int:
@@ -40,11 +41,21 @@ def _free_on_machine(root: Path) -> int:
 def _left_in_container(root: Path) -> list[int]:
     """Empty without a limit."""
     found = []
-    for limit_name, used_name in MEMORY_FILES:
+    for limit_name, used_name, details_name in MEMORY_FILES:
         limit, used = _number(root / GROUPS / limit_name), _number(root / GROUPS / used_name)
         if limit is not None and used is not None and limit < NO_LIMIT:
-            found.append(max(0, limit - used))
+            found.append(max(0, limit - max(0, used - _page_cache(root / GROUPS / details_name))))
     return found
+
+
+def _page_cache(details: Path) -> int:
+    """Bytes that count as used and are given up under pressure: a checkpoint that was read once stays there."""
+    try:
+        pairs = dict(line.split() for line in details.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    own = {name: int(size) for name, size in pairs.items() if size.isdigit()}
+    return sum(own.get(f"total_{name}", own.get(name, 0)) for name in PAGE_CACHE)
 
 
 def _cores_of_container(root: Path) -> list[int]:

@@ -61,6 +61,13 @@ class MemoryPlan:
         return "\n".join(lines)
 
 
+def default_share(weights: int, available: int, on_cpu: bool) -> float:
+    """Of what is available, for weights and KV pool. On a CPU other programs share the memory: the pool has a share of
+    what the weights leave.
+    """
+    return (weights + CPU_SHARE * max(0, available - weights)) / available if on_cpu else CUDA_SHARE
+
+
 def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
     """`available` before the weights are loaded; `share` of it is for weights and KV pool."""
     most = _most_tokens(needs, available, share)

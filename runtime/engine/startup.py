@@ -12,7 +12,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_ops
 from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
-from ramet.runtime.engine.memory import CPU_SHARE, CUDA_SHARE, MemoryPlan, Needs, activation_bytes, plan_memory
+from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import pack_linears, packing_pays
 from ramet.runtime.layers.ops import Ops
@@ -57,8 +57,9 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         penalties=state_bytes(args.max_penalised + 1, shape.vocab_size),
         max_total_tokens=args.cache.max_total_tokens,
     )
-    share = args.cache.mem_fraction_static or (CPU_SHARE if device.type == "cpu" else CUDA_SHARE)
-    return plan_memory(needs, available_bytes(device), share)
+    available = available_bytes(device)
+    share = args.cache.mem_fraction_static or default_share(weights, available, device.type == "cpu")
+    return plan_memory(needs, available, share)
 
 
 def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:

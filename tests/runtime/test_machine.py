@@ -25,6 +25,22 @@ def machine(root: Path, available_kib: int, files: dict[str, str]) -> Path:
         ({}, 4096 * 1024),
         ({"memory.max": "max\n", "memory.current": "7\n"}, 4096 * 1024),
         ({"memory.max": "1000000\n", "memory.current": "400000\n"}, 600_000),
+        (
+            {
+                "memory.max": "1000000\n",
+                "memory.current": "900000\n",
+                "memory.stat": "anon 1\nactive_file 400000\ninactive_file 200000\nslab_reclaimable 50000\n",
+            },
+            750_000,
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "1000\n",
+                "memory/memory.usage_in_bytes": "900\n",
+                "memory/memory.stat": "active_file 1\ntotal_active_file 400\ntotal_inactive_file 100\n",
+            },
+            600,
+        ),
         ({"memory/memory.limit_in_bytes": "500\n", "memory/memory.usage_in_bytes": "900\n"}, 0),
         ({"memory/memory.limit_in_bytes": "9223372036854771712\n", "memory/memory.usage_in_bytes": "9\n"}, 4096 * 1024),
     ],

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ramet.runtime.engine.device import worthwhile_threads
-from ramet.runtime.engine.memory import Needs, plan_memory
+from ramet.runtime.engine.memory import CUDA_SHARE, Needs, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import usable_cores
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 NEEDS = Needs(
     weights=100 * MIB, bytes_per_token=1024, max_running=256, context_length=4096, page_size=1, activations=10 * MIB
 )
@@ -51,6 +51,19 @@ def test_too_many_tokens_are_refused_with_both_numbers() -> None:
 def test_weights_that_leave_no_room_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"the model takes 100\.00 MiB of 200\.00 MiB"):
         plan_memory(NEEDS, available=200 * MIB, share=0.4)
+
+
+def test_by_default_the_pool_of_a_cpu_has_its_share_of_what_the_weights_leave() -> None:
+    """An 8B model in two bytes starts with 30 GiB free."""
+    needs = replace(NEEDS, weights=15 * GIB, max_running=256)
+    share = default_share(needs.weights, 30 * GIB, on_cpu=True)
+    assert plan_memory(needs, 30 * GIB, share).max_total_tokens == pytest.approx(256 * 4096)
+    assert plan_memory(replace(needs, max_running=4096), 30 * GIB, share).max_total_tokens == pytest.approx(
+        6 << 20, abs=2
+    )
+    assert default_share(15 * GIB, 30 * GIB, on_cpu=False) == CUDA_SHARE
+    with pytest.raises(ConfigError, match="no room for a KV pool"):
+        plan_memory(replace(needs, weights=31 * GIB), 30 * GIB, default_share(31 * GIB, 30 * GIB, on_cpu=True))
 
 
 def test_a_small_model_runs_on_one_thread() -> None:
