@@ -1,21 +1,29 @@
 """The device a step runs on: which one, how much of its memory is free, how many threads pay. Decides no limits."""
 
+import logging
+
 import torch
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import available_memory, usable_cores
+
+log = logging.getLogger("ramet")
 
 # about 1 ms of reading; a step has some 100 parallel regions, each a wait for every thread
 SMALL_MODEL_BYTES = 16 << 20
 
 
 def choose_device(name: str) -> torch.device:
-    """`name` is auto, cpu or cuda."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    """`name` is auto, cpu or cuda. auto is cpu: the path for CUDA has not run on a device yet."""
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
+        log.warning("--device cuda: this path has been tested without a device only; please report what fails")
+    elif name == "auto" and torch.cuda.is_available():
+        log.warning(
+            "runs on the CPU although there is a CUDA device: --device cuda takes it, a path that no device has run"
+        )
+    return torch.device("cuda" if name == "cuda" else "cpu")
 
 
 def available_bytes(device: torch.device) -> int:
