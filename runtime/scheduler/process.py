@@ -46,6 +46,10 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
     )
+    ends = (
+        f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)
+    )
+    log.info("an output ends with %s", ", ".join(ends) or "no token of its own: its length or a stop ends it")
     log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in resolved_by(runner, scheduler).items()))
     ready(phases, limits=limits_of(runner, scheduler))
     watchdog = Watchdog(args.execute.watchdog_timeout)

@@ -180,16 +180,20 @@ def check_ids(place: str, ids: Sequence[int], vocab_size: int) -> None:
 
 
 def _eos_ids(folder: Path, source: tokenizers.Tokenizer) -> frozenset[int]:
-    """generation_config.json, else config.json, else tokenizer_config.json's eos_token."""
+    """Every id that generation_config.json, config.json or tokenizer_config.json's eos_token says ends an output.
+
+    Checkpoints are published whose files disagree: with too few of them an output never ends.
+    """
     config = read_json(folder / "config.json")
-    for settings in (read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
-        ids = _as_ids(settings.get("eos_token_id"))
-        if ids:
-            return ids
     token = read_json(folder / "tokenizer_config.json").get("eos_token")
     content = token.get("content") if isinstance(token, dict) else token
-    found = source.token_to_id(content) if isinstance(content, str) else None
-    return frozenset() if found is None else frozenset({found})
+    named = [
+        read_json(folder / "generation_config.json").get("eos_token_id"),
+        config.get("eos_token_id"),
+        (config.get("text_config") or {}).get("eos_token_id"),
+        source.token_to_id(content) if isinstance(content, str) else None,
+    ]
+    return frozenset().union(*map(_as_ids, named))
 
 
 def _as_ids(value: Any) -> frozenset[int]:

@@ -19,7 +19,9 @@ WHOLE_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 @pytest.mark.parametrize(
     ("files", "eos"),
     [
-        ({"generation_config": {"eos_token_id": [1, 7]}, "config": {"eos_token_id": 2}}, {1, 7}),
+        ({"generation_config": {"eos_token_id": [1, 7]}, "config": {"eos_token_id": 2}}, {1, 2, 7}),
+        ({"generation_config": {"eos_token_id": 7}, "tokenizer_config": {"eos_token": "<|end|>"}}, {0, 7}),
+        ({"config": {"eos_token_id": 2, "text_config": {"eos_token_id": [3, True, -1]}}}, {2, 3}),
         ({"generation_config": {}, "config": {"eos_token_id": 2}}, {2}),
         ({"generation_config": {"eos_token_id": None}, "config": {"text_config": {"eos_token_id": 3}}}, {3}),
         ({"config": {}, "tokenizer_config": {"eos_token": "<|end|>"}}, {0}),
@@ -28,7 +30,7 @@ WHOLE_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
         ({}, set()),
     ],
 )
-def test_end_tokens_come_from_the_first_file_that_names_them(tmp_path: Path, files: dict, eos: set[int]) -> None:
+def test_end_tokens_are_those_that_any_file_names(tmp_path: Path, files: dict, eos: set[int]) -> None:
     assert Tokenizer.from_folder(write_folder(byte_level_source(), tmp_path, **files)).eos_ids == eos
 
 
