@@ -305,10 +305,9 @@ def _biases(running: RunningSet, rows: Ints, at: Indices) -> tuple[LogitEntries 
     """Where something is added to a logit, and how much."""
     if not len(at):
         return None, None
-    given = [running.at(rows[i]).request.params.logit_bias for i in at]
-    ids = np.array([token for biases in given for token, _ in biases], dtype=np.int32)
-    values = np.array([bias for biases in given for _, bias in biases], dtype=np.float32)
-    return _entries(at, [len(biases) for biases in given], ids), values
+    given = [biases for i in at if (biases := running.at(rows[i]).request.biases) is not None]
+    ids, values = (np.concatenate(column) for column in zip(*given, strict=True))
+    return _entries(at, [len(ids) for ids, _ in given], ids), values
 
 
 def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int]) -> LogitEntries | None:

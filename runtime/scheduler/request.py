@@ -31,6 +31,7 @@ class Request:
 
     __slots__ = (
         "arrival_s",
+        "biases",
         "cached_tokens",
         "embeds",
         "epoch",
@@ -62,6 +63,7 @@ class Request:
         self.tokens = prompt
         self.prompt_len = len(prompt)
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
+        self.biases = _biases_of(spec.params)  # made once: thousands of them would cost milliseconds in every step
         self.epoch = 0  # raised by a retraction: results of steps that were planned before it are dropped
         self.next_hidden = 0  # index of the first token whose hidden state was not returned yet (ALL, MEAN)
         # the first prompt token whose log-probability is asked for; None: there is none
@@ -102,6 +104,14 @@ class Request:
         """The known tokens of which all but the last may come from the cache: what is returned must be computed."""
         end = len(self.tokens) if self.next_logprob is None else self.next_logprob
         return self.tokens[: min(end, self.next_hidden + 1) if self.spec.hidden in EVERY_STATE else end]
+
+
+def _biases_of(params: SamplingParams) -> tuple[Ints, Floats] | None:
+    """Tokens, and what is added to the logit of each."""
+    if not params.logit_bias:
+        return None
+    ids, values = zip(*params.logit_bias, strict=True)
+    return np.array(ids, dtype=np.int32), np.array(values, dtype=np.float32)
 
 
 def seed_of_sample(seed: int, sample: int) -> int:
