@@ -2,7 +2,7 @@
 
 `Policy` decides the order: lpm (longest prefix match), dfs-weight (depth first through the tree, heaviest subtree
 first), fcfs (arrival), lof (longest output first), random. Ties go by arrival. A higher priority goes before any
-policy, and a request that has waited longer than `max_wait_s` before both. The policy chooses among the WINDOW highest
+policy, and now and then the oldest request before both. The policy chooses among the WINDOW highest
 priorities and earliest arrivals, so that a long queue does not cost a look-up in the tree for everybody at every step.
 
 `Admission` decides how much memory running requests are promised (reservation by ratio) and which request waits for a
@@ -65,11 +65,15 @@ class WaitingQueue:
 
 
 WINDOW = 512  # requests
+AGED_EVERY = 32  # admissions; more often, a policy's groups drive each other out of the cache
 MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for
 
 
 class Policy:
-    """Orders requests by `name`; `max_wait_s` bounds how long an order may pass a request over."""
+    """Orders requests by `name`. The oldest goes first if it has waited longer than `max_wait_s`, whatever its
+    priority, once in AGED_EVERY admissions: in a backlog everybody is old, and an order by arrival alone would compute
+    shared prefixes again and again.
+    """
 
     def __init__(self, name: str, cache: PrefixCache, max_wait_s: float, seed: int) -> None:
         self._order = {
@@ -81,13 +85,23 @@ class Policy:
         }[name]
         self._cache = cache
         self._max_wait_s = max_wait_s
+        self._num_since_aged = AGED_EVERY  # admissions since the last one by age
+        self._aged: Uid | None = None  # who goes first in the last order because of its age
         self._rng = random.Random(seed)
 
     def order(self, waiting: WaitingQueue, now_s: float) -> list[Request]:
-        late = [r for r in waiting.first(WINDOW) if now_s - r.arrival_s > self._max_wait_s]
-        passed = {r.uid for r in late}
-        rest = self._order([r for r in waiting.highest(WINDOW) if r.uid not in passed])
-        return late + sorted(rest, key=lambda r: r.rank[0])  # keeps the policy's order among equals
+        """Of a queue that is not empty."""
+        ordered = sorted(self._order(waiting.highest(WINDOW)), key=lambda r: r.rank[0])  # the policy's among equals
+        self._aged = None
+        oldest = waiting.first(1)[0]
+        if self._num_since_aged < AGED_EVERY or now_s - oldest.arrival_s <= self._max_wait_s:
+            return ordered
+        self._aged = oldest.uid
+        return [oldest, *(r for r in ordered if r is not oldest)]
+
+    def admitted(self, request: Request) -> None:
+        """A request of the last order runs."""
+        self._num_since_aged = 0 if request.uid == self._aged else self._num_since_aged + 1
 
     def matched(self, request: Request) -> int:
         """Cached tokens of a waiting request, looked up again only when the tree has changed."""
@@ -217,6 +231,7 @@ class Admission:
             self._cache.release(lease)
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
         self._reserved += self._reserve(request)
+        self._policy.admitted(request)
         self._announce(request)
         return Admitted(running)
 

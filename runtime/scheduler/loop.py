@@ -96,6 +96,7 @@ class Scheduler:
         self._results = Results(self.running, self.leases, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
+        self._no_budget = f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
         self._control = ControlHandler(server, clock, state=self.state, where=self.where, flush=self.flush)
 
@@ -254,12 +255,13 @@ class Scheduler:
         if not self.running.num_free_rows:
             self._queue_wait_reason = f"all {len(self.running)} rows of --max-running-requests are taken"
             return prefills
+        if left <= 0:
+            self._queue_wait_reason = self._no_budget
+            return prefills
         self._admission.begin()
         for request in self._policy.order(self.waiting, self._clock()):
             if left <= 0:
-                self._queue_wait_reason = (
-                    f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
-                )
+                self._queue_wait_reason = self._no_budget
                 break
             match self._admission.try_add(request):
                 case Admitted(running):
