@@ -108,7 +108,9 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
 class ExecArgs(Struct, frozen=True, kw_only=True):
     """How a step runs."""
 
-    device: Annotated[Literal["auto", "cpu", "cuda"], _about("auto: cuda where there is one")] = "auto"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], _about("auto: cpu, because the path for cuda has not run on a device yet")
+    ] = "auto"
     attention_backend: Annotated[Literal["auto", "reference", "cpu"], _about("auto: the fastest for the device")] = (
         "auto"
     )
