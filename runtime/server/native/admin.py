@@ -97,11 +97,11 @@ async def ready(service: Service, request: web.Request) -> web.Response:
 
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:
-    """One token through every process."""
+    """One token through every process; of a busy server, the next token of any request."""
     probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(ONE_TOKEN), ids=pack_ids([0]))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
         try:
-            await asyncio.wait_for(submission.finished(), GENERATE_WITHIN_S)
+            await asyncio.wait_for(submission.during(service.client.next_step()), GENERATE_WITHIN_S)
         except TimeoutError:
             raise ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
         except ClientError as error:

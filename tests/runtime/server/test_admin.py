@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Control, Generate
+from ramet.ipc.messages import Abort, Control, Generate
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.app import ROUTES
+from ramet.runtime.server.native import admin
 from ramet.version import __version__
 from tests.fakes.engine import CACHED, LIMITS
 from tests.fakes.server import Served, served
@@ -81,6 +82,50 @@ def test_health_generate_is_not_refused_for_a_full_queue() -> None:
         waiting.cancel()
 
     served(check, auto=False, max_queued_requests=1)
+
+
+def test_health_generate_of_a_full_server_takes_what_comes_for_others_as_proof_of_life() -> None:
+    async def check(server: Served) -> None:
+        running = asyncio.create_task(server.post("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 2}}))
+        await server.engine.saw(Generate)
+        probe = asyncio.create_task(server.get("/health_generate"))
+        _, asked = await server.engine.saw(Generate, 2)
+        server.engine.step([1])  # the probe waits in the queue
+        assert (await probe)[0] == 200
+        (abort,) = await server.engine.saw(Abort)
+        assert abort.uids == asked.uids == [2]
+        server.engine.abort([2], "as asked")
+        server.engine.step([1])
+        assert (await running)[0] == 200
+        assert server.client.num_open == server.client.num_waiting == 0
+        page = await numbers(server)
+        assert page["ramet:num_requests_total"] == 1 and page["ramet:num_aborted_requests_total"] == 0
+
+    served(check, auto=False)
+
+
+def test_health_generate_fails_where_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
+        await server.engine.saw(Generate)
+        status, reply = await server.get("/health_generate")
+        assert status == 503 and "0.05 s" in reply["error"]["message"]
+        await server.engine.saw(Abort)
+        waiting.cancel()
+
+    monkeypatch.setattr(admin, "GENERATE_WITHIN_S", 0.05)
+    served(check, auto=False)
+
+
+def test_many_probes_at_once_live_on_one_step() -> None:
+    async def check(server: Served) -> None:
+        probes = [asyncio.create_task(server.get("/health_generate")) for _ in range(3)]
+        await server.engine.saw(Generate, 3)
+        probes.pop().cancel()
+        server.engine.step([1])
+        assert [(await probe)[0] for probe in probes] == [200, 200]
+
+    served(check, auto=False)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
