@@ -13,8 +13,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.origins import read_hosts, read_origins
 
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
+SECRET = frozenset({"api_key", "admin_api_key"})  # options that are never printed
 
 
 def _about(text: str, **bounds: Any) -> Meta:
@@ -151,7 +153,20 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, _about("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
-    api_key: Annotated[str, _about("asked of every request but /health and /metrics; empty: none")] = ""
+    api_key: Annotated[str, _about("asked of every request but /health, /ping, /version and /metrics; empty: none")] = (
+        ""
+    )
+    admin_api_key: Annotated[
+        str, _about("alone opens what changes the server, and everything else too; empty: the API key opens that")
+    ] = ""
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        _about("origins of web pages that may use this server, as https://chat.example; this machine's own always may"),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        _about("further names of this server in the header Host, for one without API key; .example.com: all below it"),
+    ] = ()
     tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
     incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
     max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0
@@ -235,6 +250,8 @@ def resolve(args: Args) -> Args:
             f"{args.tokenizer_folder} has no tokenizer.json: name a folder that has one with --tokenizer-path "
             "(transformers' save_pretrained of a fast tokenizer writes it)"
         )
+    read_origins(args.serve.allowed_origins)
+    read_hosts(args.serve.allowed_hosts)
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
     if args.schedule.random_seed is not None:

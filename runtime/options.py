@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import inspect
 
+from ramet.runtime.config import SECRET
 from ramet.runtime.errors import ConfigError
 
 PREFIX = "RAMET_"
-SECRET = frozenset({"api_key"})  # never printed
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -43,7 +43,8 @@ class Option:
 
     @property
     def help(self) -> str:
-        default = "" if self.optional or isinstance(self.type, inspect.BoolType) else f" [{self.default!r}]"
+        silent = self.optional or isinstance(self.type, inspect.BoolType | inspect.VarTupleType)
+        default = "" if silent else f" [{self.default!r}]"
         bounds = f" ({self.valid})" if _bounds(self.type) else ""
         return f"{self.about}{bounds}{default}".replace("%", "%%")
 
@@ -130,6 +131,14 @@ def _read_text(kind: Any, value: Any) -> str:
     return value
 
 
+def _read_words(kind: Any, value: Any) -> tuple[str, ...]:
+    """A list, or text with commas between the words."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError
+    return tuple(word.strip() for word in words if word.strip())
+
+
 def _read_literal(kind: Any, value: Any) -> Any:
     for choice in kind.values:
         if not isinstance(value, bool) and str(choice) == str(value):
@@ -143,6 +152,7 @@ _READERS: dict[Any, Callable[[Any, Any], Any]] = {
     inspect.FloatType: _read_float,
     inspect.StrType: _read_text,
     inspect.LiteralType: _read_literal,
+    inspect.VarTupleType: _read_words,
 }
 
 
@@ -169,6 +179,8 @@ def _valid(kind: inspect.Type) -> str:
         return "one of " + ", ".join(str(v) for v in sorted(kind.values, key=str))
     if isinstance(kind, inspect.StrType):
         return "text"
+    if isinstance(kind, inspect.VarTupleType):
+        return "words separated by commas"
     noun = "an integer" if isinstance(kind, inspect.IntType) else "a number"
     bounds = _bounds(kind)
     low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
@@ -182,5 +194,7 @@ def _valid(kind: inspect.Type) -> str:
 def metavar(option: Option) -> str:
     if isinstance(option.type, inspect.LiteralType):
         return "{" + ",".join(str(v) for v in sorted(option.type.values, key=str)) + "}"
-    names: dict[Any, str] = {inspect.IntType: "INT", inspect.FloatType: "NUMBER", inspect.StrType: "TEXT"}
+    names: dict[Any, str] = {
+        inspect.IntType: "INT", inspect.FloatType: "NUMBER", inspect.StrType: "TEXT", inspect.VarTupleType: "A,B,..."
+    }  # fmt: skip
     return next(name for kind, name in names.items() if isinstance(option.type, kind))

@@ -27,8 +27,9 @@ from ramet.runtime.metrics import Metrics
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
-from ramet.runtime.options import options_of
+from ramet.runtime.options import Option, options_of
 from ramet.runtime.sampling.processors import LogitProcessor
+from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates
@@ -39,6 +40,7 @@ OPENAI_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings",
 )  # fmt: skip
+KEYS = {Access.OPEN: "none", Access.READ: "API", Access.USE: "API", Access.ADMIN: "admin"}
 MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
 
 
@@ -53,17 +55,17 @@ def options() -> str:
         if option.group != group:
             group = option.group
             lines += [f"\n## {group}\n", "| option | valid | default | |", "|---|---|---|---|"]
-        default = "" if option.default is None else f"`{option.default}`"
-        lines.append(f"| `{option.flag}` | {option.valid} | {default} | {option.about} |")
+        lines.append(f"| `{option.flag}` | {option.valid} | {default_of(option)} | {option.about} |")
     return "\n".join(lines).replace("`` |", "empty |") + "\n"
 
 
 def http_api() -> str:
     lines = [
         "# HTTP endpoints\n",
-        "Doubled slashes in a path do no harm. With `--api-key` every request but `/health` and",
+        "Doubled slashes in a path do no harm. A key is sent in the header `Authorization: Bearer KEY`, or in",
+        "Anthropic's `X-Api-Key: KEY`. The table says which key a path needs if the server has that key.",
+        "[access.md](access.md) has more on keys, on web pages and on the names by which a server is reached.",
     ]
-    lines.append("`/metrics` needs the header `Authorization: Bearer KEY`, or Anthropic's `X-Api-Key: KEY`.")
     lines.append(
         "Every reply has the header `X-Request-Id`: the one that was sent, or else the request's id. Reply, log,"
     )
@@ -71,10 +73,11 @@ def http_api() -> str:
         "`/abort_request` and `/v1/requests/{id}` call a request by its id: the body's `rid`, or one made here with the"
     )
     lines.append("header's word behind it. `/openapi.json` describes all of this for programs.\n")
-    lines += ["| path | methods | |", "|---|---|---|"]
+    lines += ["| path | methods | key | |", "|---|---|---|---|"]
     rows = [(path, route) for path, route in ROUTES.items()] + [(path + "{id}", named) for path, named in NAMED.items()]
     for path, route in rows:
-        lines.append(f"| `{path}` | {', '.join(route.methods)} | {route.handler.__doc__.splitlines()[0]} |")
+        about = route.handler.__doc__.splitlines()[0]
+        lines.append(f"| `{path}` | {', '.join(route.methods)} | {KEYS[route.access]} | {about} |")
     lines.append(
         "\n[native-api.md](native-api.md) describes `/generate`, [openai.md](openai.md) chats and completions,"
     )
@@ -224,9 +227,12 @@ def options_table(group: str) -> str:
     lines = ["| option | default | |", "|---|---|---|"]
     for option in options_of(Args):
         if option.group == group:
-            default = "" if option.default is None else f"`{option.default}`"
-            lines.append(f"| `{option.flag}` | {default} | {option.about} |")
+            lines.append(f"| `{option.flag}` | {default_of(option)} | {option.about} |")
     return "\n".join(lines)
+
+
+def default_of(option: Option) -> str:
+    return "" if option.default in (None, ()) else f"`{option.default}`"
 
 
 @cache

@@ -118,7 +118,9 @@ class EngineClient:
         self.check_ready()
         if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
             raise ServerError("The request queue is full.", 503)
-        submission = Submission(streaming, time.monotonic(), as_batch=as_batch, max_numbers=self._max_numbers)
+        submission = Submission(
+            streaming, time.monotonic(), as_batch=as_batch, probe=probe, max_numbers=self._max_numbers
+        )
         self._submissions.add(submission)
         self._none_left.clear()
         self.num_streams += streaming
@@ -176,6 +178,10 @@ class EngineClient:
 
     async def locate(self, uid: Uid) -> ControlReply:
         return await self._ask(self._to_scheduler, ControlReply, lambda call: LocateSequence(call, uid))
+
+    def next_step(self) -> asyncio.Future[None]:
+        """Becomes done when a step's tokens arrive, of any request: the scheduler and the detokenizer work."""
+        return self._sequences.next_step()
 
     async def flush_cache(self, timeout_s: float) -> ControlReply:
         """`timeout_s`: how long it may wait until nothing runs or waits."""

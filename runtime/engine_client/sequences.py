@@ -5,6 +5,7 @@ and what is observed when. Knows no transport and no queue limit. A token costs 
 no task: gaps between tokens are gathered over a step.
 """
 
+import asyncio
 import re
 import time
 from array import array
@@ -29,6 +30,13 @@ class SequenceTable:
         self._metrics, self._log_requests = metrics, log_requests
         self.by_uid: dict[Uid, Sequence] = {}
         self.num_waiting = 0
+        self._step_waiters: list[asyncio.Future[None]] = []
+
+    def next_step(self) -> asyncio.Future[None]:
+        """Becomes done when a step arrives, whosesoever tokens it brings."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._step_waiters = [*(each for each in self._step_waiters if not each.done()), waiter]
+        return waiter
 
     def add(self, sequence: Sequence) -> None:
         """One that is sent now."""
@@ -73,6 +81,8 @@ class SequenceTable:
             woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
         for submission in woken:
             submission.wake()
+        if self._step_waiters:
+            self._wake_waiters()
         self._observe(gaps, now)
 
     def reject(self, message: Rejected) -> None:
@@ -81,6 +91,12 @@ class SequenceTable:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
             sequence.submission.fail(_rejection(message, sequence.prompt))
+
+    def _wake_waiters(self) -> None:
+        for waiter in self._step_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._step_waiters.clear()
 
     def _open(self, sequence: Sequence, opened: Opened) -> None:
         sequence.opened = True
@@ -110,6 +126,8 @@ class SequenceTable:
         sequence.submission.num_open -= 1
         if not sequence.opened:
             self.num_waiting -= 1
+        if sequence.submission.probe:
+            return  # of no client: one that a busy server did not get to would count as a request that was aborted
         latency_s = now - sequence.submission.arrival_s
         self._metrics.sequences.add(1)
         if kind is FinishKind.ABORT:

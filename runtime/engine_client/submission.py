@@ -86,14 +86,21 @@ class Submission:
     """The sequences of one request, prompt-major. Read by one caller only.
 
     A failure of one sequence ends the request. In a batch it ends that sequence alone, whose finish says why; but the
-    prompts of a batch are refused together, before any of them runs. `max_numbers`: how many log-probabilities and
+    prompts of a batch are refused together, before any of them runs. A `probe` of the server's health is counted and
+    logged nowhere. `max_numbers`: how many log-probabilities and
     numbers of hidden states its reply may hold.
     """
 
     def __init__(
-        self, streaming: bool, arrival_s: float, *, as_batch: bool = False, max_numbers: int | None = MOST_NUMBERS
+        self,
+        streaming: bool,
+        arrival_s: float,
+        *,
+        as_batch: bool = False,
+        probe: bool = False,
+        max_numbers: int | None = MOST_NUMBERS,
     ) -> None:
-        self.streaming, self.arrival_s, self.as_batch = streaming, arrival_s, as_batch
+        self.streaming, self.arrival_s, self.as_batch, self.probe = streaming, arrival_s, as_batch, probe
         self.sequences: list[Sequence] = []
         self.fresh: list[Sequence] = []
         self.num_open = 0

@@ -1,41 +1,49 @@
-"""Around every handler: path, key, errors, counting. The table of routes is routes.py.
+"""Around every handler: path, who may ask, errors, counting. The table of routes is routes.py.
 
 Every path goes through one catch-all route, so that doubled slashes are joined and unknown paths get our errors.
 """
 
-import hmac
 import re
 
 from aiohttp import web
 
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError, RametError
-from ramet.runtime.server.http import exchange, problems
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.origins import HOST
+from ramet.runtime.server.http import access, exchange, problems
+from ramet.runtime.server.http.access import Allowed
+from ramet.runtime.server.http.service import Access, Service
 from ramet.runtime.server.routes import NAMED, ROUTES
 
-OPEN_PATHS = frozenset({"/health", "/metrics"})  # these need no key
 CLIENT_GONE = 499
 
 
 def make_app(service: Service) -> web.Application:
+    allowed = access.read_allowed(service.args.serve)
+
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await _answer(service, request)
+        return await _answer(service, allowed, request)
+
+    async def add_cors_headers(request: web.Request, response: web.StreamResponse) -> None:
+        if "Origin" in request.headers:
+            access.add_cors_headers(allowed, request.headers["Origin"], response.headers)
 
     app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
     app.router.add_route("*", "/{path:.*}", answer)
-    app.on_response_prepare.append(exchange.add_headers)
+    app.on_response_prepare.extend([exchange.add_headers, add_cors_headers])
     return app
 
 
-async def _answer(service: Service, request: web.Request) -> web.StreamResponse:
+async def _answer(service: Service, allowed: Allowed, request: web.Request) -> web.StreamResponse:
     path = re.sub("//+", "/", request.path)
     if len(path) > 1:
         path = path.rstrip("/")
     response: web.StreamResponse | None = None
     try:
-        _check_key(service, path, request)
-        response = await _dispatch(service, path, request)
+        response = access.preflight(allowed, request) if request.method == "OPTIONS" else None
+        if response is None:
+            await _check_access(allowed, _access_of(path), request)
+            response = await _dispatch(service, path, request)
     except RametError as error:
         response = _refusal(request, path, error)
     except ConnectionError:
@@ -73,12 +81,24 @@ async def _dispatch(service: Service, path: str, request: web.Request) -> web.St
         route = ROUTES[path]
         _check_method(request, path, route.methods)
         return await route.handler(service, request)
-    for prefix, named in NAMED.items():
-        if path.startswith(prefix):
-            if request.method != "HEAD":
-                _check_method(request, path, named.methods)
-            return await named.handler(service, request, path.removeprefix(prefix))
+    if (prefix := _prefix(path)) is not None:
+        named = NAMED[prefix]
+        if request.method != "HEAD":
+            _check_method(request, path, named.methods)
+        return await named.handler(service, request, path.removeprefix(prefix))
     raise ClientError("", f"There is no {path} here.", _meant(path), 404)
+
+
+def _prefix(path: str) -> str | None:
+    """Of a path that ends in a name."""
+    return next((prefix for prefix in NAMED if path.startswith(prefix)), None)
+
+
+def _access_of(path: str) -> Access:
+    if path in ROUTES:
+        return ROUTES[path].access
+    prefix = _prefix(path)
+    return Access.READ if prefix is None else NAMED[prefix].access
 
 
 def _meant(path: str) -> str:
@@ -90,24 +110,37 @@ def _meant(path: str) -> str:
 
 
 def _check_method(request: web.Request, path: str, methods: tuple[str, ...]) -> None:
-    read_only = "POST" not in methods  # HEAD must change nothing: /flush_cache takes GET and POST
-    asked = "GET" if request.method == "HEAD" and read_only else request.method
+    asked = "GET" if request.method == "HEAD" else request.method
     if asked not in methods:
         raise ClientError("", f"{path} takes {' and '.join(methods)}, not {request.method}.", status=405)
 
 
-def _check_key(service: Service, path: str, request: web.Request) -> None:
-    key = service.args.serve.api_key
-    if not key or path in OPEN_PATHS:
+async def _check_access(allowed: Allowed, needed: Access, request: web.Request) -> None:
+    """A key guards by itself; without one a request must come by a name of this server, and from no foreign page."""
+    if needed is Access.OPEN:
         return
-    scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
-    keys = [sent.strip() if scheme.lower() == "bearer" else "", request.headers.get("X-Api-Key", "")]  # Anthropic's
-    if not any([hmac.compare_digest(sent.encode(errors="surrogateescape"), key.encode()) for sent in keys]):
-        raise ClientError("", "The API key is missing or wrong.", "send the header Authorization: Bearer KEY", 401)
+    if allowed.keys[needed]:
+        access.check_key(allowed, needed, request)
+        return
+    for host in _hosts(request):
+        found = HOST.fullmatch(host)
+        if found is None or found[1] not in allowed.hosts.names:
+            await access.check_host(allowed, host)
+    if needed is not Access.READ and "Origin" in request.headers:
+        access.check_origin(allowed, request)
+
+
+def _hosts(request: web.Request) -> list[str]:
+    """Every name that the request gives to this server. HTTP/1.0 has none, and no browser speaks it."""
+    hosts = request.headers.getall("Host", [])
+    if not hosts or request.host in hosts:
+        return hosts
+    return [*hosts, request.url.authority]  # its target is a whole URL, as for a proxy
 
 
 def _endpoint(path: str) -> str:
     """The path as a metric's label: one of a bounded number."""
     if path in ROUTES:
         return path
-    return next((prefix + "{id}" for prefix in NAMED if path.startswith(prefix)), "unknown")
+    prefix = _prefix(path)
+    return "unknown" if prefix is None else prefix + "{id}"

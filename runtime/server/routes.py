@@ -9,7 +9,7 @@ from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
-from ramet.runtime.server.http.service import Named, Operation, Route, Service
+from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.native import admin
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.openai import replies as openai
@@ -46,27 +46,29 @@ ROUTES: dict[str, Route] = {
     "/v1/embeddings": Route(POST, embeddings, EmbeddingsBody, openai.EmbeddingReply),
     "/v1/score": Route(POST, score, ScoreBody, openai.ScoreReply),
     "/v1/rerank": Route(POST, rerank, RerankBody, openai.RerankReply),
-    "/v1/models": Route(GET, models, reply=openai.ModelList),
+    "/v1/models": Route(GET, models, reply=openai.ModelList, access=Access.READ),
     "/v1/tokenize": Route(POST, tokenize, TokenizeBody, openai.TokenizeReply),
     "/tokenize": Route(POST, tokenize, TokenizeBody, openai.TokenizeReply),
     "/v1/detokenize": Route(POST, detokenize, DetokenizeBody, openai.DetokenizeReply),
     "/detokenize": Route(POST, detokenize, DetokenizeBody, openai.DetokenizeReply),
-    "/health": Route(GET, admin.health, reply=admin.Status),
+    "/health": Route(GET, admin.health, reply=admin.Status, access=Access.OPEN),
+    "/ping": Route(EITHER, admin.health, reply=admin.Status, access=Access.OPEN),
+    "/version": Route(GET, admin.version, reply=admin.Version, access=Access.OPEN),
     "/health_generate": Route(GET, admin.health_generate, reply=admin.Status),
-    "/ready": Route(GET, admin.ready, reply=admin.Status),
-    "/metrics": Route(GET, admin.metrics),
-    "/get_model_info": Route(GET, admin.model_info, reply=admin.ModelInfo),
-    "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo),
-    "/get_server_info": Route(GET, admin.server_info, reply=admin.ServerInfo),
-    "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo),
-    "/flush_cache": Route(EITHER, admin.flush_cache, reply=admin.Flushed),
-    "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply),
-    "/openapi.json": Route(GET, openapi_json),
+    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.READ),
+    "/metrics": Route(GET, admin.metrics, access=Access.OPEN),
+    "/get_model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
+    "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
+    "/get_server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
+    "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
+    "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
+    "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
+    "/openapi.json": Route(GET, openapi_json, access=Access.READ),
 }
 
 NAMED: dict[str, Named] = {
-    "/v1/models/": Named(GET, model, (Operation("GET", "", openai.ModelCard),)),
-    "/v1/requests/": Named(GET, admin.where, (Operation("GET", "", admin.RequestState),)),
+    "/v1/models/": Named(GET, model, (Operation("GET", "", openai.ModelCard),), Access.READ),
+    "/v1/requests/": Named(GET, admin.where, (Operation("GET", "", admin.RequestState),), Access.READ),
     "/v1/responses/": Named(
         ("GET", "POST", "DELETE"),
         stored,
@@ -74,6 +76,7 @@ NAMED: dict[str, Named] = {
             Operation("GET", "", of_responses.ResponseReply),
             Operation("DELETE", "", of_responses.DeletedResponse),
             Operation("GET", "/input_items", of_responses.ResponseItems),
+            Operation("POST", "/cancel", of_responses.ResponseReply),
         ),
     ),
 }

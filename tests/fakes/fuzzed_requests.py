@@ -331,6 +331,18 @@ def _path(draw: Random, operation: str) -> str:
     )
 
 
+def _sent_by_a_page(draw: Random) -> dict[str, str]:
+    """What says where a page came from, and by what name it found the server: half of it this machine's own."""
+    own = ("http://localhost:3000", "HTTPS://[::1]", "http://127.0.0.1")
+    headers = {"Origin": draw.choice((*own, *own, "http://evil.example", "null", "", "http://", "a b", "x" * 3000))}
+    if draw.random() < 0.3:
+        headers["Host"] = draw.choice(("localhost.", "10.0.0.1:1", "[::1]:80", "evil.example", "a b", "[::", ":", "%"))
+    if draw.random() < 0.3:
+        headers["Access-Control-Request-Method"] = draw.choice(("POST", "DELETE", "", "a b"))
+        headers["Access-Control-Request-Headers"] = draw.choice(("", "authorization,x-a", "a\tb", "\u00fc", "a" * 3000))
+    return headers
+
+
 def _strange(draw: Random, path: str, method: str) -> tuple[str, str, dict[str, str]]:
     path = draw.choice((path, "/" + path, path + "/x", path.upper(), "/%2e%2e/etc", "/", "/v1", "/v1/", path[:-1]))
     method = draw.choice(
@@ -346,6 +358,8 @@ def _strange(draw: Random, path: str, method: str) -> tuple[str, str, dict[str, 
     headers = {"Content-Type": draw.choice(kinds)}
     if draw.random() < 0.2:
         headers |= draw.choice(({"Content-Encoding": "gzip"}, {"X-Request-Id": "a b"}, {"Authorization": "Bearer"}))
+    if draw.random() < 0.3:
+        headers |= _sent_by_a_page(draw)
     return path, method, headers
 
 

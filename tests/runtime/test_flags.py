@@ -1,5 +1,6 @@
 """One source of options: what flags, YAML and environment make of it, and who wins."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import run
-from ramet.runtime.config import Args
+from ramet.runtime.config import Args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import ALIASES, BY_NAME, OPTIONS, parse, serve_parser, warn_misspelt
 from ramet.runtime.options import Option, options_of
@@ -137,9 +138,53 @@ def test_printed_config_tells_the_origin_of_what_was_set(tmp_path: Path, capsys:
     assert "page_size: 1" in lines
 
 
-def test_the_api_key_is_never_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, [], {"RAMET_API_KEY": "sesame"})
-    assert "sesame" not in text and "# api_key: hidden, from RAMET_API_KEY" in text
+@pytest.mark.parametrize("name", ["api_key", "admin_api_key"])
+def test_a_key_is_never_printed(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    variable = f"RAMET_{name.upper()}"
+    text = printed(capsys, [], {variable: "sesame"})
+    assert "sesame" not in text and f"# {name}: hidden, from {variable}" in text
+
+
+def test_a_list_is_words_with_commas_or_a_list_of_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("allowed_hosts: [a.example, .b.example]\n")
+    assert parse(["--config", str(file)], {}).serve.allowed_hosts == ("a.example", ".b.example")
+    argv = ["--allowed-hosts", " a.example, .b.example,"]
+    assert parse(argv, {}).serve.allowed_hosts == ("a.example", ".b.example")
+    assert parse(["--config", str(file), "--allowed-hosts", ""], {}).serve.allowed_hosts == ()
+    file.write_text(printed(capsys, argv, {}))
+    assert parse(["--config", str(file)], {}) == parse(argv, {})
+    file.write_text("allowed_hosts: [1]\n")
+    with pytest.raises(ConfigError, match=r"allowed_hosts is \[1\], must be words separated by commas"):
+        parse(["--config", str(file)], {})
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["http://x/path", "http://x/", "x.example", "null", "http://", "http://*.example", "http://a b", "http://u@x",
+     "http://x:port", "http://x?q", "https://a.example,chat"],
+)  # fmt: skip
+def test_a_malformed_origin_is_refused_at_the_start(words: str) -> None:
+    args = parse(["--allowed-origins", words], {})
+    with pytest.raises(ConfigError, match=re.escape(f"--allowed-origins has {words.split(',')[-1]!r}")):
+        resolve(args)
+
+
+@pytest.mark.parametrize("word", ["http://x", "x:80", "a b", "a.*.b", "*x", ".", "x/y", "[::1]:80"])
+def test_a_malformed_host_is_refused_at_the_start(word: str) -> None:
+    args = parse(["--allowed-hosts", word], {})
+    with pytest.raises(ConfigError, match=re.escape(f"--allowed-hosts has {word!r}")):
+        resolve(args)
+
+
+@pytest.mark.parametrize("word", ["*", "https://a.example", "HTTP://[::1]:80", "chrome-extension://abc", "http://x."])
+def test_an_origin_is_taken(word: str) -> None:
+    resolve(parse(["--allowed-origins", word], {}))
+
+
+@pytest.mark.parametrize("word", ["*", "a", "a.example.", ".a.example", "*.a.example", "10.0.0.1", "[::1]", "a_b"])
+def test_a_host_is_taken(word: str) -> None:
+    resolve(parse(["--allowed-hosts", word], {}))
 
 
 def test_help_shows_every_option_with_its_bounds() -> None:

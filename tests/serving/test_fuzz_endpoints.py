@@ -28,7 +28,7 @@ LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed", "
 ABOUT_NO_FIELD = (
     "The request was ended before",  # by /abort_request
     "The cache was not flushed",
-    "Only a response with background",
+    "Cannot cancel a synchronous response",
 )
 BUSY = ("running_requests", "waiting_requests", "leased_tokens", "owned_tokens", "penalty_slots")
 
@@ -79,6 +79,8 @@ def judge(asked: Request, path: str, status: int, kind: str, data: bytes) -> Non
         assert error.message.strip(), "a refusal without a word"
         if status == 400:
             assert names_a_field(error.message, path), error.message
+    elif status == 204:
+        assert asked.method == "OPTIONS" and data == b"", data  # a preflight
     elif kind == "text/event-stream":
         judge_stream(path, data)
     elif kind == "application/json":

@@ -157,6 +157,26 @@ def test_operational_endpoints_answer(server: Live, path: str):
     assert requests.get(server.url + path, timeout=20).status_code == 200
 
 
+def test_a_server_with_more_work_than_the_probe_waits_for_is_healthy():
+    """One sequence runs at a time, and 200 of hundreds of tokens each stand before the probe."""
+    params = {**GREEDY, "max_new_tokens": 900}
+    with (
+        Live(max_running_requests=1, schedule_policy="fcfs", check_invariants=True) as full,
+        ThreadPoolExecutor() as pool,
+    ):
+        waiting = pool.submit(full.generate, text=["a"] * 200, sampling_params=params)
+        while full.state()["waiting_requests"] < 190:
+            pass
+        reply = requests.get(full.url + "/health_generate", timeout=60)
+        assert reply.status_code == 200, reply.text
+        assert not waiting.done()
+        requests.post(full.url + "/abort_request", json={"abort_all": True}, timeout=10).raise_for_status()
+        waiting.result()
+        while (state := full.state())["running_requests"]:
+            pass
+        assert state["waiting_requests"] == state["owned_tokens"] == 0
+
+
 def test_tokenize_and_detokenize_round_trip(server: Live):
     made = requests.post(server.url + "/v1/tokenize", json={"prompt": "Grüße 世界"}, timeout=10).json()
     assert made["count"] == len(made["tokens"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -31,12 +32,22 @@ class Service:
     first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups
 
 
+class Access(Enum):
+    """Who may ask: the key that is needed, and what a page of another site may ask of a server without keys."""
+
+    OPEN = auto()  # anybody, by any name of this server
+    READ = auto()  # API key; such a page can send the request, but its browser keeps the reply from it
+    USE = auto()  # API key; generates, or changes what one client has: refused to such a page
+    ADMIN = auto()  # admin key; changes the server: refused to such a page
+
+
 class Route(NamedTuple):
     methods: tuple[str, ...]
     handler: Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
     body: Any = None  # struct of the request's body
     reply: Any = None  # type of a whole reply; None: not JSON, or any object
     event: Any = None  # type of an event of a stream, where there is one
+    access: Access = Access.USE
 
 
 class Operation(NamedTuple):
@@ -53,6 +64,7 @@ class Named(NamedTuple):
     methods: tuple[str, ...]
     handler: Callable[[Service, web.Request, str], Awaitable[web.Response]]
     operations: tuple[Operation, ...]
+    access: Access = Access.USE
 
 
 def check_model(service: Service, name: str | None) -> str:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from ramet.ipc.messages import ControlReply, pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.config import Args
+from ramet.runtime.config import SECRET, Args
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
@@ -60,6 +60,10 @@ class ServerInfo(ServedModel, frozen=True, kw_only=True):
     internal_states: list[dict[str, Any]]
 
 
+class Version(Reply, frozen=True):
+    version: str = __version__
+
+
 class Flushed(Reply, frozen=True):
     success: bool = True
     message: str = "Cache flushed."
@@ -90,6 +94,11 @@ async def health(service: Service, request: web.Request) -> web.Response:
     return respond(Status())
 
 
+async def version(service: Service, request: web.Request) -> web.Response:
+    """The version of this server."""
+    return respond(Version())
+
+
 async def ready(service: Service, request: web.Request) -> web.Response:
     """Whether new requests are taken."""
     service.client.check_ready()
@@ -97,11 +106,11 @@ async def ready(service: Service, request: web.Request) -> web.Response:
 
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:
-    """One token through every process."""
+    """One token through every process; of a busy server, the next token of any request."""
     probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(ONE_TOKEN), ids=pack_ids([0]))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
         try:
-            await asyncio.wait_for(submission.finished(), GENERATE_WITHIN_S)
+            await asyncio.wait_for(submission.during(service.client.next_step()), GENERATE_WITHIN_S)
         except TimeoutError:
             raise ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
         except ClientError as error:
@@ -149,7 +158,8 @@ async def abort_request(service: Service, request: web.Request) -> web.Response:
     if body.abort_all:
         return respond(AbortReply(service.client.abort(None, "aborted with every other request")))
     if not body.rid:
-        raise ClientError("rid", f"is {shown(body.rid)}, must be the id of a request", "or set abort_all to true")
+        fact = "is missing" if body.rid is None else f"is {shown(body.rid)}, must be the id of a request"
+        raise ClientError("rid", fact, "or set abort_all to true")
     return respond(AbortReply(service.client.abort(body.rid, "aborted by /abort_request")))
 
 
@@ -165,11 +175,11 @@ async def where(service: Service, request: web.Request, rid: str) -> web.Respons
 
 
 def options(args: Args) -> dict[str, Any]:
-    """All options by their names, flat. A key is never shown."""
+    """All options by their names, flat. Keys are never shown."""
     flat: dict[str, Any] = {}
     for group in to_builtins(args).values():
         flat |= group
-    return {**flat, "api_key": "set" if args.serve.api_key else ""}
+    return {**flat, **{name: "set" if flat[name] else "" for name in SECRET}}
 
 
 def _served_model(service: Service) -> dict[str, Any]:

@@ -78,7 +78,7 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
             service.responses.pop(key, None)
             return respond(replies.DeletedResponse(key))
         case "POST", "cancel":
-            raise ClientError("", "Only a response with background = true can be cancelled, which is not built.")
+            raise ClientError("", "Cannot cancel a synchronous response.", "background = true is not built")
         case _:
             raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
 

@@ -10,7 +10,7 @@ import orjson
 
 from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.problems import ERRORS, OpenAIStreamError, StreamError
-from ramet.runtime.server.http.service import Named, Route
+from ramet.runtime.server.http.service import Access, Named, Route
 from ramet.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -35,11 +35,13 @@ def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
     paths: Described = defaultdict(dict)
     for path, route in routes.items():
         for method in route.methods:
-            paths[path][method.lower()] = _operation(path, method, schema_of, *route[1:])
+            paths[path][method.lower()] = _operation(path, method, schema_of, *route[1:5], route.access)
     for prefix, each in named.items():
         for method, tail, reply in each.operations:
             path = f"{prefix}{{id}}{tail}"
-            paths[path][method.lower()] = _operation(path, method, schema_of, each.handler, None, reply, None)
+            paths[path][method.lower()] = _operation(
+                path, method, schema_of, each.handler, None, reply, None, each.access
+            )
     document = {
         "openapi": "3.1.0",
         "info": {"title": "ramet", "version": __version__, "description": "A server of language models."},
@@ -66,7 +68,7 @@ def _require_all(components: Described) -> None:
 
 
 def _operation(
-    path: str, method: str, schema_of: Described, handler: Any, body: Any, reply: Any, event: Any
+    path: str, method: str, schema_of: Described, handler: Any, body: Any, reply: Any, event: Any, access: Access
 ) -> Described:
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
     if path == "/metrics":
@@ -84,6 +86,8 @@ def _operation(
         "summary": (handler.__doc__ or "").splitlines()[0],
         "responses": {"200": {"description": "done", "content": content}, "default": problem},
     }
+    if access is Access.OPEN:
+        operation["security"] = []
     if "{id}" in path or path in QUERIES:
         operation["parameters"] = [QUERIES.get(path, ID)]
     if body is not None:

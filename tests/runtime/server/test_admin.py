@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Control, Generate
+from ramet.ipc.messages import Abort, Control, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics
-from ramet.runtime.server.app import ROUTES
+from ramet.runtime.server.native import admin
+from ramet.runtime.server.routes import ROUTES
 from ramet.version import __version__
 from tests.fakes.engine import CACHED, LIMITS
 from tests.fakes.server import Served, served
@@ -83,19 +84,101 @@ def test_health_generate_is_not_refused_for_a_full_queue() -> None:
     served(check, auto=False, max_queued_requests=1)
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_flush_waits_as_long_as_asked(method: str) -> None:
+def test_health_generate_of_a_full_server_takes_what_comes_for_others_as_proof_of_life() -> None:
     async def check(server: Served) -> None:
-        async with server.http.request(method, "/flush_cache?timeout=2.5") as response:
+        running = asyncio.create_task(server.post("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 2}}))
+        await server.engine.saw(Generate)
+        probe = asyncio.create_task(server.get("/health_generate"))
+        _, asked = await server.engine.saw(Generate, 2)
+        server.engine.step([1])  # the probe waits in the queue
+        assert (await probe)[0] == 200
+        (abort,) = await server.engine.saw(Abort)
+        assert abort.uids == asked.uids == [2]
+        server.engine.abort([2], "as asked")
+        server.engine.step([1])
+        assert (await running)[0] == 200
+        assert server.client.num_open == server.client.num_waiting == 0
+        page = await numbers(server)
+        assert page["ramet:num_requests_total"] == 1 and page["ramet:num_aborted_requests_total"] == 0
+
+    served(check, auto=False)
+
+
+def test_health_generate_fails_where_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
+        await server.engine.saw(Generate)
+        status, reply = await server.get("/health_generate")
+        assert status == 503 and "0.05 s" in reply["error"]["message"]
+        await server.engine.saw(Abort)
+        waiting.cancel()
+
+    monkeypatch.setattr(admin, "GENERATE_WITHIN_S", 0.05)
+    served(check, auto=False)
+
+
+def test_many_probes_at_once_live_on_one_step() -> None:
+    async def check(server: Served) -> None:
+        probes = [asyncio.create_task(server.get("/health_generate")) for _ in range(3)]
+        await server.engine.saw(Generate, 3)
+        probes.pop().cancel()
+        server.engine.step([1])
+        assert [(await probe)[0] for probe in probes] == [200, 200]
+
+    served(check, auto=False)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_ping_answers_as_health_does(method: str) -> None:
+    async def check(server: Served) -> None:
+        async with server.http.request(method, "/ping") as response:
+            assert response.status == 200 and await response.json() == {"status": "ok"}
+        server.engine.tell(PeerDied("scheduler", 1))
+        async with server.http.request(method, "/ping") as response:
+            assert response.status == 500
+
+    served(check, api_key="secret")
+
+
+def test_the_version_needs_no_key() -> None:
+    async def check(server: Served) -> None:
+        assert await server.get("/version") == (200, {"version": __version__})
+
+    served(check, api_key="secret")
+
+
+@pytest.mark.parametrize(
+    "body, fact", [({}, "rid is missing"), ({"rid": None}, "rid is missing"), ({"rid": ""}, "rid is ''")]
+)
+def test_an_abort_says_what_is_missing(body: dict, fact: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/abort_request", body)
+        assert status == 400 and fact in reply["error"]["message"] and "None" not in reply["error"]["message"]
+
+    served(check)
+
+
+def test_a_flush_is_post_only() -> None:
+    async def check(server: Served) -> None:
+        async with server.http.get("/flush_cache") as response:
+            assert response.status == 405 and "takes POST" in (await response.json())["error"]["message"]
+        assert server.engine.sent == []
+
+    served(check)
+
+
+def test_flush_waits_as_long_as_asked() -> None:
+    async def check(server: Served) -> None:
+        async with server.http.post("/flush_cache?timeout=2.5") as response:
             assert response.status == 200
         (control,) = server.engine.of_type(Control)
         assert control.timeout_s == 2.5
         server.engine.flush_ok = False
-        async with server.http.request(method, "/flush_cache") as response:
+        async with server.http.post("/flush_cache") as response:
             assert response.status == 400 and "running" in await response.text()
         assert server.engine.of_type(Control)[1].timeout_s == 0
         for bad in ("-1", "x", "nan", "inf", "1e9", ""):
-            async with server.http.request(method, "/flush_cache", params={"timeout": bad}) as response:
+            async with server.http.post("/flush_cache", params={"timeout": bad}) as response:
                 assert response.status == 400 and "timeout" in await response.text()
 
     served(check)
@@ -148,14 +231,17 @@ def test_bad_bodies_of_the_tokenizer_endpoints(path: str, body: dict, place: str
     served(check)
 
 
-def test_a_key_guards_everything_but_health_and_metrics() -> None:
+def test_a_key_guards_everything_but_probes_and_metrics() -> None:
     async def check(server: Served) -> None:
         paths = [*ROUTES, "/v1/models/x", "/v1/requests/x", "/nowhere"]
         for path in paths:
             for sent in (None, "Bearer wrong", "secret", "Bearer ", "Basic secret", "Bearer s\u00e9cret"):
                 headers = {} if sent is None else {"Authorization": sent}
                 async with server.http.get(path, headers=headers) as response:
-                    assert (response.status == 200) == (path in ("/health", "/metrics")), (path, headers)
+                    assert (response.status == 200) == (path in ("/health", "/ping", "/version", "/metrics")), (
+                        path,
+                        headers,
+                    )
                     assert response.status in (200, 401)
         right = {"Authorization": "Bearer secret"}
         assert (await server.post("/generate", {"text": "a"}, headers=right))[0] == 200

@@ -297,7 +297,9 @@ def test_a_slow_reader_holds_up_nobody_and_waits_with_bounded_buffers() -> None:
     async def check(server: Served) -> None:
         body = orjson.dumps({"prompt": "a", "stream": True, "max_tokens": 1 << 20})
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
         await server.engine.saw(Generate)
         slow = next(iter(server.client._sequences.by_uid.values()))
         big = "x" * 100_000
@@ -347,7 +349,7 @@ def test_a_failure_of_ours_within_a_stream_is_an_event(path: str, body: dict) ->
 def test_a_connection_that_breaks_within_its_body_is_forgotten() -> None:
     async def check(server: Served) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b'POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"text"')
+        writer.write(b'POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"text"')
         await writer.drain()
         writer.close()
         assert (await server.post("/generate", {"text": "a"}))[0] == 200

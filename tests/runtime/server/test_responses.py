@@ -210,6 +210,21 @@ def test_a_stored_response_is_returned_until_it_is_deleted() -> None:
     served(check)
 
 
+def test_a_whole_response_is_past_cancelling() -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": "Hello"})
+        status, error = await server.post(f"{PATH}/{reply['id']}/cancel", {})
+        assert status == 400 and error["error"]["message"].startswith("Cannot cancel a synchronous response.")
+        assert error["error"]["type"] == "invalid_request_error" and error["error"]["param"] is None
+        status, error = await server.post(f"{PATH}/resp_other/cancel", {})
+        assert (status, error["error"]["code"]) == (404, "response_not_found")
+        _, document = await server.get("/openapi.json")
+        assert "post" in document["paths"][f"{PATH}/{{id}}/cancel"]
+
+    served(check)
+
+
 def test_listed_input_items_have_ids_and_parts_the_newest_first() -> None:
     """OpenAI's client takes a user's message without an id for one of the assistant."""
 
