@@ -59,8 +59,7 @@ async def accepting(
 ) -> AsyncIterator[None]:
     """Connections are accepted within the block; those that are open at its end stay so."""
     listener.setblocking(False)
-    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)  # accepted ones inherit it
+    _bound_the_kernel(listener, args.transfer_timeout_s)
     task = asyncio.create_task(Acceptor(Connections(server, args, metrics)).run(listener))
     try:
         yield
@@ -68,6 +67,14 @@ async def accepting(
         task.cancel()
         await asyncio.wait((task,))
         listener.close()
+
+
+def _bound_the_kernel(listener: socket.socket, timeout_s: float) -> None:
+    """What the kernel holds of a reply that is not read, and for how long. Accepted connections inherit it."""
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # holds for closed ones that still send as well
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(min(timeout_s, 86400) * 1000))
 
 
 class Acceptor:

@@ -3,7 +3,8 @@
     what the connection does                          ends after
     waits for its first request, or reads a header    --header-timeout-s, with a 408 if any byte of it came
     reads a body                                      exchange.transfer_time of what came, with a 408 (exchange.py)
-    waits for the client to read                      exchange.transfer_time of what waits to be sent; nothing is said
+    waits for the client to read                      exchange.transfer_time of what waits to be sent; without a word
+                                                      (if it reads nothing, by the kernel: accepting.py)
     waits for its next request                        --keep-alive-timeout-s (aiohttp's own timer)
     runs a handler                                    --request-timeout-s
 
@@ -126,6 +127,8 @@ class Connection(web.RequestHandler):
         self._cancel_header()
         self._cancel_unread()
         self._all.open.discard(self)
+        if isinstance(exc, TimeoutError):  # TCP_USER_TIMEOUT
+            self._note_unread()
         super().connection_lost(exc)
 
     # -- ends -------------------------------------------------------------------------------------------------------
@@ -165,10 +168,13 @@ class Connection(web.RequestHandler):
 
     def _end_unread(self) -> None:
         self._unread = None
-        line = "A client does not read its reply, of which %d bytes wait: it is disconnected (--transfer-timeout-s)"
-        self._all.unread.note(self._loop.time(), line, self._wire.get_write_buffer_size())
+        self._note_unread()
         self._wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, DROP_UNSENT)
         self._wire.abort()
+
+    def _note_unread(self) -> None:
+        line = "A client does not read its reply and is disconnected (--transfer-timeout-s %g)"
+        self._all.unread.note(self._loop.time(), line, self._all.args.transfer_timeout_s)
 
     async def linger(self) -> None:
         """Nothing more is sent. To close at once would destroy the reply if the client still sends."""

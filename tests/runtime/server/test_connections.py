@@ -1,6 +1,8 @@
 """Whatever a client does with its connection, it ends: headers and bodies that never come, replies nobody reads."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import orjson
@@ -172,6 +174,30 @@ def test_a_stream_that_nobody_reads_ends_and_its_sequence_is_aborted(path: str, 
             assert server.client.num_streams == 0
 
     on_clock(check, auto=False)
+
+
+def test_a_stream_that_nobody_reads_is_freed_when_it_ends() -> None:
+    """Not at a collection of cycles, which is rare."""
+
+    async def check(server: Served) -> None:
+        with deaf(server, post("/generate", {"text": "a", "stream": True})):
+            await server.engine.saw(Generate)
+            submission = weakref.ref(next(iter(server.client._submissions)))
+            for _ in range(20):
+                server.engine.step([1])
+                server.engine.tell(TextStep([1], b"\0\0\0\0", ["x" * 50_000]))
+                await turn(server)
+            forward(TRANSFER_S + 60)
+            (abort,) = await server.engine.saw(Abort)
+            server.engine.abort(abort.uids, "gone")
+            await turn(server)
+            assert submission() is None
+
+    gc.disable()
+    try:
+        on_clock(check, auto=False)
+    finally:
+        gc.enable()
 
 
 def test_a_request_timeout_ends_a_stream_that_nobody_reads() -> None:
