@@ -29,6 +29,7 @@ from ramet.ipc.errors import ClientError
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
+from ramet.runtime.machine import return_free_memory
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http import exchange, problems
 
@@ -36,6 +37,7 @@ MAX_TARGET = 8 << 10  # bytes of a request's path and query
 MAX_HEADER = 16 << 10  # bytes of one header; another number than MAX_TARGET, by which errors are told apart
 DROP_UNSENT = struct.pack("ii", 1, 0)  # the kernel forgets what it could not send; else it keeps that for minutes
 LINGER_S = 1.0  # for a client to read a last reply while it still sends
+TRIM_AFTER_S = 1.0
 QUIET_S = 10.0  # an episode is over when nothing of its kind happened for so long
 
 
@@ -61,10 +63,20 @@ class Connections:
     metrics: Metrics
     open: "set[Connection]" = field(default_factory=set)
     unread: Episode = field(default_factory=Episode)
+    trim: asyncio.TimerHandle | None = None
 
     def count(self, status: int) -> None:
         """A reply that no handler made."""
         self.metrics.requests.add(1, "unknown", str(status))
+
+    def note_unread(self) -> None:
+        """A client that does not read its reply was disconnected. When no more follow, their memory is given back."""
+        loop = asyncio.get_running_loop()
+        line = "A client does not read its reply and is disconnected (--transfer-timeout-s %g)"
+        self.unread.note(loop.time(), line, self.args.transfer_timeout_s)
+        if self.trim is not None:
+            self.trim.cancel()
+        self.trim = loop.call_later(TRIM_AFTER_S, return_free_memory)
 
 
 class Connection(web.RequestHandler):
@@ -107,7 +119,8 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         if len(self._messages) > num:
             self._cancel_header()
-            if isinstance(self._messages[-1][0], _ErrInfo):
+            if isinstance(refused := self._messages[-1][0], _ErrInfo):
+                refused.exc.__traceback__ = None  # its frames hold this connection and these bytes
                 self._end_bodies()
         elif data:
             if self._header is None and self.idle_since is not None:
@@ -128,7 +141,7 @@ class Connection(web.RequestHandler):
         self._cancel_unread()
         self._all.open.discard(self)
         if isinstance(exc, TimeoutError):  # TCP_USER_TIMEOUT
-            self._note_unread()
+            self._all.note_unread()
         super().connection_lost(exc)
 
     # -- ends -------------------------------------------------------------------------------------------------------
@@ -168,13 +181,9 @@ class Connection(web.RequestHandler):
 
     def _end_unread(self) -> None:
         self._unread = None
-        self._note_unread()
+        self._all.note_unread()
         self._wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, DROP_UNSENT)
         self._wire.abort()
-
-    def _note_unread(self) -> None:
-        line = "A client does not read its reply and is disconnected (--transfer-timeout-s %g)"
-        self._all.unread.note(self._loop.time(), line, self._all.args.transfer_timeout_s)
 
     async def linger(self) -> None:
         """Nothing more is sent. To close at once would destroy the reply if the client still sends."""

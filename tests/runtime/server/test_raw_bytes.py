@@ -1,6 +1,7 @@
 """Bytes that are no request, or only look like one: JSON or a close, one line in the log, and a server that goes on."""
 
 import asyncio
+import gc
 import json
 import logging
 import random
@@ -9,6 +10,7 @@ import re
 import pytest
 from samples import slow
 
+from ramet.runtime.server.http.connections import Connection
 from tests.fakes.clock_loop import forward
 from tests.fakes.peer import HEADER_S, HEALTH, Peer, half_body, on_clock, post, turn, turn_loop
 from tests.fakes.server import Served
@@ -74,6 +76,25 @@ def test_a_broken_chunk_of_a_body_is_a_400_at_once(path: str, caplog: pytest.Log
         assert not [record for record in caplog.records if record.exc_info]
 
     on_clock(check)
+
+
+def test_a_refused_connection_is_freed_when_it_ends() -> None:
+    """Not at a collection of cycles, which is rare."""
+
+    async def check(server: Served) -> None:
+        peer = await Peer.of(server, b"GARBAGE\r\n\r\n")
+        await peer.reply()
+        peer.close()
+        await turn(server)
+        await turn(server)
+        assert len([each for each in gc.get_objects() if isinstance(each, Connection)]) <= 1  # of the last turn
+
+    gc.collect()
+    gc.disable()
+    try:
+        on_clock(check)
+    finally:
+        gc.enable()
 
 
 PIECES = [
