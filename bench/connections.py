@@ -33,8 +33,9 @@ from ramet.bench.rounds import interval
 from ramet.bench.server import resident_bytes, started
 from ramet.bench.values import positive
 
-DEADLINE_S = 25.0  # of the server, for header, transfer and keep-alive; a window and the opening must fit
+DEADLINE_S = 40.0  # of the server, for header, transfer and keep-alive; a window and the opening must fit
 GRACE_S = 30.0  # beyond it: a transfer has a second more for each 16 KiB
+SETTLE_S = 3.0  # until the server has given back what a crowd took
 TOKENS = 256  # of each stream, which is followed by the next
 
 
@@ -147,6 +148,7 @@ async def one_round(url: str, pid: int, options: argparse.Namespace) -> Round:
             raise BadOption("the crowd was ended within the window: make --window-s shorter")
         left = await crowd.until_ended(DEADLINE_S + GRACE_S)
         longest = {kind.value: round(seconds, 1) for kind, seconds in crowd.longest_s().items()}
+    await asyncio.sleep(SETTLE_S)
     return Round(alone, beside, {kind.value: num for kind, num in left.items()}, longest, server_mib(pid))
 
 
