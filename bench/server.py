@@ -100,12 +100,21 @@ def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
 
 def peak_bytes(parent: int, proc: Path = PROC) -> dict[str, int]:
     """The most memory that each role has had resident."""
-    peaks: dict[str, int] = {}
+    return _memory(parent, "VmHWM", proc)
+
+
+def resident_bytes(parent: int, proc: Path = PROC) -> dict[str, int]:
+    """The memory that each role has resident now."""
+    return _memory(parent, "VmRSS", proc)
+
+
+def _memory(parent: int, line: str, proc: Path) -> dict[str, int]:
+    sums: dict[str, int] = {}
     for role, folder in _children(parent, proc):
         with contextlib.suppress(*GONE):
-            found = re.search(r"VmHWM:\s+(\d+) kB", (folder / "status").read_text())
-            peaks[role] = peaks.get(role, 0) + (1024 * int(found[1]) if found else 0)
-    return peaks
+            found = re.search(rf"{line}:\s+(\d+) kB", (folder / "status").read_text())
+            sums[role] = sums.get(role, 0) + (1024 * int(found[1]) if found else 0)
+    return sums
 
 
 def _children(parent: int, proc: Path) -> Iterator[tuple[str, Path]]:

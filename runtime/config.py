@@ -176,6 +176,18 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     request_timeout_s: Annotated[
         Annotated[float, Meta(gt=0)] | None, _about("a request that takes longer ends with 504; unset: never")
     ] = None
+    header_timeout_s: Annotated[
+        float, _about("how long a request's header may take, from its first byte or the connection's start", gt=0)
+    ] = 20.0
+    transfer_timeout_s: Annotated[
+        float,
+        _about("how long a body, or what a client does not read, may take: that and a second for each 16 KiB", gt=0),
+    ] = 60.0
+    keep_alive_timeout_s: Annotated[float, _about("how long a connection waits for its next request", gt=0)] = 60.0
+    max_connections: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        _about("open connections before new ones get a 503; unset: 16384, or what the limit of open files leaves"),
+    ] = None
     drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0)] = 60.0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"

@@ -3,6 +3,7 @@
 Reads /proc and both versions of control groups; knows no device and no torch. `root` is where the file system begins.
 """
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def usable_cores(root: Path = ROOT) -> int:
     """The cores this process may use, a container's share rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([cores, *_cores_of_container(root)])
+
+
+def return_free_memory() -> None:
+    """Give what this process has freed back to the system. glibc keeps it below whatever is still in use."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def _free_on_machine(root: Path) -> int:

@@ -18,7 +18,7 @@ from msgspec.json import schema_components
 from ramet.bench.figures import page, records
 from ramet.bench.figures.questions import views_of
 from ramet.ipc.params import CHECKS, SamplingParams
-from ramet.runtime.config import BUNDLED_MODEL, Args
+from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
 from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
@@ -29,6 +29,9 @@ from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
 from ramet.runtime.options import Option, options_of
 from ramet.runtime.sampling.processors import LogitProcessor
+from ramet.runtime.server.http.accepting import MAX_CONNECTIONS, MIN_IDLE_S
+from ramet.runtime.server.http.connections import MAX_HEADER, MAX_TARGET
+from ramet.runtime.server.http.exchange import MIN_BYTES_PER_S
 from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
@@ -82,9 +85,41 @@ def http_api() -> str:
         "\n[native-api.md](native-api.md) describes `/generate`, [openai.md](openai.md) chats and completions,"
     )
     lines.append("[embeddings.md](embeddings.md) the endpoints that turn texts into numbers.")
+    lines += connections()
     for path in ("/v1/score", "/v1/rerank", "/v1/tokenize", "/v1/detokenize", "/abort_request"):
         lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
     return "\n".join(lines) + "\n"
+
+
+def connections() -> list[str]:
+    """What ends a connection, and the reasons."""
+    serve, rate = ServeArgs(), MIN_BYTES_PER_S >> 10
+    transfer = f"{serve.transfer_timeout_s:g} s, and one more for each {rate} KiB (`--transfer-timeout-s`)"
+    return [
+        "\n## Connections\n",
+        "Whatever a client does with a connection, or fails to do, it ends:\n",
+        "| a client | is given | then |",
+        "|---|---|---|",
+        f"| sends no request, or half a header | {serve.header_timeout_s:g} s (`--header-timeout-s`) "
+        "| 408 if any of it came, close |",
+        f"| sends half a body | {transfer} | 408 that names `body`, close |",
+        f"| does not read its reply | {transfer} | close; what still runs is aborted |",
+        f"| keeps a connection for its next request | {serve.keep_alive_timeout_s:g} s (`--keep-alive-timeout-s`) "
+        "| close |",
+        f"| sends a target of more than {MAX_TARGET >> 10} KiB | | 414, close |",
+        f"| sends a header of more than {MAX_HEADER >> 10} KiB, or more than 128 headers | | 431, close |",
+        "| sends bytes that are no HTTP | | 400, close |\n",
+        "These errors are JSON, in the native shape where no path is known. The time for a body grows with what has",
+        f"come, so that a steady upload of any allowed size ends well: one of {rate} KiB/s or more is never cut, and",
+        "one that takes less than a minute may be as slow as it likes. Progress alone does not count, because a client",
+        "that sends a byte now and then would hold its connection for ever. The same holds for a reply that is read",
+        "slowly. A running request has no deadline but `--request-timeout-s`.\n",
+        f"At most `--max-connections` are open at once: {MAX_CONNECTIONS} by default, or as many as the limit of open",
+        "files leaves, which is raised to its hard value at start (the log says both). At the limit, connections that",
+        f"have waited for their next request for {MIN_IDLE_S:g} s or more make room, those that wait longest first;",
+        "where there is none, a new connection gets a 503 and is closed. If descriptors run out nevertheless, the log",
+        "says so, new connections wait, and are accepted when a file is closed.",
+    ]
 
 
 def fields_table(struct: Any) -> list[str]:

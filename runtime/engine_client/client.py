@@ -285,7 +285,8 @@ class EngineClient:
                 sequence.abandon()
             if not submission.aborted:
                 self._send_abort(still_open, "the client went away")
-        submission.sequences = []  # which know it as well: without this circle a request is freed when it ends
+        # its sequences know it as well: without this circle a request is freed when it ends
+        submission.sequences, submission.fresh = [], []
 
     def _expire(self, submission: Submission) -> None:
         """Out of time: end its sequences now, for its handler may hang on a client that does not read."""

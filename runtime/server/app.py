@@ -29,6 +29,7 @@ def make_app(service: Service) -> web.Application:
             access.add_cors_headers(allowed, request.headers["Origin"], response.headers)
 
     app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
+    app[exchange.TRANSFER_TIMEOUT_S] = service.args.serve.transfer_timeout_s
     app.router.add_route("*", "/{path:.*}", answer)
     app.on_response_prepare.extend([exchange.add_headers, add_cors_headers])
     return app
@@ -70,7 +71,7 @@ def forget_frames(error: BaseException | None) -> None:
 def _refusal(request: web.Request, path: str, error: RametError) -> web.Response:
     response = problems.reply_to(path, error)
     forget_frames(error)
-    if request.content.exception() is not None:  # the end of its body, where a next request begins, is unknown
+    if request.content.exception() is not None or error.status == 408:  # where a next request begins is unknown
         response.force_close()
         request.content.feed_eof()  # else aiohttp reads on, and logs that it failed
     return response

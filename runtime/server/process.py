@@ -25,6 +25,7 @@ from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.app import make_app
+from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
@@ -43,7 +44,8 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
     started = time.perf_counter()
     listener = bind(args.serve)
     port = listener.getsockname()[1]
-    args = replace(args, serve=replace(args.serve, port=port))
+    allowed = allowed_connections(args.serve, raise_descriptor_limit())
+    args = replace(args, serve=replace(args.serve, port=port, max_connections=allowed))
     phases = [("bind", time.perf_counter() - started)]
     gc.freeze()  # replies are large and short-lived: a collection of cycles takes longer than making them
     gc.set_threshold(*GC_THRESHOLDS)
@@ -72,8 +74,8 @@ def bind(serve: ServeArgs) -> socket.socket:
 
 
 def make_runner(service: Service) -> web.AppRunner:
-    """A disconnect cancels its handler at once, which aborts its sequences."""
-    return web.AppRunner(make_app(service), handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WRITES_S)
+    """A disconnect cancels its handler at once, which aborts its sequences. What connections are: connections.py."""
+    return web.AppRunner(make_app(service), handler_cancellation=True, shutdown_timeout=LAST_WRITES_S)
 
 
 async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
@@ -91,9 +93,10 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     client = EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
     runner = make_runner(_make_service(args, client, metrics, style))
     await runner.setup()
-    await web.SockSite(runner, listener, backlog=BACKLOG).start()
+    assert runner.server is not None
     try:
-        return await _until_end(client, inbox)
+        async with accepting(runner.server, listener, args.serve, metrics):
+            return await _until_end(client, inbox)
     finally:
         await runner.cleanup()
 

@@ -1,6 +1,7 @@
 """A real HTTP server on a free port of the loopback, in front of a FakeEngine."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import orjson
-from aiohttp import web
 
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams
@@ -16,9 +16,10 @@ from ramet.runtime.config import Args, make_args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.http.accepting import accepting
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.process import make_runner
+from ramet.runtime.server.process import BACKLOG, make_runner
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, FakeEngine
 
@@ -74,11 +75,14 @@ async def serving(
     given = defaults or SamplingParams()
     runner = make_runner(Service(args, client, metrics, given, started, pooling or Pooling(), style, store))
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
+    assert runner.server is not None
+    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    port = listener.getsockname()[1]
     try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        async with (
+            accepting(runner.server, listener, args.serve, metrics),
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+        ):
             yield Served(engine, client, http, port)
     finally:
         await runner.cleanup()

@@ -5,6 +5,7 @@ The id of a request is the same in its reply, its log line, /abort_request and /
 value that was sent, or else has the id.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ from ramet.runtime.intake.body import convert, parse_object
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
+TRANSFER_TIMEOUT_S = web.AppKey("transfer_timeout_s", float)  # --transfer-timeout-s
+MIN_BYTES_PER_S = 16 << 10  # a transfer that is never slower never times out
 _KEY = web.RequestKey("request_id", str)
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
@@ -29,14 +32,38 @@ encode = msgspec.json.Encoder().encode
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:
-    """The body as a JSON object. Raises ClientError: 413 if it is too large, else 400."""
+    """The body as a JSON object. Raises ClientError: 413 if it is too large, 408 if it takes too long, else 400."""
     try:
-        data = await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413) from error
+        data = await _read(request, request.app[TRANSFER_TIMEOUT_S])
+    except TimeoutError as error:
+        fact = f"did not arrive in time: {request.content.total_bytes} bytes came"
+        raise ClientError("body", fact, "--transfer-timeout-s", 408) from error
     except web.RequestPayloadError as error:
         raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
     return parse_object(data)
+
+
+def transfer_time(timeout_s: float, num_bytes: int) -> float:
+    """How long a transfer of so many bytes may take, in seconds.
+
+    In proportion to its bytes, so that a slow but steady upload of any size ends well. Progress alone is no reason to
+    wait on: a client that sends a byte now and then would never be ended.
+    """
+    return timeout_s + num_bytes / MIN_BYTES_PER_S
+
+
+async def _read(request: web.Request, timeout_s: float) -> bytes:
+    """The whole body. `request.read()` has no deadline that could move with the bytes."""
+    body, limit = bytearray(), request.client_max_size
+    request.content.set_read_chunk_size(limit)  # unpacks compressed bodies in large pieces
+    start = asyncio.get_running_loop().time()
+    async with asyncio.timeout(timeout_s) as deadline:
+        while piece := await request.content.readany():
+            body += piece
+            if len(body) > limit:
+                raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)
+            deadline.reschedule(start + transfer_time(timeout_s, len(body)))
+    return bytes(body)
 
 
 async def read_body(request: web.Request, type_: type[T]) -> T:
@@ -59,8 +86,17 @@ def set_request_id(request: web.Request, made: str, rid: str | None) -> str:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Called as the headers of a response go out."""
     if _KEY not in request:
-        set_request_id(request, f"req-{prompts.new_id()}", None)
-    response.headers[HEADER] = response.headers[ANTHROPIC_HEADER] = quote(request[_KEY], safe=PRINTABLE)
+        set_request_id(request, made_id(), None)
+    response.headers.update(id_headers(request[_KEY]))
+
+
+def made_id() -> str:
+    """For a request whose handler made none."""
+    return f"req-{prompts.new_id()}"
+
+
+def id_headers(request_id: str) -> dict[str, str]:
+    return dict.fromkeys((HEADER, ANTHROPIC_HEADER), quote(request_id, safe=PRINTABLE))
 
 
 def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -14,6 +14,7 @@ TYPES_AND_CODES = {
     401: ("authentication_error", "invalid_api_key"),
     403: ("permission_error", "permission_denied"),
     404: ("not_found_error", "not_found"),
+    408: ("timeout_error", "timeout"),
     413: ("request_too_large", "request_too_large"),
     503: ("service_unavailable", "server_overloaded"),
     504: ("timeout_error", "timeout"),

@@ -1,0 +1,166 @@
+"""Which connections a server accepts: as many as --max-connections allows, for which it has file descriptors.
+
+At the limit, connections that have waited longest for a next request make room for new ones; where there are none, a
+new one gets a 503. The loop accepts by itself, because neither event loop does it well when descriptors run out:
+asyncio's logs a traceback for every place of the backlog each second, uvloop's closes what waits without a word.
+"""
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import web
+
+from ramet.runtime.config import ServeArgs
+from ramet.runtime.errors import ServerError
+from ramet.runtime.log import LOGGER
+from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.http.connections import LINGER_S, Connection, Connections, Episode, closing_reply
+
+MAX_CONNECTIONS = 16384  # by default; each takes some 30 KB
+MAX_REFUSED = 64  # connections that are being refused at once; further ones are closed without a reply
+RESERVED_FILES = MAX_REFUSED + 64  # descriptors for refusals, for sockets between processes and for the log
+MIN_IDLE_S = 1.0  # a connection that waits for less may have its next request on the way
+MADE_ROOM = 32  # connections closed at once, so that not every new one looks through all
+RETRY_S = 0.25  # until accepting is tried again
+UNSENT_BYTES = 128 << 10  # that the kernel takes beyond what is on the way; without it, megabytes for who does not read
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+UNLIMITED = 1 << 20
+
+
+def raise_descriptor_limit() -> int:
+    """Raise this process's soft limit of open files to its hard one. Returns the limit that holds."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS refuses a hard limit that is not finite
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def allowed_connections(serve: ServeArgs, file_limit: int) -> int:
+    """--max-connections, or less if the limit of open files leaves less; logs which."""
+    left = max(1, file_limit - len(os.listdir("/dev/fd")) - RESERVED_FILES)
+    wanted = serve.max_connections or MAX_CONNECTIONS
+    if wanted > left:
+        line = "At most %d connections at once, not %d: the limit of open files is %d (ulimit -n, LimitNOFILE=)"
+        LOGGER.warning(line, left, wanted, file_limit)
+    else:
+        LOGGER.info("At most %d connections at once; the limit of open files is %d", wanted, file_limit)
+    return min(wanted, left)
+
+
+@asynccontextmanager
+async def accepting(
+    server: web.Server, listener: socket.socket, args: ServeArgs, metrics: Metrics
+) -> AsyncIterator[None]:
+    """Connections are accepted within the block; those that are open at its end stay so."""
+    listener.setblocking(False)
+    _bound_the_kernel(listener, args.transfer_timeout_s)
+    task = asyncio.create_task(Acceptor(Connections(server, args, metrics)).run(listener))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        listener.close()
+
+
+def _bound_the_kernel(listener: socket.socket, timeout_s: float) -> None:
+    """What the kernel holds of a reply that is not read, and for how long. Accepted connections inherit it."""
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # holds for closed ones that still send as well
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(min(timeout_s, 86400) * 1000))
+
+
+class Acceptor:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._max_open = connections.args.max_connections or MAX_CONNECTIONS
+        self._refusals: set[Refusal] = set()
+        self._full, self._no_files = Episode(), Episode()
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, listener: socket.socket) -> None:
+        """Never returns. Whatever one connection does, the next is accepted."""
+        while True:
+            try:
+                await self._accept(listener)
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    self._out_of_files(error)
+                    await asyncio.sleep(RETRY_S)
+            except Exception:  # noqa: BLE001  a bug: this connection is lost, not the server
+                LOGGER.exception("a connection could not be accepted")
+                await asyncio.sleep(RETRY_S)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        accepted, _ = await self._loop.sock_accept(listener)
+        try:
+            full = len(self._connections.open) >= self._max_open and not self._make_room()
+            if full and len(self._refusals) >= MAX_REFUSED:
+                accepted.close()
+                await asyncio.sleep(0)  # others must run, however many are refused
+            else:
+                await self._loop.connect_accepted_socket(self._refuse if full else self._connection, accepted)
+        except OSError:  # the client has gone already
+            accepted.close()
+
+    def _connection(self) -> Connection:
+        return Connection(self._connections)
+
+    def _refuse(self) -> "Refusal":
+        line = "%d connections are open and none is idle (--max-connections): new ones get a 503"
+        self._full.note(self._loop.time(), line, len(self._connections.open))
+        self._connections.count(503)
+        return Refusal(self._refusals)
+
+    def _out_of_files(self, error: OSError) -> None:
+        line = "No connection can be accepted: %s. New ones wait until a file is closed; raise the limit of open files"
+        self._no_files.note(self._loop.time(), line + " (ulimit -n, LimitNOFILE=)", os.strerror(error.errno or 0))
+        self._make_room()
+
+    def _make_room(self) -> bool:
+        """Close those that have been idle for longest. Returns whether there was one."""
+        before = self._loop.time() - MIN_IDLE_S
+        idle = [(since, each) for each in self._connections.open if (since := each.idle_since) is not None]
+        longest = sorted((pair for pair in idle if pair[0] < before), key=lambda pair: pair[0])[:MADE_ROOM]
+        for _, connection in longest:
+            self._connections.open.discard(connection)
+            connection.force_close()
+        return bool(longest)
+
+
+class Refusal(asyncio.Protocol):
+    """A connection that gets a 503 for whatever it asks."""
+
+    def __init__(self, all_: "set[Refusal]") -> None:
+        self._all = all_
+        self._transport: asyncio.Transport
+        self._answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._all.add(self)
+        self._end = asyncio.get_running_loop().call_later(LINGER_S, self._close)
+
+    def data_received(self, data: bytes) -> None:
+        """What comes after the first bytes is dropped: to close while the client sends would destroy the reply."""
+        if not self._answered:
+            self._answered = True
+            fact = "The server has as many connections as it takes (--max-connections)."
+            self._transport.write(closing_reply(ServerError(fact, 503)))
+            self._transport.write_eof()
+
+    def _close(self) -> None:
+        self.data_received(b"")
+        self._transport.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._all.discard(self)
+        self._end.cancel()

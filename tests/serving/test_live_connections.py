@@ -1,0 +1,47 @@
+"""One process opens hundreds of connections and goes no further: each ends, streams run on whole, memory is back."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from live import Live
+from samples import slow
+
+from ramet.bench.connections import Streams, fill, streaming
+from ramet.bench.crowd import Crowd, Kind, provide_files
+from ramet.bench.server import resident_bytes
+
+DEADLINES = {"header_timeout_s": 2, "transfer_timeout_s": 2, "keep_alive_timeout_s": 2}
+ENDED_WITHIN_S = 60.0  # a hang fails here; the deadlines are far shorter
+STREAMS = 8
+
+
+async def texts_beside(live: Live, crowds: int, num: int) -> tuple[Streams, list[float]]:
+    """Streams that run while one crowd after the other comes and is ended, and the server's memory after each."""
+    memory: list[float] = []
+    async with streaming(live.url, STREAMS) as streams:
+        for _ in range(crowds):
+            with Crowd(live.url) as crowd:
+                await fill(crowd, num, live.url, STREAMS)
+                assert Counter(each.kind for each in crowd.members) == dict.fromkeys(Kind, num // len(Kind))
+                assert await crowd.until_ended(ENDED_WITHIN_S) == Counter()
+            memory.append(resident_bytes(live.process.pid)["server"])
+    return streams, memory
+
+
+@pytest.mark.parametrize("num", [200, slow(2000)])
+def test_a_crowd_that_goes_no_further_is_ended_and_streams_run_on(num: int) -> None:
+    provide_files(num)
+    with Live(dtype="float32", max_running_requests=64, check_invariants=True, **DEADLINES) as live:
+        server = live.children()["server"]
+        files, before = server.num_fds(), resident_bytes(live.process.pid)["server"]
+        streams, memory = asyncio.run(texts_beside(live, 2, num))  # raises where a stream failed or was cut
+        assert len(streams.lines) > STREAMS >= len({line.text for line in streams.lines}), "a prompt has one text"
+        assert memory[-1] - before < (16 << 20) + num * (50 << 10), (before, memory)
+        assert memory[-1] - memory[0] < (8 << 20) + num * (20 << 10), memory
+        assert server.num_fds() <= files + STREAMS + 2
+        state = live.state()
+        assert state["running_requests"] == state["waiting_requests"] == 0
+        assert state["leased_tokens"] == state["owned_tokens"] == 0
+        assert "Traceback" not in live.output()
+        assert live.stop() == 0
