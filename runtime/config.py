@@ -84,7 +84,10 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
             "order of the waiting queue: longest prefix match, depth first by weight, arrival, longest output, random"
         ),
     ] = "lpm"
-    max_wait_s: Annotated[float, _about("a request that waited longer goes before the policy's order", gt=0)] = 10.0
+    max_wait_s: Annotated[
+        float,
+        _about("the oldest request that waited longer goes before priority and policy, once in 64 admissions", gt=0),
+    ] = 10.0
     chunked_prefill_size: Annotated[int, _about("new tokens in one step at most; -1: no limit", ge=-1)] = 2048
     max_running_requests: Annotated[
         Annotated[int, Meta(ge=1, le=4096)] | None, _about("sequences in the running batch; unset: 256")

@@ -15,8 +15,9 @@ from pathlib import Path
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Ready, ToParent
-from ramet.ipc.paths import SocketFolder
+from ramet.ipc.paths import PathTooLong, SocketFolder
 from ramet.runtime.config import Args, encode_args, resolve
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
 from ramet.runtime.supervise import ChildDied, Supervisor
 
@@ -28,7 +29,7 @@ def serve(args: Args) -> int:
     started = time.perf_counter()
     args = resolve(args)
     setup(args.serve.log_level, "parent")
-    folder = SocketFolder.create()
+    folder = _socket_folder()
     inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
     supervisor = Supervisor(inbox)
     try:
@@ -47,6 +48,13 @@ def serve(args: Args) -> int:
     finally:
         supervisor.stop()
         folder.remove()
+
+
+def _socket_folder() -> SocketFolder:
+    try:
+        return SocketFolder.create()
+    except PathTooLong as error:
+        raise ConfigError(str(error)) from None
 
 
 def roles(args: Args) -> list[str]:

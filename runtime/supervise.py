@@ -2,7 +2,7 @@
 
 Decides when a server drains and when it must end. Knows processes and signals, not what the processes do. When a
 child ends unexpectedly, the server gets a message (and ends its requests with an error), stacks are dumped, and the
-exit code is not zero.
+exit code is not zero. The same code says that the server did not end by itself after a signal.
 """
 
 import logging
@@ -19,6 +19,8 @@ from ramet.ipc.paths import SERVER
 
 log = logging.getLogger("ramet")
 LAST_WORDS_S = 5.0  # how long the server may take to end its requests after a process ended
+GRACE_S = 10.0  # beyond the drain timeout, for the server to end requests and itself
+KILLED_S = 5.0  # for a killed process to be gone: one that waits for a device may stay
 DUMP_S = 0.3  # for stacks to be written: a process that is signalled to end before it was scheduled would write none
 
 
@@ -73,29 +75,49 @@ class Supervisor:
         return ready
 
     def run(self, server: Sender, drain_timeout_s: float) -> int:
-        """Until the end. Returns the exit code: 0 after a drain, 1 after a death, 128 + n when signalled twice."""
-        draining = False
+        """Until the end. Returns the exit code: 0 after a drain, 128 + n when signalled twice, 1 after all else."""
+        ends_at: float | None = None  # monotonic, while the server drains
         while True:
-            match self._events.get():
+            match self._next(ends_at):
+                case None:
+                    self._report_hang(drain_timeout_s + GRACE_S)
+                    return 1
                 case Signalled(number):
-                    if draining:
+                    if ends_at is not None:
                         return 128 + number
-                    draining = True
+                    ends_at = time.monotonic() + drain_timeout_s + GRACE_S
                     log.info("draining: running requests finish, new ones get 503 (again to end at once)")
                     server.send(Drain(drain_timeout_s))
-                case Exited(name, 0) if name == SERVER and draining:
+                case Exited(name, 0) if name == SERVER and ends_at is not None:
                     return 0
                 case Exited(name, code):
                     self._tell_death(name, code, server)
                     return 1
 
     def stop(self) -> None:
-        """End every child that is left. None has anything to save: the server has spoken to its clients by now."""
-        for child in self._children.values():
-            if child.poll() is None:
-                child.kill()
-        for child in self._children.values():
-            child.wait()
+        """Kill every child that is left. None has anything to save: the server has sent its clients what they get."""
+        left = [child for child in self._children.values() if child.poll() is None]
+        for child in left:
+            child.kill()
+        ends_at = time.monotonic() + KILLED_S
+        for name, child in self._children.items():
+            try:
+                child.wait(max(0.0, ends_at - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.error("the %s process (%d) was killed and has not ended", name, child.pid)
+
+    def _next(self, ends_at: float | None) -> Event | None:
+        """The next event; None when `ends_at` came first."""
+        try:
+            left = None if ends_at is None else min(max(0.0, ends_at - time.monotonic()), threading.TIMEOUT_MAX)
+            return self._events.get(timeout=left)
+        except queue.Empty:
+            return None
+
+    def _report_hang(self, waited_s: float) -> None:
+        log.error("the server process did not end %g s after the signal: it is killed; its stacks follow", waited_s)
+        self._children[SERVER].send_signal(signal.SIGUSR1)
+        time.sleep(DUMP_S)
 
     def _tell_death(self, name: str, code: int, server: Sender) -> None:
         log.error("the %s process ended with %s; stacks of the others follow", name, describe(code))

@@ -5,7 +5,6 @@ shared between machines or outlives an upgrade never serves a wrong library. Fil
 joins the OpenMP runtime that torch has loaded: with two, each would keep its threads spinning against the other's.
 """
 
-import atexit
 import ctypes
 import hashlib
 import logging
@@ -16,15 +15,20 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from ramet.ipc.folders import OwnedFolder
+
 FOLDER = Path(__file__).parent
+# -march=native is not known to every clang for ARM; on x86-64 it is the one that both know
+NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 SOURCES = ("attention.cpp", "small_ops.cpp", "penalties.cpp", "draw.cpp", "scores.cpp")
 FLAGS = (
     "-std=c++17",
     "-O2",
-    "-march=native",
+    NATIVE,
     "-fPIC",
     "-fopenmp",
     "-fno-math-errno",
@@ -41,9 +45,18 @@ class NoCompiler(Exception):
     """No library can be made here: no compiler, or it failed; the message says which."""
 
 
+class NoCache(Exception):
+    """There is no folder to keep libraries in; the message says why."""
+
+
 def load_library() -> ctypes.CDLL:
     """The kernels, compiled when the cache has none for this machine. Raises NoCompiler."""
-    runtime, compilers, folder = openmp_runtime(), find_compilers(), cache_folder()
+    with kernels_folder() as folder:
+        return _load_from(folder)
+
+
+def _load_from(folder: Path) -> ctypes.CDLL:
+    runtime, compilers = openmp_runtime(), find_compilers()
     paths = {compiler: folder / f"kernels-{cache_key(compiler, runtime)}.so" for compiler in compilers}
     for path in paths.values():
         if path.is_file() and is_private(path):
@@ -78,17 +91,30 @@ def find_compilers() -> list[Path]:
     return list(found.values())
 
 
+@contextmanager
+def kernels_folder() -> Iterator[Path]:
+    """The cache; where there is none, a folder that is removed at the end: a library that was loaded needs no file."""
+    try:
+        folder = cache_folder()
+    except NoCache as why:
+        logging.getLogger("ramet").warning("the CPU kernels are compiled for this process alone: %s", why)
+        with OwnedFolder.make(Path(tempfile.gettempdir()), "ramet-kernels-") as own:
+            yield own.path
+    else:
+        yield folder
+
+
 def cache_folder() -> Path:
-    """Of this user, and writable by nobody else, for what lies here is executed; else a folder for this process."""
+    """Of this user, and writable by nobody else, for what lies here is executed. Raises NoCache."""
     base = os.environ.get("XDG_CACHE_HOME") or _home_cache()
-    if base is None:
-        return _own_folder("there is no HOME")
     folder = Path(base) / "ramet" / "kernels"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        return _own_folder(f"{folder} cannot be made: {error.strerror}")
-    return folder if is_private(folder) else _own_folder(f"{folder} belongs to another user or others may write to it")
+        raise NoCache(f"{folder} cannot be made: {error.strerror}") from None
+    if not is_private(folder):
+        raise NoCache(f"{folder} belongs to another user or others may write to it")
+    return folder
 
 
 def is_private(path: Path) -> bool:
@@ -97,19 +123,11 @@ def is_private(path: Path) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and not stat.S_ISLNK(found.st_mode)
 
 
-def _home_cache() -> Path | None:
+def _home_cache() -> Path:
     try:
         return Path.home() / ".cache"
     except RuntimeError:
-        return None
-
-
-@lru_cache(1)
-def _own_folder(why: str) -> Path:
-    logging.getLogger("ramet").warning("the CPU kernels are compiled for this process alone: %s", why)
-    folder = Path(tempfile.mkdtemp(prefix="ramet-kernels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+        raise NoCache("there is no HOME") from None
 
 
 def cache_key(compiler: Path, runtime: Path | None, sources: Path = FOLDER) -> str:
@@ -127,7 +145,7 @@ def cache_key(compiler: Path, runtime: Path | None, sources: Path = FOLDER) -> s
 
 
 def cpu_features() -> str:
-    """What -march=native depends on."""
+    """What NATIVE depends on."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -150,14 +168,14 @@ def openmp_runtime() -> Path | None:
 
 def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: Path = FOLDER) -> None:
     """Write the library to `path`, whole or not at all: two processes may do this at the same moment."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        objects = [Path(folder) / f"{Path(name).stem}.o" for name in SOURCES]
+    with OwnedFolder.make(path.parent, "compile-") as work:
+        objects = [work.path / f"{Path(name).stem}.o" for name in SOURCES]
         compiles = [
             [str(compiler), *FLAGS, *WARNINGS, "-c", str(sources / name), "-o", str(target)]
             for name, target in zip(SOURCES, objects)
         ]
         _run_together(compiles)
-        whole = Path(folder) / path.name
+        whole = work.path / path.name
         # clang's calls are those of a runtime of its own; g++'s are those of the one that torch has loaded
         openmp = ["-fopenmp"] if runtime is None or _is_clang(compiler) else [str(runtime)]
         _run_together([[str(compiler), "-shared", *map(str, objects), *openmp, "-o", str(whole)]])

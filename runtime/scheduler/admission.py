@@ -65,7 +65,7 @@ class WaitingQueue:
 
 
 WINDOW = 512  # requests
-AGED_EVERY = 32  # admissions; more often, a policy's groups drive each other out of the cache
+AGED_EVERY = 64  # admissions; more often, a policy's groups drive each other out of the cache
 MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for
 
 

@@ -1,7 +1,5 @@
 """The wire: every message survives it, nothing else is accepted, channels block, bound and keep order."""
 
-import os
-import stat
 import threading
 from typing import get_args
 
@@ -68,16 +66,6 @@ def test_ids_are_four_bytes_each():
 def test_messages_cannot_be_changed():
     with pytest.raises(AttributeError):
         EXAMPLES[0].ids = b""  # type: ignore[misc]
-
-
-def test_a_socket_folder_is_private_and_leaves_nothing():
-    folder = SocketFolder.create()
-    try:
-        assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o700
-        assert SocketFolder.create().path != folder.path
-    finally:
-        folder.remove()
-    assert not folder.path.exists()
 
 
 @pytest.fixture

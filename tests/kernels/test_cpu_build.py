@@ -1,6 +1,10 @@
 """The compiled library's cache: reused, keyed by content, written whole or not at all."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,9 +115,54 @@ def test_the_cache_folder_is_the_users_alone(cache: Path) -> None:
 def test_a_folder_that_others_may_write_to_is_not_used(cache: Path, mode: int) -> None:
     own = build.cache_folder()
     own.chmod(mode)
-    build._own_folder.cache_clear()
-    other = build.cache_folder()
-    assert other != own and other == build.cache_folder() and build.is_private(other)
+    with build.kernels_folder() as other:
+        assert other != own and build.is_private(other)
+
+
+def test_a_library_of_this_process_alone_leaves_no_file(
+    cache: Path, short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "copying", f"{LAST_ARGUMENT}; cp {kept_library()} $last")))
+    build.cache_folder().chmod(0o777)
+    assert build.load_library().ramet_attention
+    assert list(short_tmp.iterdir()) == []
+
+
+LAST_ARGUMENT = "for last; do :; done"
+
+
+def kept_library() -> Path:
+    """A library in the cache of this machine."""
+    compiler()
+    with pytest.MonkeyPatch.context() as own:
+        own.delenv("XDG_CACHE_HOME", raising=False)
+        build.load_library()
+        return build.cache_folder() / f"kernels-{build.cache_key(compiler(), build.openmp_runtime())}.so"
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_what_a_killed_compilation_leaves_is_removed_by_the_next(
+    cache: Path, short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: bool
+) -> None:
+    copying = tool(tmp_path, "copying", f"{LAST_ARGUMENT}; cp {kept_library()} $last")
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "hanging", f"echo $$ > {started}; exec sleep 600")))
+    if private:
+        build.cache_folder().chmod(0o777)
+    loading = "from ramet.kernels.cpu import build; build.load_library()"
+    child = subprocess.Popen([sys.executable, "-c", loading], stderr=subprocess.DEVNULL)
+    with os.fdopen(os.open(started, os.O_RDWR)) as pids:  # to write as well: its end never comes
+        compilers = [int(pids.readline()) for _ in build.SOURCES]
+    folder = short_tmp if private else cache
+    left = [path for path in folder.iterdir() if path.is_dir()]
+    for pid in (child.pid, *compilers):
+        os.kill(pid, signal.SIGKILL)
+    child.wait()
+    assert len(left) == 1 and left[0].is_dir()
+    monkeypatch.setenv("RAMET_CXX", str(copying))
+    build.load_library()
+    assert not left[0].exists() and all(path.is_file() for path in folder.iterdir())
 
 
 def test_a_library_that_others_may_write_to_is_compiled_again(cache: Path) -> None:
@@ -130,15 +179,15 @@ def test_a_link_is_not_followed(cache: Path, tmp_path: Path) -> None:
     folder = build.cache_folder()
     folder.rmdir()
     folder.symlink_to(tmp_path / "elsewhere")
-    build._own_folder.cache_clear()
-    assert build.cache_folder() not in (folder, tmp_path / "elsewhere")
+    with build.kernels_folder() as other:
+        assert other not in (folder, tmp_path / "elsewhere")
 
 
 def test_without_a_home_the_kernels_are_still_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    build._own_folder.cache_clear()
-    assert build.is_private(build.cache_folder())
+    with build.kernels_folder() as folder:
+        assert build.is_private(folder)
 
 
 def no_home() -> Path:

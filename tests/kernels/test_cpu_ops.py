@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from compiled import compiled_kernels
 
 from ramet.kernels import reference
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.engine.backends import compiled_ops
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -15,10 +15,7 @@ DTYPES = list(TOLERANCE)
 
 @pytest.fixture(scope="module")
 def ops() -> CpuOps:
-    compiled = compiled_ops()
-    if compiled is None:
-        pytest.skip("no C++ compiler here")
-    return compiled
+    return compiled_kernels()
 
 
 def random(*shape: int, dtype: torch.dtype) -> torch.Tensor:

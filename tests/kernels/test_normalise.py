@@ -5,13 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from ramet.kernels import reference
-from ramet.runtime.engine.backends import compiled_ops
+from compiled import KERNELS, compiled_kernels
 
 pytestmark = pytest.mark.usefixtures("two_threads")
-
-KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
 
 
 def logits_of(rows: int, vocabulary: int, seed: int = 0) -> torch.Tensor:
@@ -47,7 +43,7 @@ def test_order_does_not_matter(kernel: Any, order: int):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_row_that_is_not_finite_harms_nobody(bad: float):
     logits = logits_of(3, 500)
-    kernel: Any = KERNELS[1].values[0]
+    kernel = compiled_kernels()
     rows, ones = torch.arange(3), torch.ones(3)
     clean = kernel.normalise(logits, rows, ones, 9)
     logits[1, :] = bad

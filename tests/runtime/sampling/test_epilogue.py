@@ -5,16 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from compiled import KERNELS, compiled_kernels
 
 from ramet.kernels import reference
-from ramet.runtime.engine.backends import compiled_ops
 from ramet.runtime.sampling.columns import LogitEntries, Penalties, PenaltyReset, SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, SamplingKernel
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 CPU = torch.device("cpu")
-KERNELS = [pytest.param(reference, id="reference"), pytest.param(compiled_ops(), id="compiled")]
 
 
 def make_epilogue(num_slots: int, vocabulary: int, kernel: Any) -> Epilogue:
@@ -151,9 +150,7 @@ def test_compiled_and_reference_agree_to_rounding_and_touch_the_same_rows(repeti
     columns = (torch.tensor([0.5, -2.0, 0.0]), torch.tensor([0.25, 1.0, 2.0]), torch.full((3,), repetition))
     plain, fast = logits.clone(), logits.clone()
     reference.penalise(plain, rows, slots, *columns, counts, seen)
-    compiled = compiled_ops()
-    assert compiled is not None
-    compiled.penalise(fast, rows, slots, *columns, counts, seen)
+    compiled_kernels().penalise(fast, rows, slots, *columns, counts, seen)
     torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-6)
     assert torch.equal(plain[[1, 2, 4, 5, 6, 7]], logits[[1, 2, 4, 5, 6, 7]])
 

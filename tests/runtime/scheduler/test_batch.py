@@ -1,10 +1,15 @@
 """What a step asks of sampling: each row its own seed and position, and no early end before min_new_tokens."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
+from msgspec.structs import replace
 
+from ramet.runtime.engine.batch import Batch
+from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.scheduler.request import seed_of_sample
 
 
@@ -101,3 +106,38 @@ def test_requests_without_a_seed_get_different_ones():
         top.add(uid, prompt_of(1), 1)
     top.run()
     assert len(set(top.runner.draws)) == 8
+
+
+def test_the_biases_of_a_request_are_read_once():
+    """256 rows of 1,024 biases: what a step needs of them is made on arrival and not again in any of 100 steps."""
+    rows, steps = 256, 100
+    top = BenchTop(rows=rows, total=1 << 16, deep_checks=False, check_invariants=False)
+    bias = tuple((token, float(token % 7 - 3)) for token in range(1024))
+    for uid in range(1, rows + 1):
+        top.add(uid, [uid % VOCABULARY, 1, 2], steps + 2, logit_bias=bias)
+    planned = watched(top)
+    top.turn()
+    for row in top.scheduler.running:
+        request = row.request
+        request.spec = replace(request.spec, params=replace(request.params, logit_bias=()))
+    for _ in range(steps):
+        top.turn()
+    assert len(planned) == steps + 1
+    for sampling in planned:
+        assert sampling.biased is not None and sampling.biases is not None
+        assert len(sampling.biases) == rows * 1024
+    assert np.array_equal(planned[-1].biases[:1024], [value for _, value in bias])
+    assert np.array_equal(planned[-1].biased.ids[-1024:], range(1024))
+
+
+def watched(top: BenchTop) -> list[SamplingColumns]:
+    """What each step from now on asks of sampling."""
+    seen: list[SamplingColumns] = []
+    launch = top.runner.launch
+
+    def note(batch: Batch) -> Any:
+        seen.append(batch.sampling)
+        return launch(batch)
+
+    top.runner.launch = note
+    return seen

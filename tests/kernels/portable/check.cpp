@@ -1,0 +1,244 @@
+// The compiled kernels against loops that anybody can read, without Python: for a CPU that only an emulator runs.
+// Exits with 0 if everything agrees; else each difference is a line.
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "vector.h"
+
+struct Item {
+    int32_t first_member, num_members, row, start, stop;
+};
+struct Plan {  // as in attention.cpp
+    const Item *items;
+    const int32_t *members, *limits, *partials, *merges, *table;
+    int64_t table_stride;
+    float *partial_out, *partial_lse;
+    int32_t num_items, num_merges, heads, kv_heads, head_dim, threads;
+};
+struct Rule {
+    float scale;
+    int32_t window;
+    float softcap;
+};
+extern "C" {
+void ramet_attention(const Plan *, const Rule *, int, const void *, int64_t, const void *, const void *, void *);
+void ramet_rms_norm(int, const void *, int64_t, void *, const void *, void *, int64_t, int64_t, float, int, int);
+void ramet_silu_mul(int, const void *, int64_t, void *, int64_t, int64_t, int);
+void ramet_rotate(int, void *, int64_t, const float *, const float *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int);
+void ramet_draw(const float *, int64_t, int64_t, const float *, const int64_t *, const float *, const float *, const uint64_t *, const int64_t *,
+                int64_t *, uint8_t *, int);
+void ramet_normalise(const float *, int64_t, const int64_t *, const float *, int64_t, int64_t, float *, float *, int64_t *, int);
+void ramet_penalise(float *, int64_t, const int32_t *, const int32_t *, const float *, const float *, const float *, int64_t, const uint8_t *,
+                    const uint32_t *, int64_t, int);
+}
+
+
+using Floats = std::vector<float>;
+
+static int failures = 0;
+static std::mt19937 random_bits(1);
+
+static void expect(bool right, const char *what, double got = 0, double want = 0) {
+    if (right) return;
+    failures++;
+    std::printf("%s: %.9g instead of %.9g\n", what, got, want);
+}
+
+static Floats numbers(int64_t num) {
+    std::normal_distribution<float> normal;
+    Floats made(num);
+    for (float &x : made) x = normal(random_bits);
+    return made;
+}
+
+// One value of each dtype, by arithmetic.
+static float value_of(float x) { return x; }
+static float value_of(bf16 x) { return bit_cast<float>((uint32_t)x.bits << 16); }
+static float value_of(f16 x) {
+    const int exponent = x.bits >> 10 & 31, fraction = x.bits & 1023;
+    double size = exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
+    if (exponent == 31) size = fraction ? NAN : INFINITY;
+    return (float)(x.bits >> 15 ? -size : size);
+}
+
+template <class T>
+static std::vector<T> cast(const Floats &from) {
+    std::vector<T> to(from.size() + LANES);
+    for (size_t i = 0; i < from.size(); i++) store_some(&to[i], splat(from[i]), 1);
+    to.resize(from.size());
+    return to;
+}
+template <class T>
+static Floats floats(const std::vector<T> &from) {
+    Floats to;
+    for (const T x : from) to.push_back(value_of(x));
+    return to;
+}
+
+static void compare(const char *what, const Floats &got, const Floats &want, float tolerance) {
+    for (size_t i = 0; i < want.size(); i++) {
+        const float limit = tolerance * (1 + std::fabs(want[i]));
+        if (!(std::fabs(got[i] - want[i]) <= limit)) return expect(false, what, got[i], want[i]);
+    }
+}
+
+// Every value of a 16-bit type is widened exactly, comes back, and half-way values round to the even neighbour.
+template <class T>
+static void check_conversion(const char *what) {
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        T one[LANES] = {}, back[LANES];
+        one[3].bits = (uint16_t)bits;
+        const float want = value_of(one[3]), got = load(one)[3];
+        expect(got == want || (got != got && want != want), what, got, want);
+        store(back, load(one));
+        if (want == want) expect(back[3].bits == bits, what, value_of(back[3]), want);
+        else expect(value_of(back[3]) != value_of(back[3]), what);
+        T next = {(uint16_t)(bits + 1)};
+        if (!(std::isfinite(want) && std::isfinite(value_of(next)) && (bits & 0x7fff) != 0x7fff)) continue;
+        store(back, splat(want + (value_of(next) - want) / 2));
+        expect(back[3].bits == bits + (bits & 1), what, value_of(back[3]), want);
+    }
+}
+
+template <class T>
+static void check_small_ops(int dtype, float tolerance) {
+    for (const int64_t size : {1, 7, 16, 129, 768}) {
+        const int64_t rows = 3;
+        const auto x = cast<T>(numbers(rows * size)), weight = cast<T>(numbers(size)), both = cast<T>(numbers(rows * 2 * size));
+        std::vector<T> out(rows * size);
+        Floats want(rows * size);
+        ramet_rms_norm(dtype, x.data(), size, nullptr, weight.data(), out.data(), rows, size, 1e-5f, 0, 2);
+        for (int64_t t = 0; t < rows; t++) {
+            double squares = 0;
+            for (int64_t i = 0; i < size; i++) squares += std::pow(value_of(x[t * size + i]), 2);
+            for (int64_t i = 0; i < size; i++) want[t * size + i] = value_of(x[t * size + i]) / std::sqrt(squares / size + 1e-5) * value_of(weight[i]);
+        }
+        compare("rms_norm", floats(out), want, tolerance);
+        ramet_silu_mul(dtype, both.data(), 2 * size, out.data(), rows, size, 2);
+        for (int64_t i = 0; i < rows * size; i++) {
+            const float gate = value_of(both[i / size * 2 * size + i % size]), up = value_of(both[i / size * 2 * size + size + i % size]);
+            want[i] = gate / (1 + std::exp(-gate)) * up;
+        }
+        compare("silu_mul", floats(out), want, tolerance);
+    }
+    const int64_t half = 12, positions[] = {1};
+    const Floats cosines = numbers(2 * half), sines = numbers(2 * half);
+    auto x = cast<T>(numbers(2 * half));
+    Floats want(2 * half);
+    for (int64_t i = 0; i < half; i++) {
+        const float a = value_of(x[i]), b = value_of(x[half + i]), c = cosines[half + i], s = sines[half + i];
+        want[i] = a * c - b * s, want[half + i] = b * c + a * s;
+    }
+    ramet_rotate(dtype, x.data(), 2 * half, cosines.data(), sines.data(), positions, 1, 1, 2 * half, half, 1);
+    compare("rotate", floats(x), want, tolerance);
+}
+
+// `tokens` queries at the end of `length` keys; with `cut`, each in two pieces that are merged.
+template <class T>
+static void check_attention(int dtype, float tolerance, int tokens, int length, int head_dim, Rule rule, bool cut) {
+    const int heads = 4, kv_heads = 2, group = heads / kv_heads;
+    const auto q = cast<T>(numbers((int64_t)tokens * heads * head_dim));
+    const auto keys = cast<T>(numbers((int64_t)length * kv_heads * head_dim)), values = cast<T>(numbers((int64_t)length * kv_heads * head_dim));
+    std::vector<int32_t> members, limits, partials, merges, table;
+    for (int i = 0; i < length; i++) table.push_back((i * 7 + 3) % length);  // no multiple of 7 is a length
+    for (int t = 0; t < tokens; t++) limits.push_back(length - tokens + t + 1);
+    std::vector<Item> items;
+    for (int piece = 0; piece < 1 + cut; piece++) {
+        items.push_back({(int32_t)members.size(), tokens, 0, piece ? length / 2 : 0, cut && !piece ? length / 2 : length});
+        for (int t = 0; t < tokens; t++) members.push_back(t), partials.push_back(cut ? 2 * t + piece : -1);
+    }
+    for (int t = 0; cut && t < tokens; t++) merges.insert(merges.end(), {t, 2 * t, 2});
+    Floats partial_out(2 * tokens * heads * head_dim), partial_lse(2 * tokens * heads * 2), want;
+    std::vector<T> out((size_t)tokens * heads * head_dim);
+    const Plan plan = {items.data(), members.data(), limits.data(), partials.data(), merges.data(), table.data(), length, partial_out.data(),
+                       partial_lse.data(), (int32_t)items.size(), (int32_t)merges.size() / 3, heads, kv_heads, head_dim, 2};
+    ramet_attention(&plan, &rule, dtype, q.data(), heads * head_dim, keys.data(), values.data(), out.data());
+    for (int t = 0; t < tokens; t++)
+        for (int h = 0; h < heads; h++) {
+            std::vector<double> total(head_dim);
+            double sum = 0;
+            for (int i = rule.window ? std::max(0, limits[t] - rule.window) : 0; i < limits[t]; i++) {
+                const size_t at = ((size_t)table[i] * kv_heads + h / group) * head_dim;
+                double score = 0;
+                for (int d = 0; d < head_dim; d++) score += (double)value_of(q[((size_t)t * heads + h) * head_dim + d]) * value_of(keys[at + d]);
+                score *= rule.scale;
+                if (rule.softcap > 0) score = rule.softcap * std::tanh(score / rule.softcap);
+                const double weight = std::exp(score);
+                sum += weight;
+                for (int d = 0; d < head_dim; d++) total[d] += weight * value_of(values[at + d]);
+            }
+            for (int d = 0; d < head_dim; d++) want.push_back((float)(total[d] / sum));
+        }
+    compare("attention", floats(out), want, tolerance);
+}
+
+template <class T>
+static void check_attentions(int dtype, float tolerance) {
+    for (const int head_dim : {16, 48, 64, 80})
+        for (const int tokens : {1, 5})
+            for (const int length : {9, 33, 129})
+                for (const Rule rule : {Rule{0.25f, 0, 0}, Rule{0.25f, 8, 2.0f}}) {
+                    check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, false);
+                    if (!rule.window && length > 9) check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, true);
+                }
+}
+
+static void check_draw() {
+    const int64_t V = 1000, top_k[] = {0, 0, 1}, positions[] = {0, 0, 0};
+    const float temperature[] = {0, 1, 1}, top_p[] = {1, 1, 1}, min_p[] = {0, 0, 0};
+    const uint64_t seeds[] = {0, 0, 0};
+    Floats logits(3 * V);
+    logits[17] = logits[2 * V + 998] = 1;  // the best of the first and of the last row; the second row is flat
+    int64_t tokens[3];
+    uint8_t finite[3];
+    ramet_draw(logits.data(), V, 3, temperature, top_k, top_p, min_p, seeds, positions, tokens, finite, 2);
+    const double uniform = (double)((uint64_t)0x6627E8D5 << 21 | 0xE169C58D >> 11) * 0x1p-53;  // Random123's known answer
+    expect(finite[0] && finite[1] && finite[2], "finite");
+    expect(tokens[0] == 17, "the best token", tokens[0], 17);
+    expect(tokens[1] == (int64_t)(uniform * V), "a drawn token", tokens[1], uniform * V);
+    expect(tokens[2] == 998, "top_k of 1", tokens[2], 998);
+    logits[5] = NAN;
+    ramet_draw(logits.data(), V, 1, temperature, top_k, top_p, min_p, seeds, positions, tokens, finite, 2);
+    expect(!finite[0], "a NaN is found");
+}
+
+static void check_logits() {
+    const int64_t V = 1003, rows[] = {1}, num_top = 5;
+    Floats logits = numbers(2 * V);
+    const float temperature[] = {0.7f};
+    float best, log_sum;
+    int64_t tokens[num_top];
+    ramet_normalise(logits.data(), V, rows, temperature, 1, num_top, &best, &log_sum, tokens, 1);
+    double sum = 0;
+    for (int64_t v = 0; v < V; v++) sum += std::exp((logits[V + v] - best) / 0.7f);
+    compare("normalise", {log_sum}, {(float)std::log(sum)}, 1e-5f);
+    for (int64_t k = 0; k < num_top; k++) {
+        int64_t larger = 0;
+        for (int64_t v = 0; v < V; v++) larger += logits[V + v] > logits[V + tokens[k]];
+        expect(larger == k, "best tokens", larger, k);
+    }
+    std::vector<uint8_t> counts(V);
+    std::vector<uint32_t> seen((V + 31) / 32);
+    counts[3] = 2, counts[1002] = 255, seen[20 / 32] |= 1u << 20 % 32;
+    Floats want = logits;
+    const auto scaled = [](float x) { return x < 0 ? x * 1.5f : x / 1.5f; };
+    want[3] = scaled(want[3] - (0.5f * 2 + 0.25f)), want[1002] = scaled(want[1002] - (0.5f * 255 + 0.25f)), want[20] = scaled(want[20]);
+    const int32_t at[] = {0}, slot[] = {0};
+    const float frequency[] = {0.5f}, presence[] = {0.25f}, repetition[] = {1.5f};
+    ramet_penalise(logits.data(), V, at, slot, frequency, presence, repetition, 1, counts.data(), seen.data(), seen.size(), 1);
+    compare("penalise", logits, want, 1e-6f);
+}
+
+int main() {
+    check_conversion<bf16>("bfloat16");
+    check_conversion<f16>("float16");
+    check_small_ops<float>(FLOAT32, 2e-6f), check_small_ops<bf16>(BFLOAT16, 2e-2f), check_small_ops<f16>(FLOAT16, 3e-3f);
+    check_attentions<float>(FLOAT32, 2e-5f), check_attentions<bf16>(BFLOAT16, 2e-2f), check_attentions<f16>(FLOAT16, 3e-3f);
+    check_draw();
+    check_logits();
+    std::printf("%d differences\n", failures);
+    return failures != 0;
+}

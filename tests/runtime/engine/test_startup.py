@@ -1,0 +1,19 @@
+"""From a published config.json to a plan: what starts with the defaults on a machine with so much memory."""
+
+import pytest
+import torch
+from hub_configs import HUB
+
+from ramet.runtime.config import make_args
+from ramet.runtime.engine import startup
+from ramet.runtime.models.registry import parse_shape
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("name", ["Llama-3.1-8B", "Llama-2-7b", "Mistral-7B-v0.1", "Qwen2.5-7B"])
+def test_a_model_of_8_billion_parameters_starts_with_30_gib_free(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "available_bytes", lambda device: 30 * GIB)
+    plan = startup.plan_of(make_args(), parse_shape(HUB[name]), torch.bfloat16, torch.device("cpu"))
+    assert plan.max_total_tokens > 8192
+    assert sum(size for _, size, _ in plan.rows) == 30 * GIB
