@@ -53,14 +53,14 @@ class Member:
 def request_of(kind: Kind) -> bytes:
     match kind:
         case Kind.IDLE:
-            return b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+            return b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         case Kind.HEADER:
-            return b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-"
+            return b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-"
         case Kind.BODY:
-            return b'POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"text": "half of'
+            return b'POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"text": "half of'
         case Kind.READER:
             body = orjson.dumps(UNREAD)
-            return b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            return b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 class Crowd:

@@ -12,7 +12,7 @@ from tests.fakes.clock_loop import ClockLoop
 from tests.fakes.server import Served, serving
 
 HEADER_S, TRANSFER_S, KEEP_ALIVE_S = 20.0, 60.0, 60.0  # the defaults
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def on_clock(test: Callable[[Served], Awaitable[None]], loop: Any = ClockLoop, **options: Any) -> None:
@@ -72,7 +72,7 @@ async def turn_loop() -> None:
 
 
 def half_body(path: str, length: int = 100) -> bytes:
-    return b'POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{"te' % (path.encode(), length)
+    return b'POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{"te' % (path.encode(), length)
 
 
 async def is_open(peer: Peer) -> bool:
@@ -91,4 +91,4 @@ def deaf(server: Served, data: bytes) -> socket.socket:
 
 def post(path: str, body: Any) -> bytes:
     data = orjson.dumps(body)
-    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data

@@ -99,7 +99,7 @@ from ramet.runtime.server.http import accepting
 from tests.fakes.server import serving
 
 accepting.RETRY_S = 0.0
-HEALTH = b"GET /health HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
+HEALTH = b"GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"
 
 class Said(logging.StreamHandler):
     def emit(self, record):

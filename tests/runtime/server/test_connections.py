@@ -96,7 +96,7 @@ def test_a_next_header_has_its_own_deadline() -> None:
 def test_a_handler_that_runs_has_no_deadline_for_a_header() -> None:
     async def check(server: Served) -> None:
         body = b'{"text": "a", "sampling_params": {"max_new_tokens": 1}}'
-        whole = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        whole = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         peer = await Peer.of(server, whole + HEALTH[:10])
         await server.engine.saw(Generate)
         forward(1000)
@@ -131,7 +131,9 @@ def test_half_a_body_ends_after_its_deadline_with_a_408_that_names_it(path: str)
 def test_a_slow_but_steady_upload_is_served() -> None:
     async def check(server: Served) -> None:
         body = orjson.dumps({"text": "a" * (4 << 20)})
-        peer = await Peer.of(server, b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        peer = await Peer.of(
+            server, b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
         piece = 512 << 10
         for at in range(0, len(body), piece):  # 17 kB/s: four minutes for what has a deadline of one
             peer.send(body[at : at + piece])
@@ -219,7 +221,9 @@ def test_a_whole_reply_that_nobody_reads_is_given_up(kept: bool) -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["x" * 1_000_000]
         request = post("/generate", {"text": "a"})
-        with deaf(server, request if kept else request.replace(b"Host: x", b"Host: x\r\nConnection: close")) as peer:
+        with deaf(
+            server, request if kept else request.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close")
+        ) as peer:
             await server.engine.saw(Generate)
             await turn(server)
             forward(TRANSFER_S + 1_000_000 / (16 << 10) + 1)

@@ -19,16 +19,16 @@ from tests.fakes.server import Served
 MALFORMED = [
     (b"GARBAGE\r\n\r\n", 400), (b"\x16\x03\x01\x02\x00\x01\x00", 400), (b"\x00" * 64, 400), (b"GET\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\n\r\n", 400), (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nNo colon\r\n\r\n", 400), (b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-    (b"POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-    (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 20_000 + b"\r\n\r\n", 431),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"b" * 20_000, 431),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"A%d: 1\r\n" % i for i in range(300)) + b"\r\n", 431),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nExpect: foo\r\n\r\n", 417), (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-    (b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n", 400), (b"GET http:// HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    (b"POST /generate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: " + b"b" * 20_000 + b"\r\n\r\n", 431),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"b" * 20_000, 431),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"A%d: 1\r\n" % i for i in range(300)) + b"\r\n", 431),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\n\r\n", 417), (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+    (b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
 ]  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_bytes_that_are_no_request_get_a_json_error_and_one_line(
 
 def test_a_client_that_still_sends_reads_why_its_header_was_refused() -> None:
     async def check(server: Served) -> None:
-        peer = await Peer.of(server, b"GET /health HTTP/1.1\r\nHost: x\r\nA: ")
+        peer = await Peer.of(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: ")
         for _ in range(64):
             peer.send(b"a" * 65536)
             await turn_loop()
@@ -65,7 +65,9 @@ def test_a_client_that_still_sends_reads_why_its_header_was_refused() -> None:
 @pytest.mark.parametrize("path", ["/generate", "/v1/completions"])
 def test_a_broken_chunk_of_a_body_is_a_400_at_once(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async def check(server: Served) -> None:
-        chunked = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" % path.encode()
+        chunked = (
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" % path.encode()
+        )
         peer = await Peer.of(server, chunked)
         await turn(server)
         peer.send(b"zz\r\nabc\r\n")
@@ -100,7 +102,7 @@ def test_a_refused_connection_is_freed_when_it_ends() -> None:
 PIECES = [
     b"GET", b"POST", b" ", b"/generate", b"/v1/completions", b"/health", b"/v1/messages", b"*", b" HTTP/1.1",
     b"\r\n", b"\n", b"\r",
-    b"Host: x\r\n", b"Content-Length: 3\r\n", b"Content-Length: 99\r\n", b"Content-Length: x\r\n", b"\r\n\r\n", b"abc",
+    b"Host: localhost\r\n", b"Content-Length: 3\r\n", b"Content-Length: 99\r\n", b"Content-Length: x\r\n", b"\r\n\r\n", b"abc",
     b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
     b"3\r\nabc\r\n", b"0\r\n\r\n", b"-1\r\n",
     b"Content-Encoding: gzip\r\n", b"Connection: keep-alive\r\n", b"Connection: close\r\n", b"Upgrade: websocket\r\n",
@@ -121,7 +123,7 @@ def noise(draw: random.Random) -> bytes:
             return b"".join(draw.choices(PIECES, k=draw.randint(1, 24)))
         case 2:
             head = draw.choices(PIECES, k=draw.randint(0, 8))
-            return b"POST /generate HTTP/1.1\r\nHost: x\r\n" + b"".join(head) + b"\r\n" + draw.choice(PIECES)
+            return b"POST /generate HTTP/1.1\r\nHost: localhost\r\n" + b"".join(head) + b"\r\n" + draw.choice(PIECES)
     data = bytearray(b"".join(draw.choices(WHOLE, k=draw.randint(1, 3))))
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(data))
