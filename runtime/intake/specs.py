@@ -40,14 +40,16 @@ def sampled(name: str, note: str = "") -> Meta:
 class Constraints(Checked, frozen=True, kw_only=True):
     """What an output keeps to."""
 
-    json_schema: Annotated[str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
-    regex: Annotated[str | None, unbuilt("a pattern that the output matches")] = None
-    ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to")] = None
-    structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output")] = None
+    json_schema: Annotated[
+        str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to", neutral=("",))
+    ] = None
+    regex: Annotated[str | None, unbuilt("a pattern that the output matches", neutral=("",))] = None
+    ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to", neutral=("",))] = None
+    structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output", neutral=("",))] = None
 
     def __post_init__(self) -> None:
         given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
-        if sum(each is not None for each in given) > 1:
+        if sum(each is not None and each != "" for each in given) > 1:
             raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
         super().__post_init__()
 

@@ -5,6 +5,7 @@ takes the same path as Generate, so it cannot overtake its request. One bad requ
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 
@@ -43,6 +44,7 @@ from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
 CONTEXT_EXCEEDED = "context_length_exceeded"
+BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
 MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
@@ -50,8 +52,15 @@ TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts
 class Encoder:
     """Turns requests into what the scheduler admits. Raises nothing for a client's mistake: it answers."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: Chats | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        chats: Chats | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
+        self._clock, self._quiet_until = clock, -math.inf
 
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
@@ -149,12 +158,22 @@ class Encoder:
 
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""
-        check_ids("sampling_params.stop_token_ids", params.stop_token_ids, self._limits.vocab_size)
+        if params.stop_token_ids and max(params.stop_token_ids) >= self._limits.vocab_size:
+            params = replace(params, stop_token_ids=self._known(params.stop_token_ids))
         if params.logit_bias:
             check_bias(params.logit_bias, self._limits.vocab_size)
         if params.stop_regex:
             check_stop_patterns(params.stop_regex)
         return cut_to(params, self._limits.context_length - prompt_tokens)
+
+    def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Those that the model can draw. Clients send one list to models of several vocabularies."""
+        known = tuple(token for token in ids if token < self._limits.vocab_size)
+        if self._clock() >= self._quiet_until:
+            self._quiet_until = self._clock() + BETWEEN_LINES_S
+            left, size = len(ids) - len(known), self._limits.vocab_size
+            LOGGER.warning("%d of a request's stop_token_ids are beyond the vocabulary of %d: ignored", left, size)
+        return known
 
 
 def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:

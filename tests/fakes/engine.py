@@ -185,7 +185,7 @@ class FakeEngine:
                 loop.call_soon(self.render, message)
             case Detokenize():
                 ids = unpack_ids(message.ids)
-                if max(ids) > 255:
+                if max(ids, default=0) > 255:
                     error = ErrorRecord("tokens", "holds an id that is no byte")
                     loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:

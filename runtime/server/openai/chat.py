@@ -49,7 +49,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
 
 
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise ClientError("top_logprobs", f"is {body.top_logprobs}, but logprobs is not true", "it needs logprobs")
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
 

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, including, unbuilt
+from ramet.runtime.intake.fields import PromptId, Prompts, including, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
 from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, sampled
@@ -122,6 +122,6 @@ class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):
-    tokens: Annotated[list[PromptId | Ids], Meta(min_length=1), about("token ids, or a list of such lists")]
+    tokens: Annotated[list[PromptId | list[PromptId]], about("token ids, or a list of such lists")]
     model: str | None = None
     skip_special_tokens: bool = True

@@ -1,0 +1,108 @@
+"""Values that clients of other servers send: legal here too, on every surface that has the field."""
+
+from typing import Any
+
+import pytest
+
+from ramet.ipc.messages import Generate
+from ramet.ipc.params import SamplingParams
+from tests.fakes.server import Served, served
+
+GENERATE, CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
+    "/generate", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+)  # fmt: skip
+USER = {"role": "user", "content": "Hello"}
+SURFACES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": [USER]},
+    COMPLETIONS: {"prompt": "a"},
+    RESPONSES: {"input": "a"},
+    MESSAGES: {"messages": [USER], "max_tokens": 5},
+}
+
+
+async def params_of(server: Served, path: str, fields: dict[str, Any]) -> SamplingParams:
+    """What the engine was asked for."""
+    server.engine.says = ["Hi"]
+    body = {"text": "a", "sampling_params": fields} if path == GENERATE else {**SURFACES[path], **fields}
+    status, reply = await server.post(path, body)
+    assert status == 200, reply
+    params = server.engine.of_type(Generate)[-1].spec.params
+    assert isinstance(params, SamplingParams)
+    return params
+
+
+@pytest.mark.parametrize("path", [GENERATE, *SURFACES])
+def test_a_bias_may_be_a_number_s_text(path: str) -> None:
+    async def check(server: Served) -> None:
+        params = await params_of(server, path, {"logit_bias": {"50": "5", "7": "-100", "8": "1.5e1"}})
+        assert params.logit_bias == ((50, 5.0), (7, -100.0), (8, 15.0))
+
+    served(check)
+
+
+@pytest.mark.parametrize("text", ["", "x", "nan", "inf", "1e999", "101", "0x5", "1_0", " 5", "5" * 100, "٥"])
+def test_a_bias_s_text_is_a_finite_number_in_range(text: str) -> None:
+    async def check(server: Served) -> None:
+        for path, body in SURFACES.items():
+            status, reply = await server.post(path, {**body, "logit_bias": {"50": text}})
+            assert status == 400 and reply["error"]["message"].startswith("logit_bias[50] is "), reply
+        assert server.engine.of_type(Generate) == []
+
+    served(check)
+
+
+@pytest.mark.parametrize("path", [GENERATE, *SURFACES])
+def test_an_empty_constraint_is_none(path: str) -> None:
+    async def check(server: Served) -> None:
+        empty = {"regex": "", "json_schema": "", "ebnf": "", "structural_tag": ""}
+        assert (await params_of(server, path, {**empty, "top_k": 3})).top_k == 3
+
+    served(check)
+
+
+def test_two_constraints_are_still_one_too_many() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(COMPLETIONS, {"prompt": "a", "regex": "a", "ebnf": "b"})
+        assert status == 400 and "Only one of" in reply["error"]["message"]
+
+    served(check)
+
+
+@pytest.mark.parametrize("fields", [
+    {"logprobs": False, "top_logprobs": 0}, {"top_logprobs": 0}, {"logprobs": None, "top_logprobs": 0},
+    {"logprobs": False, "top_logprobs": None},
+])  # fmt: skip
+def test_no_best_tokens_need_no_logprobs(fields: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(CHAT, {**SURFACES[CHAT], **fields, "max_tokens": 2})
+        assert status == 200 and reply["choices"][0]["logprobs"] is None
+        status, reply = await server.post(
+            CHAT, {**SURFACES[CHAT], "top_logprobs": 0, "logprobs": True, "max_tokens": 2}
+        )
+        assert status == 200 and len(reply["choices"][0]["logprobs"]["content"]) == 2
+        status, reply = await server.post(CHAT, {**SURFACES[CHAT], "top_logprobs": 1})
+        assert status == 400 and reply["error"]["param"] == "top_logprobs"
+
+    served(check)
+
+
+@pytest.mark.parametrize("path", ["/detokenize", "/v1/detokenize"])
+def test_nothing_is_the_text_of_no_tokens(path: str) -> None:
+    async def check(server: Served) -> None:
+        assert await server.post(path, {"tokens": []}) == (200, {"text": ""})
+        assert await server.post(path, {"tokens": [[], [97]]}) == (200, {"text": ["", "a"]})
+        status, reply = await server.post(path, {"tokens": [[], 5]})
+        assert status == 400 and reply["error"]["message"].startswith("tokens[1] is 5")
+        reply = (await server.post(path.replace("de", ""), {"prompt": ""}))[1]
+        assert (reply["tokens"], reply["count"]) == ([], 0)
+
+    served(check)
+
+
+@pytest.mark.parametrize("path", [GENERATE, *SURFACES])
+def test_stop_ids_may_be_larger_than_any_vocabulary(path: str) -> None:
+    async def check(server: Served) -> None:
+        params = await params_of(server, path, {"stop_token_ids": [4, 2**31, 2**63 - 1]})
+        assert params.stop_token_ids[0] == 4 and params.stop_token_ids[1:] == (2**31 - 1,)
+
+    served(check)
