@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Reader, Thought
+from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
 from ramet.runtime.logprobs import Triple
 
 WEIGHT_VERSION = "default"
@@ -36,7 +36,9 @@ class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
 
 
 class MetaInfo(Reply, frozen=True, kw_only=True):
-    """Log-probabilities and hidden states are there if they were asked for; `e2e_latency` (s) at the end."""
+    """Log-probabilities, hidden states and `reasoning_tokens` are there if they were asked for; `e2e_latency` (s) at
+    the end.
+    """
 
     id: str
     finish_reason: Stopped | RanOut | Aborted | None
@@ -46,6 +48,7 @@ class MetaInfo(Reply, frozen=True, kw_only=True):
     num_retractions: int
     weight_version: str = WEIGHT_VERSION
     e2e_latency: float | UnsetType = UNSET
+    reasoning_tokens: int | UnsetType = UNSET
     input_token_logprobs: list[Triple] | UnsetType = UNSET
     input_top_logprobs: Triples | UnsetType = UNSET
     input_token_ids_logprobs: Triples | UnsetType = UNSET
@@ -101,8 +104,8 @@ class ChatMessage(Reply, frozen=True, kw_only=True):
 class GrowingReply:
     """The output of one sequence as far as it was read."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET) -> None:
-        self._sequence, self._index = sequence, index
+    def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET, thought: ThoughtCount | None = None) -> None:
+        self._sequence, self._index, self._thought = sequence, index, thought
         self._text, self._ids = "", list[int]()
 
     def whole(self) -> GenerateReply:
@@ -117,18 +120,21 @@ class GrowingReply:
         text = "".join(texts) + self._sequence.tail
         self._text += text
         self._ids += ids
+        if self._thought is not None:
+            self._thought.push(texts, ids)
         return text, ids
 
     def _reply(self, text: str, ids: list[int], logprobs: dict[str, Any]) -> GenerateReply:
-        return GenerateReply(text, ids, meta_info(self._sequence, logprobs), self._index)
+        thought = {} if self._thought is None else {"reasoning_tokens": self._thought.total}
+        return GenerateReply(text, ids, meta_info(self._sequence, logprobs | thought), self._index)
 
     def _listed(self, _: str, items: list[Any]) -> Any:
         """A list of a whole reply, under its name."""
         return items
 
 
-def meta_info(sequence: Sequence, logprobs: dict[str, Any]) -> MetaInfo:
-    """Of all that was taken of it. `logprobs`: as LogprobLists.meta gives them. Without a rid its uid names it.
+def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
+    """Of all that was taken of it. `asked`: fields as LogprobLists.meta gives them. Without a rid its uid names it.
 
     Latency, retractions and hidden states are known at the end.
     """
@@ -142,7 +148,7 @@ def meta_info(sequence: Sequence, logprobs: dict[str, Any]) -> MetaInfo:
         num_retractions=finish.num_retractions if finish is not None else 0,
         e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
-        **logprobs,
+        **asked,
     )
 
 

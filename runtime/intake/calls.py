@@ -45,6 +45,12 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
         ),
     ] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
+    require_reasoning: Annotated[
+        bool | None,
+        about(
+            "the output begins with a thought, whose tokens `meta_info.reasoning_tokens` counts with its closing tag"
+        ),
+    ] = None
     image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
     audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None

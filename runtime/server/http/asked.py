@@ -11,7 +11,7 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import Style, prepare
-from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.specs import Hidden, SamplingFields, read_params, read_spec
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -58,11 +58,21 @@ async def send_chat(
     place: str = "messages",
     style: Style | None = None,
     parallel: bool = True,
+    thoughts: Thoughts = Thoughts.STREAMED,
 ) -> list[Reader]:
     """Renders and sends it. Returns a reader for each of its sequences. `place` and the rest as `prepare`'s."""
     render, style = service.client.render, style or service.style
-    prompt, reading = await submission.during(
-        prepare(render, style, chat, asked.spec, rid=asked.rid, place=place, parallel=parallel, as_shown=asked.as_shown)
+    made = prepare(
+        render,
+        style,
+        chat,
+        asked.spec,
+        rid=asked.rid,
+        place=place,
+        parallel=parallel,
+        as_shown=asked.as_shown,
+        thoughts=thoughts,
     )
+    prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)
     return [Reader(reading) for _ in submission.sequences]

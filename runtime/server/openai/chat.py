@@ -15,7 +15,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chosen_chat
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.intake.reading import Part, Reader, Thought, Thoughts
 from ramet.runtime.reply import chat_message
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
@@ -36,7 +36,9 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
     parallel = body.parallel_tool_calls is not False
     with service.client.open(streaming=bool(body.stream)) as submission:
-        readers = await send_chat(service, submission, asked, chat, style=style, parallel=parallel)
+        readers = await send_chat(
+            service, submission, asked, chat, style=style, parallel=parallel, thoughts=_thoughts(body)
+        )
         sequences = submission.sequences
         if body.stream:
             chunk = replies.ChatChunk(**shared, choices=[], usage=None if body.with_usage else UNSET)
@@ -52,6 +54,12 @@ def _logprobs(body: ChatBody) -> LogprobSpec | None:
     if body.top_logprobs and not body.logprobs:
         raise ClientError("top_logprobs", f"is {body.top_logprobs}, but logprobs is not true", "it needs logprobs")
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
+
+
+def _thoughts(body: ChatBody) -> Thoughts:
+    if body.include_reasoning is False:
+        return Thoughts.LEFT_OUT
+    return Thoughts.WHOLE if body.stream_reasoning is False else Thoughts.STREAMED
 
 
 async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:

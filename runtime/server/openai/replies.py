@@ -31,9 +31,12 @@ class PromptUsage(Reply, frozen=True):
 
 
 class Usage(PromptUsage, frozen=True):
+    """The number of reasoning tokens is where OpenAI's clients look, and where SGLang's do."""
+
     completion_tokens: int
     prompt_tokens_details: CachedTokens
     completion_tokens_details: ReasoningTokens
+    reasoning_tokens: int
 
 
 class TopLogprob(Reply, frozen=True):
@@ -115,10 +118,12 @@ class ToolCallDelta(Reply, frozen=True, kw_only=True):
 
 
 class Delta(Reply, frozen=True, kw_only=True):
+    """Loops of clients read a thought's attributes from every delta, so they are always there."""
+
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
-    reasoning_content: str | UnsetType = UNSET
-    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
@@ -210,12 +215,14 @@ def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
     prompt_tokens = sum(sequence.num_prompt for sequence in firsts)
     completion_tokens = sum(sequence.num_generated for sequence in sequences)
+    reasoning_tokens = sum(reader.reasoning_tokens for reader in readers)
     return Usage(
         prompt_tokens,
         prompt_tokens + completion_tokens,
         completion_tokens,
         CachedTokens(sum(sequence.num_cached for sequence in firsts)),
-        ReasoningTokens(sum(reader.reasoning_tokens for reader in readers)),
+        ReasoningTokens(reasoning_tokens),
+        reasoning_tokens,
     )
 
 

@@ -99,6 +99,8 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     tool_choice: ToolChoice = None
     parallel_tool_calls: ParallelCalls = None
     separate_reasoning: Annotated[bool | None, about("false: reasoning stays in the content")] = None
+    stream_reasoning: Annotated[bool | None, about("false: reasoning comes in one piece, when it ends")] = None
+    include_reasoning: Annotated[bool | None, about("false: reasoning is left out; `usage` counts it")] = None
     modalities: Annotated[list[str] | None, unbuilt('anything but ["text"]', neutral=("text",))] = None
     audio: Annotated[dict[str, Any] | None, unbuilt("speech")] = None
     web_search_options: Annotated[dict[str, Any] | None, unbuilt("searching the web")] = None
