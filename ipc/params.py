@@ -70,6 +70,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     spaces_between_special_tokens: Annotated[bool, about("a space between special tokens that show")] = True
     no_stop_trim: Annotated[bool, about("the text keeps what stopped it")] = False
     custom_params: Annotated[dict[str, Any] | None, about("what the request's custom_logit_processor reads")] = None
+    stream_interval: Annotated[int, about("new tokens between two events of a stream; the first one comes at once")] = 1
 
     @property
     def greedy(self) -> bool:
@@ -263,4 +264,5 @@ CHECKS: dict[str, Check] = {
     "spaces_between_special_tokens": _flag,
     "no_stop_trim": _flag,
     "custom_params": Check("an object", _object, {"type": "object"}),
+    "stream_interval": _integer(1, MAX_NEW_TOKENS, f"in [1, {MAX_NEW_TOKENS}]"),
 }

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from ramet.ipc.messages import Finish, FinishKind
+from ramet.ipc.messages import Finish, FinishKind, unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
@@ -65,6 +65,7 @@ class GenerateReply(Reply, frozen=True):
     output_ids: list[int]
     meta_info: MetaInfo
     index: int | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
@@ -126,7 +127,8 @@ class GrowingReply:
 
     def _reply(self, text: str, ids: list[int], logprobs: dict[str, Any]) -> GenerateReply:
         thought = {} if self._thought is None else {"reasoning_tokens": self._thought.total}
-        return GenerateReply(text, ids, meta_info(self._sequence, logprobs | thought), self._index)
+        info = meta_info(self._sequence, logprobs | thought)
+        return GenerateReply(text, ids, info, self._index, prompt_ids_of(self._sequence))
 
     def _listed(self, _: str, items: list[Any]) -> Any:
         """A list of a whole reply, under its name."""
@@ -150,6 +152,11 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
         **asked,
     )
+
+
+def prompt_ids_of(sequence: Sequence) -> list[int] | UnsetType:
+    """UNSET where they were not asked for."""
+    return list(unpack_ids(sequence.prompt_ids)) if sequence.prompt_ids else UNSET
 
 
 def logprobs_of(sequence: Sequence, first_output: int = 0, first_prompt: int = 0) -> dict[str, Any]:
@@ -187,4 +194,6 @@ def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     message = to_builtins(chat_message(sequence, reader))
     del message["refusal"], message["reasoning_content"]  # the thought is in `reasoning`
     meta = {**to_builtins(meta_info(sequence, logprobs_of(sequence))), "reasoning_tokens": reader.reasoning_tokens}
-    return {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
+    reply = {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
+    ids = prompt_ids_of(sequence)
+    return reply if isinstance(ids, UnsetType) else {**reply, "prompt_token_ids": ids}

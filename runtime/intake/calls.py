@@ -76,6 +76,10 @@ def _prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
 ) -> list[Prompt]:
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
+    for i, (place, content) in enumerate(contents):
+        if specs[i].returns_prompt and "embeds" in content:
+            fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
+            raise ClientError("return_prompt_token_ids", fact)
     params_place = "sampling_params[{}]" if isinstance(body.sampling_params, list) else "sampling_params"
     return [
         Prompt(rids[i], specs[i], place=place, params_place=params_place.format(i), **content)

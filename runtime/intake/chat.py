@@ -162,7 +162,7 @@ async def prepare(
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
     """
-    rendered = await rendered_by(render, chat, place)
+    rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
     reading = Reading(style.tools, style.reasoning, rendered.tail, continued, names, parallel, thoughts)

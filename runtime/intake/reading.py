@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from itertools import groupby
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
@@ -24,6 +25,19 @@ class Thoughts(Enum):
     STREAMED = auto()
     WHOLE = auto()  # in one piece, when they end
     LEFT_OUT = auto()
+
+
+def merged(parts: list[Part]) -> list[Part]:
+    """Neighbours of one kind as one part; each call begins a new one."""
+    together: list[Part] = []
+    for kind, group in groupby(parts, type):
+        if kind is CallStart:
+            together += group
+        elif kind is str:
+            together.append("".join(map(str, group)))
+        else:
+            together.append(kind("".join(part.text for part in group if not isinstance(part, str | CallStart))))
+    return together
 
 
 class Reading(NamedTuple):

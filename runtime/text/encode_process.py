@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
@@ -17,6 +18,7 @@ from ramet.ipc.messages import (
     Abort,
     Admit,
     CallFailed,
+    Chat,
     Detokenize,
     DetokenizeReply,
     Generate,
@@ -104,11 +106,12 @@ class Encoder:
     def render(self, call: Render) -> RenderReply | CallFailed:
         """The ids of a chat. The template writes special tokens itself."""
         try:
-            text = self._chats.render(call.chat)
-            ids = self._encode(text, "messages", add_special_tokens=False)
+            chat = msgspec.json.decode(call.chat, type=Chat)
+            text = self._chats.render(chat)
+            ids = self._encode(text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
             if not ids:
                 raise ClientError("messages", "has no tokens once rendered, must have at least 1")
-            if len(ids) >= self._limits.context_length:
+            if len(ids) >= self._limits.context_length and not chat.may_exceed:
                 raise self._longer_than_context("messages", f"{len(ids)} tokens")
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
@@ -126,11 +129,12 @@ class Encoder:
 
     def _prompt(self, request: Generate) -> list[int]:
         """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1."""
+        cut = request.spec.truncate
         if request.embeds is not None:
             place = "input_embeds"
             ids = [0] * (len(request.embeds) // (4 * self._limits.hidden_size))
         elif request.text is not None:
-            place, ids = "text", self._encode(request.text)
+            place, ids = "text", self._encode(request.text, may_exceed=cut is not None)
             if not ids:
                 raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
         else:
@@ -138,15 +142,22 @@ class Encoder:
             place, ids = "input_ids", unpack_ids(request.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
+        if cut is not None:
+            ids = cut.kept(ids)
         if len(ids) >= self._limits.context_length:
             raise self._longer_than_context(place, f"{len(ids)} tokens")
         check_ids(place, ids, self._limits.vocab_size)
         return ids
 
-    def _encode(self, text: str, place: str = "text", add_special_tokens: bool = True) -> list[int]:
+    def _encode(
+        self, text: str, place: str = "text", add_special_tokens: bool = True, may_exceed: bool = False
+    ) -> list[int]:
+        """`may_exceed`: the text may be longer than the context, because its ids will be cut."""
         require_unicode(text, place)
         most = self._limits.context_length
-        if self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
+        if may_exceed:
+            _check_most(place, "bytes", len(text.encode()), MAX_CALL_BYTES)
+        elif self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
             raise self._longer_than_context(place, f"more than {most} tokens")
         return self._tokenizer.encode(text, add_special_tokens)
 

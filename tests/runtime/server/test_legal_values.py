@@ -106,3 +106,30 @@ def test_stop_ids_may_be_larger_than_any_vocabulary(path: str) -> None:
         assert params.stop_token_ids[0] == 4 and params.stop_token_ids[1:] == (2**31 - 1,)
 
     served(check)
+
+
+def test_custom_params_may_be_one_for_each_prompt() -> None:
+    async def check(server: Served) -> None:
+        each = [{"a": 1}, None, {"b": [2]}]
+        params = {"temperature": 0.5, "custom_params": each, "max_new_tokens": 2}
+        status, _ = await server.post(GENERATE, {"text": ["x", "y", "z"], "sampling_params": params})
+        asked = [item.spec.params for item in server.engine.of_type(Generate)]
+        assert status == 200 and [one.custom_params for one in asked] == each
+        assert {(one.temperature, one.max_new_tokens) for one in asked} == {(0.5, 2)}
+
+    served(check)
+
+
+@pytest.mark.parametrize(("text", "each", "place"), [
+    (["x", "y"], [{}], "sampling_params.custom_params has 1 entries"),
+    (["x", "y"], [{}, 5], "sampling_params.custom_params[1] is 5"),
+    ("x", [{}], "sampling_params.custom_params is a list"),
+])  # fmt: skip
+def test_a_list_of_custom_params_fits_its_prompts(text: Any, each: list[Any], place: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(GENERATE, {"text": text, "sampling_params": {"custom_params": each}})
+        assert status == 400 and reply["error"]["message"].startswith(place), reply
+        status, reply = await server.post(GENERATE, {"text": ["x"], "sampling_params": [{"custom_params": [{}]}]})
+        assert status == 400 and reply["error"]["message"].startswith("sampling_params[0].custom_params is [{}]")
+
+    served(check)

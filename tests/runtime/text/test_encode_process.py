@@ -22,6 +22,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
+from ramet.ipc.spec import Truncation
 from ramet.runtime.text.encode_process import MAX_CALL_BYTES, Encoder, answer
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -76,6 +77,36 @@ def test_rejection_names_place_value_and_range(encoder: Encoder, request_: Gener
     assert isinstance(rejected, Rejected)
     assert (rejected.uids, rejected.error.place, rejected.error.status) == ([1], place, 400)
     assert said in rejected.error.fact
+
+
+@pytest.mark.parametrize(("cut", "first", "number"), [
+    (Truncation(4), CONTEXT + 9 - 4, 4), (Truncation(4, from_start=True), 0, 4), (Truncation(31), CONTEXT + 9 - 31, 31),
+    (Truncation(500), None, 0),
+])  # fmt: skip
+def test_of_a_prompt_that_is_cut_so_many_tokens_are_kept(
+    encoder: Encoder, byte_level: Tokenizer, cut: Truncation, first: int | None, number: int
+) -> None:
+    text = "Q" * (CONTEXT + 9)
+    ids = list(range(3, 3 + CONTEXT + 9))
+    by_name = {"text": byte_level.encode(text), "input_ids": ids}
+    assert len(by_name["text"]) == len(ids)
+    for place, whole in by_name.items():
+        spec = make_spec(truncate=cut)
+        made = Generate([1], spec, text=text) if place == "text" else Generate([1], spec, ids=pack_ids(ids))
+        admitted = encoder.admit(made)
+        if first is None:
+            assert isinstance(admitted, Rejected) and admitted.error.place == place
+        else:
+            assert isinstance(admitted, Admit)
+            assert unpack_ids(admitted.ids) == whole[first : first + number]
+
+
+def test_a_text_that_is_cut_may_be_long_but_not_endless(encoder: Encoder) -> None:
+    spec = make_spec(truncate=Truncation(2))
+    admitted = encoder.admit(Generate([1], spec, text="the fox " * 10_000))
+    assert isinstance(admitted, Admit) and len(unpack_ids(admitted.ids)) == 2
+    rejected = encoder.admit(Generate([1], spec, text="x" * (MAX_CALL_BYTES + 1)))
+    assert isinstance(rejected, Rejected) and str(MAX_CALL_BYTES) in rejected.error.fact
 
 
 def test_stop_ids_beyond_the_vocabulary_are_left_out_with_a_line_a_minute(byte_level: Tokenizer, caplog) -> None:
