@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.params import CHECKS, MAX_NEW_TOKENS, SamplingParams, about, parse, shown
+from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec, Truncation
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
@@ -184,26 +184,6 @@ def read_spec(
         truncate,
         returns_prompt,
     )
-
-
-def read_truncation(
-    tokens: int | None, side: str | None, params: SamplingParams, context_length: int
-) -> Truncation | None:
-    """vLLM's `truncate_prompt_tokens` and `truncation_side`. Raises ClientError.
-
-    -1 keeps what the context has beside the output that the client asked for, if it said how long that may be.
-    """
-    if tokens is None:
-        return None
-    new = 1 if params.max_new_tokens == MAX_NEW_TOKENS else max(1, params.max_new_tokens)
-    room = context_length - new
-    if room < 1:
-        fact = f"is {tokens}, but the output's {new} tokens leave nothing of the context of {context_length}"
-        raise ClientError("truncate_prompt_tokens", fact)
-    if tokens == 0 or tokens > room:
-        fact = f"is {tokens}, must be -1 or in [1, {room}], what the output leaves of the context"
-        raise ClientError("truncate_prompt_tokens", fact)
-    return Truncation(room if tokens == -1 else tokens, side == "right")
 
 
 def read_specs(

@@ -30,7 +30,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     written = await read_object(request)
     body = convert(written, ChatBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
-    details = body.details(params, service.client.limits.context_length, _top(body))
+    details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
     asked = read_asked(service, request, body, "chatcmpl-", params, **details)
     chat = chosen_chat(written, body.tool_choice, service.style)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)

@@ -14,6 +14,7 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.truncation import cut_ids
 from ramet.runtime.logprobs import Place
 from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
@@ -51,7 +52,8 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
 
 def _details(service: Service, body: CompletionBody, params: SamplingParams, best_of: int) -> dict[str, Any]:
     """What is asked for beside the parameters; several outputs are compared by their log-probabilities."""
-    found = body.details(params, service.client.limits.context_length, _top(body), 0 if body.echo else None)
+    context, start = service.client.limits.context_length, 0 if body.echo else None
+    found = body.details(context, params.max_new_tokens, _top(body), start)
     if best_of > params.n and found["logprobs"] is None:
         found["logprobs"] = LogprobSpec()
     return found
@@ -85,7 +87,7 @@ def _mean_logprob(sequence: Sequence) -> float:
 
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
-    contents, _ = prompts.read_contents("prompt", body.prompt, vocab_size)
+    contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), vocab_size)
     items = [Prompt(rid, spec, place=place, **content) for place, content in contents]
     prompts.check_count("prompt", sum(item.params.n for item in items))
     return items

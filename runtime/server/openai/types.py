@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
-from ramet.ipc.params import MAX_SAMPLES, SamplingParams, about
+from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import PromptId, Prompts, including, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
-from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, read_truncation, sampled
+from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, sampled
+from ramet.runtime.intake.truncation import read_truncation
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
@@ -96,9 +97,9 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
     def details(
-        self, params: SamplingParams, context_length: int, num_top: int | None, start: int | None = None
+        self, context_length: int, new_tokens: int, num_top: int | None, start: int | None = None
     ) -> dict[str, Any]:
-        """What read_spec takes beside the parameters. Raises ClientError.
+        """What read_spec takes beside sampling parameters. Raises ClientError.
 
         `num_top`: best tokens at the output's places, None: no log-probabilities of the output. `start`: the first
         prompt token with log-probabilities, beside those of prompt_logprobs.
@@ -106,7 +107,7 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         return {
             "logprobs": self._logprobs(num_top, start),
             "hidden": self.return_hidden_states,
-            "truncate": read_truncation(self.truncate_prompt_tokens, self.truncation_side, params, context_length),
+            "truncate": read_truncation(self.truncate_prompt_tokens, self.truncation_side, context_length, new_tokens),
             "returns_prompt": bool(self.return_token_ids or self.return_prompt_token_ids),
         }
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Generate, Render
+from ramet.ipc.messages import Generate, Render, pack_ids
 from ramet.ipc.spec import Truncation
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, served
@@ -43,6 +43,17 @@ def test_no_more_is_kept_than_fits_beside_the_output(value: Any) -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post(COMPLETIONS, {"prompt": "a", "truncate_prompt_tokens": value})
         assert status == 400 and reply["error"]["param"] == "truncate_prompt_tokens"
+
+    served(check)
+
+
+def test_ids_are_cut_before_they_are_looked_at() -> None:
+    async def check(server: Served) -> None:
+        for prompt in ([10**6, 1, 2, 3], [[1, 2, 3], [10**6, 1, 2, 3]]):
+            status, reply = await server.post(COMPLETIONS, {"prompt": prompt, "truncate_prompt_tokens": 3})
+            assert status == 200, reply
+            assert (await server.post(COMPLETIONS, {"prompt": prompt}))[0] == 400
+        assert {bytes(each.ids) for each in server.engine.of_type(Generate)} == {pack_ids([1, 2, 3])}
 
     served(check)
 
