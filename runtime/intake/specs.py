@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec, Truncation
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
@@ -105,6 +106,7 @@ class SpecFields(Constraints, frozen=True, kw_only=True):
     custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
 
 
+@including(other_servers.SHARED)
 @including(
     (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
     for ours in CHECKS
@@ -201,7 +203,8 @@ def read_specs(
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
     params = _params_of_each(body.sampling_params, count, batch, defaults)
-    each = [replace(body, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
+    own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
+    each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
     return [_read_one(one, params[i], processors_on) for i, one in enumerate(each)]
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import fields
 from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.fields import PromptId, Prompts, including, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
@@ -55,6 +56,7 @@ ResponseFormat = Annotated[
 Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
 
 
+@including(other_servers.COMPLETING)
 class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
 
@@ -120,6 +122,7 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         return LogprobSpec(0, max(self.prompt_logprobs, num_top or 0), texts=True)
 
 
+@including(other_servers.COMPLETION)
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     prompt: Annotated[Prompts, about("a text, token ids, or a list of either")]
     max_tokens: Annotated[Any, sampled("max_new_tokens", "16 if it is absent")] = None
@@ -135,6 +138,7 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     suffix: Annotated[str | None, unbuilt("what comes after the output", neutral=("",))] = None
 
 
+@including(other_servers.CHAT)
 @including((field.name, field.type, field.default) for field in fields(TemplateFields))
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
     messages: Messages

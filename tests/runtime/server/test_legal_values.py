@@ -133,3 +133,38 @@ def test_a_list_of_custom_params_fits_its_prompts(text: Any, each: list[Any], pl
         assert status == 400 and reply["error"]["message"].startswith("sampling_params[0].custom_params is [{}]")
 
     served(check)
+
+
+ASKS_FOR_NOTHING: dict[str, tuple[Any, ...]] = {
+    "bootstrap_host": (None, [], [None]), "bootstrap_port": (None, [None]), "bootstrap_room": (None, []),
+    "data_parallel_rank": (0, None), "routed_dp_rank": (0,), "session_params": ({}, None), "session_id": ("any", None),
+    "custom_labels": ({"a": "b"},),
+}  # fmt: skip
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "bootstrap_host": ("10.0.0.1", [None, "10.0.0.1"]), "bootstrap_port": (8998, [8998]), "bootstrap_room": (1, [0]),
+    "data_parallel_rank": (1, -1), "routed_dp_rank": (1,), "session_params": ({"id": "x"},),
+    "kv_transfer_params": ({"a": 1},),
+}  # fmt: skip
+OF_GENERATE = (
+    {"return_bytes": (False, None), "log_metrics": (True, None)},
+    {"return_bytes": (True,), "log_metrics": (False,)},
+)
+
+
+@pytest.mark.parametrize("path", [GENERATE, *SURFACES])
+def test_what_is_not_built_is_refused_by_name_and_asking_for_nothing_is_legal(path: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        body = SURFACES.get(path, {"text": ["a", "b"]})
+        taken, refused = (ASKS_FOR_NOTHING, REFUSED) if path != GENERATE else (
+            ASKS_FOR_NOTHING | OF_GENERATE[0], REFUSED | OF_GENERATE[1]
+        )  # fmt: skip
+        for name, value in ((name, value) for name, values in taken.items() for value in values):
+            status, reply = await server.post(path, {**body, name: value})
+            assert status == 200, (name, value, reply)
+        for name, value in ((name, value) for name, values in refused.items() for value in values):
+            status, reply = await server.post(path, {**body, name: value})
+            message = reply["error"]["message"]
+            assert status == 400 and message.startswith(name + " is ") and "not built" in message, (name, value, reply)
+
+    served(check)
