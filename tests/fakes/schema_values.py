@@ -17,7 +17,7 @@ WORDS = (
     "data: [DONE]\n",
 )  # fmt: skip
 NAMES = ("look", "get_weather", "a.b:c/d-e_1", "x" * 128, "look")
-NUMBERS = ("5", "-100", "0.5", "1e2", "+7", "101", "1e999", "-1e9")
+NUMBERS = ("5", "-100", "0.5", "1e2", "+7")
 TOOL_SCHEMAS: tuple[Any, ...] = (
     {}, {"type": "object", "properties": {}}, {"type": "object", "properties": {"x": {"type": "integer"}}},
     {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, {"type": ["object", "null"], "properties": None},
