@@ -115,9 +115,9 @@ class Choice:
     async def whole(self) -> replies.CompletionChoice:
         body, lists = self._body, self._sequence.logprobs
         texts, ids = self._sequence.take()
-        places = [*lists.prompt, *lists.output] if lists is not None and _top(body) is not None else None
-        if not body.echo and places is not None and lists is not None:
-            places = lists.output  # those of the prompt are there for prompt_logprobs
+        places = None
+        if lists is not None and _top(body) is not None:
+            places = [*(lists.prompt if body.echo else ()), *lists.output]
         choice = self._choice(self._echo + "".join(texts) + self._sequence.tail, places, ids, first=True, ended=True)
         if body.prompt_logprobs is None or lists is None:
             return choice
@@ -144,12 +144,9 @@ class Choice:
             return b"".join([head + encode(text) + tail for text in texts]) + last
         events = []
         for start in range(0, len(texts), step):
-            text, own, is_last = (
-                "".join(texts[start : start + step]),
-                ids[start : start + step],
-                start + step >= len(texts),
-            )
-            events.append(self._event(text, own, first + start, ended=ended and is_last))
+            end = start + step
+            text, own = "".join(texts[start:end]), ids[start:end]
+            events.append(self._event(text, own, first + start, ended=ended and end >= len(texts)))
         return b"".join(events)
 
     def _event(self, text: str, ids: list[int], place: int, *, ended: bool) -> bytes:
@@ -173,16 +170,13 @@ class Choice:
         ended: bool = False,
     ) -> replies.CompletionChoice:
         """`first`: it has what the prompt's part of a choice is."""
-        with_ids, of_prompt = (
-            self._body.return_token_ids,
-            self._body.return_token_ids or self._body.return_prompt_token_ids,
-        )
+        with_ids, of_prompt = self._body.return_token_ids, self._body.return_prompt_token_ids
         return replies.CompletionChoice(
             index=self._index,
             text=text,
             logprobs=self._listed(places) if places is not None else None,
             token_ids=ids or [] if with_ids else UNSET,
-            prompt_token_ids=prompt_ids_of(self._sequence) if first and of_prompt else UNSET,
+            prompt_token_ids=prompt_ids_of(self._sequence) if first and (with_ids or of_prompt) else UNSET,
             **(replies.ending(self._sequence) if ended else {}),
         )
 
