@@ -90,6 +90,7 @@ class Chat(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    may_exceed: bool = False  # it may be longer than the context: the request that it is for cuts it
 
 
 class Render(Message, frozen=True):
@@ -197,6 +198,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     spec: RequestSpec
     prompt_tokens: int
     cached_tokens: int
+    prompt_ids: bytes = b""  # packed, where spec.returns_prompt
     chosen_texts: tuple[str, ...] = ()  # of spec.logprobs.ids, added by the detokenizer where texts are asked for
 
 

@@ -70,6 +70,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     spaces_between_special_tokens: Annotated[bool, about("a space between special tokens that show")] = True
     no_stop_trim: Annotated[bool, about("the text keeps what stopped it")] = False
     custom_params: Annotated[dict[str, Any] | None, about("what the request's custom_logit_processor reads")] = None
+    stream_interval: Annotated[int, about("new tokens between two events of a stream; the first one comes at once")] = 1
 
     @property
     def greedy(self) -> bool:
@@ -154,6 +155,8 @@ def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Che
 
 _bias = _real(-100, 100)
 _DIGITS = re.compile("[0-9]{1,10}")
+_NUMBER = re.compile(r"^[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?$")
+MOST_INT32 = (1 << 31) - 1
 
 
 def _read_flag(where: str, value: Any) -> bool:
@@ -163,7 +166,7 @@ def _read_flag(where: str, value: Any) -> bool:
 
 
 _flag = Check("true or false", _read_flag, {"type": "boolean"})
-_token_id = {"type": "integer", "minimum": 0, "maximum": (1 << 31) - 1}
+_token_id = {"type": "integer", "minimum": 0}
 
 
 def _strings(most: int, most_bytes: int) -> Check:
@@ -193,9 +196,10 @@ def _token_ids(where: str, value: Any) -> tuple[int, ...]:
     if len(items) > MAX_STOP_IDS:
         raise ClientError(where, f"has {len(items)} entries, must have at most {MAX_STOP_IDS}")
     for i, token in enumerate(items):
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 1 << 31:
-            raise ClientError(f"{where}[{i}]", f"is {shown(token)}, must be a token id in the vocabulary")
-    return tuple(dict.fromkeys(items))
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise ClientError(f"{where}[{i}]", f"is {shown(token)}, must be a token id of the vocabulary, >= 0")
+    # those beyond every vocabulary, which the tokenizer process leaves out, become one that a message can hold
+    return tuple(dict.fromkeys(min(token, MOST_INT32) for token in items))
 
 
 def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
@@ -209,8 +213,14 @@ def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
             raise ClientError(where, f"has the key {shown(key)}, must be a token id of the vocabulary, >= 0")
         if int(key) in biases:
             raise ClientError(where, f"has the token id {int(key)} twice, must have it once")
-        biases[int(key)] = _bias.read(f"{where}[{key}]", bias)
+        place = f"{where}[{key}]"
+        biases[int(key)] = _bias.read(place, _from_text(bias))
     return tuple(biases.items())
+
+
+def _from_text(value: Any) -> Any:
+    """A number that a client wrote as a string, as OpenAI's clients may; anything else as it is."""
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def _object(where: str, value: Any) -> Any:
@@ -219,11 +229,12 @@ def _object(where: str, value: Any) -> Any:
     return value
 
 
+_BIAS_TEXT = {"type": "string", "pattern": _NUMBER.pattern}
 CHECKS: dict[str, Check] = {
     "max_new_tokens": _integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
     "stop": _strings(MAX_STOPS, MAX_STOP_BYTES),
     "stop_token_ids": Check(
-        f"at most {MAX_STOP_IDS} ids of the vocabulary",
+        f"at most {MAX_STOP_IDS} ids >= 0; those beyond the vocabulary are ignored",
         _token_ids,
         {"anyOf": [_token_id, {"type": "array", "items": _token_id, "maxItems": MAX_STOP_IDS}]},
     ),
@@ -236,12 +247,12 @@ CHECKS: dict[str, Check] = {
     "presence_penalty": _real(-2, 2),
     "repetition_penalty": _real(0, 2),
     "logit_bias": Check(
-        f"at most {MAX_BIASES} token ids, each with a number in [-100, 100]",
+        f"at most {MAX_BIASES} token ids, each with a number in [-100, 100], or the text of one",
         _logit_bias,
         {
             "type": "object",
             "maxProperties": MAX_BIASES,
-            "patternProperties": {"^[0-9]{1,10}$": _bias.schema},
+            "patternProperties": {"^[0-9]{1,10}$": {"anyOf": [_bias.schema, _BIAS_TEXT]}},
             "additionalProperties": False,
         },
     ),
@@ -253,4 +264,5 @@ CHECKS: dict[str, Check] = {
     "spaces_between_special_tokens": _flag,
     "no_stop_trim": _flag,
     "custom_params": Check("an object", _object, {"type": "object"}),
+    "stream_interval": _integer(1, MAX_NEW_TOKENS, f"in [1, {MAX_NEW_TOKENS}]"),
 }

@@ -33,6 +33,16 @@ class LogprobSpec(msgspec.Struct, frozen=True, array_like=True):
     texts: bool = False  # each comes with its token's text
 
 
+class Truncation(msgspec.Struct, frozen=True, array_like=True):
+    """How many of a prompt's tokens are kept: the last ones, or the first ones."""
+
+    keep: int
+    from_start: bool = False
+
+    def kept(self, ids: list[int]) -> list[int]:
+        return ids[: self.keep] if self.from_start else ids[-self.keep :]
+
+
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     """What is asked for each of a prompt's samples."""
 
@@ -43,3 +53,5 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     processor: ProcessorName | None = None  # its logit processor
     hidden: HiddenMode | None = None
     prefix_lease_s: float | None = None  # how long the prompt's prefix is held; 0: a lease on it ends
+    truncate: Truncation | None = None  # None: a prompt that is too long is refused
+    returns_prompt: bool = False  # the reply has the prompt's ids

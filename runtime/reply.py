@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from ramet.ipc.messages import Finish, FinishKind
+from ramet.ipc.messages import Finish, FinishKind, unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Reader, Thought
+from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
 from ramet.runtime.logprobs import Triple
 
 WEIGHT_VERSION = "default"
@@ -36,7 +36,9 @@ class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
 
 
 class MetaInfo(Reply, frozen=True, kw_only=True):
-    """Log-probabilities and hidden states are there if they were asked for; `e2e_latency` (s) at the end."""
+    """Log-probabilities, hidden states and `reasoning_tokens` are there if they were asked for; `e2e_latency` (s) at
+    the end.
+    """
 
     id: str
     finish_reason: Stopped | RanOut | Aborted | None
@@ -46,6 +48,7 @@ class MetaInfo(Reply, frozen=True, kw_only=True):
     num_retractions: int
     weight_version: str = WEIGHT_VERSION
     e2e_latency: float | UnsetType = UNSET
+    reasoning_tokens: int | UnsetType = UNSET
     input_token_logprobs: list[Triple] | UnsetType = UNSET
     input_top_logprobs: Triples | UnsetType = UNSET
     input_token_ids_logprobs: Triples | UnsetType = UNSET
@@ -62,6 +65,7 @@ class GenerateReply(Reply, frozen=True):
     output_ids: list[int]
     meta_info: MetaInfo
     index: int | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
@@ -101,8 +105,8 @@ class ChatMessage(Reply, frozen=True, kw_only=True):
 class GrowingReply:
     """The output of one sequence as far as it was read."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET) -> None:
-        self._sequence, self._index = sequence, index
+    def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET, thought: ThoughtCount | None = None) -> None:
+        self._sequence, self._index, self._thought = sequence, index, thought
         self._text, self._ids = "", list[int]()
 
     def whole(self) -> GenerateReply:
@@ -117,18 +121,22 @@ class GrowingReply:
         text = "".join(texts) + self._sequence.tail
         self._text += text
         self._ids += ids
+        if self._thought is not None:
+            self._thought.push(texts, ids)
         return text, ids
 
     def _reply(self, text: str, ids: list[int], logprobs: dict[str, Any]) -> GenerateReply:
-        return GenerateReply(text, ids, meta_info(self._sequence, logprobs), self._index)
+        thought = {} if self._thought is None else {"reasoning_tokens": self._thought.total}
+        info = meta_info(self._sequence, logprobs | thought)
+        return GenerateReply(text, ids, info, self._index, prompt_ids_of(self._sequence))
 
     def _listed(self, _: str, items: list[Any]) -> Any:
         """A list of a whole reply, under its name."""
         return items
 
 
-def meta_info(sequence: Sequence, logprobs: dict[str, Any]) -> MetaInfo:
-    """Of all that was taken of it. `logprobs`: as LogprobLists.meta gives them. Without a rid its uid names it.
+def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
+    """Of all that was taken of it. `asked`: fields as LogprobLists.meta gives them. Without a rid its uid names it.
 
     Latency, retractions and hidden states are known at the end.
     """
@@ -142,8 +150,13 @@ def meta_info(sequence: Sequence, logprobs: dict[str, Any]) -> MetaInfo:
         num_retractions=finish.num_retractions if finish is not None else 0,
         e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
-        **logprobs,
+        **asked,
     )
+
+
+def prompt_ids_of(sequence: Sequence) -> list[int] | UnsetType:
+    """UNSET where they were not asked for."""
+    return list(unpack_ids(sequence.prompt_ids)) if sequence.prompt_ids else UNSET
 
 
 def logprobs_of(sequence: Sequence, first_output: int = 0, first_prompt: int = 0) -> dict[str, Any]:
@@ -181,4 +194,6 @@ def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     message = to_builtins(chat_message(sequence, reader))
     del message["refusal"], message["reasoning_content"]  # the thought is in `reasoning`
     meta = {**to_builtins(meta_info(sequence, logprobs_of(sequence))), "reasoning_tokens": reader.reasoning_tokens}
-    return {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
+    reply = {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
+    ids = prompt_ids_of(sequence)
+    return reply if isinstance(ids, UnsetType) else {**reply, "prompt_token_ids": ids}

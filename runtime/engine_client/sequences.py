@@ -65,7 +65,7 @@ class SequenceTable:
                 continue  # abandoned
             texts.append(text)
             sequence.tokens.append(token)
-            if not sequence.fresh and (submission := sequence.submission).streaming:
+            if not sequence.fresh and (submission := sequence.submission).streaming and sequence.due:
                 sequence.fresh = True
                 submission.fresh.append(sequence)
                 woken.add(submission)
@@ -101,6 +101,9 @@ class SequenceTable:
     def _open(self, sequence: Sequence, opened: Opened) -> None:
         sequence.opened = True
         sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
+        if opened.prompt_ids and sequence.texts is not None:
+            sequence.prompt_ids = opened.prompt_ids
+            sequence.submission.hold(opened.prompt_tokens)
         if opened.spec.logprobs is not None and sequence.texts is not None:
             sequence.logprobs = LogprobLists(opened)
         if opened.spec.hidden is not None and sequence.texts is not None:

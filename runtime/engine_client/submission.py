@@ -45,8 +45,8 @@ class Sequence:
     """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
 
     __slots__ = (
-        "finish", "fresh", "hidden", "index", "last_s", "logprobs", "num_cached", "num_prompt", "num_taken", "opened",
-        "prompt", "submission", "tail", "texts", "tokens", "uid", "worker",
+        "finish", "fresh", "hidden", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt", "num_taken",
+        "opened", "prompt", "prompt_ids", "submission", "tail", "texts", "tokens", "uid", "worker",
     )  # fmt: skip
 
     def __init__(self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
@@ -54,7 +54,9 @@ class Sequence:
         self.texts: list[str] | None = []  # None: abandoned
         self.tokens: list[int] = []
         self.num_taken = self.num_prompt = self.num_cached = 0
+        self.interval = prompt.params.stream_interval
         self.opened = False
+        self.prompt_ids = b""  # packed, of one that asked for them, once it is opened
         self.fresh = False  # listed in submission.fresh
         self.finish: Finish | None = None
         self.tail = ""  # text that only the end made certain
@@ -75,7 +77,13 @@ class Sequence:
         self.num_taken += len(self.tokens)
         self.texts = None
         self.tokens = []
+        self.prompt_ids = b""
         self.logprobs = self.hidden = None
+
+    @property
+    def due(self) -> bool:
+        """So much is new that its reader wants to know: the first token, or an interval's tokens."""
+        return self.num_taken == 0 or len(self.tokens) >= self.interval
 
     @property
     def num_generated(self) -> int:
@@ -162,10 +170,11 @@ class Submission:
         self.wake()
 
     def hold(self, numbers: int) -> None:
-        """So many more log-probabilities, or numbers of hidden states, wait for the reply."""
+        """So many more log-probabilities, numbers of hidden states or ids of prompts wait for the reply."""
         self._num_held += numbers
         if self._max_numbers is not None and self._num_held > self._max_numbers:
-            fact = f"comes to more than {self._max_numbers} log-probabilities or numbers of hidden states"
+            kinds = "log-probabilities, numbers of hidden states and ids of prompts"
+            fact = f"comes to more than {self._max_numbers} {kinds}"
             self.fail(ClientError("the reply", fact, "ask for fewer, or in several requests"))
 
     async def _wait(self) -> None:

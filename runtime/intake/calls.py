@@ -14,10 +14,11 @@ from ramet.ipc.messages import Chat, Limits, pack_ids
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, about, shown
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
-from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Some, Text, unbuilt
+from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Some, Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
@@ -29,6 +30,7 @@ Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None
 
 
+@including((*other_servers.SHARED, *other_servers.GENERATE))
 class GenerateBody(SpecLists, frozen=True, kw_only=True):
     """Every field /generate knows. A list gives one value per prompt."""
 
@@ -45,14 +47,16 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
         ),
     ] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
+    require_reasoning: Annotated[
+        bool | None,
+        about(
+            "the output begins with a thought, whose tokens `meta_info.reasoning_tokens` counts with its closing tag"
+        ),
+    ] = None
     image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
     audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
     lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
-    return_routed_experts: Annotated[
-        bool | None, unbuilt("which experts each token went through", neutral=(False,))
-    ] = None
-    routed_experts_start_len: Annotated[int | None, unbuilt("from which token on", neutral=(0,))] = None
     session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
@@ -70,6 +74,10 @@ def _prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
 ) -> list[Prompt]:
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
+    for i, (place, content) in enumerate(contents):
+        if specs[i].returns_prompt and "embeds" in content:
+            fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
+            raise ClientError("return_prompt_token_ids", fact)
     params_place = "sampling_params[{}]" if isinstance(body.sampling_params, list) else "sampling_params"
     return [
         Prompt(rids[i], specs[i], place=place, params_place=params_place.format(i), **content)

@@ -19,7 +19,7 @@ from ramet.runtime.intake.messages import AllowedTools, NamedChoice, TemplateFie
 from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
-from ramet.runtime.intake.reading import Reading
+from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.text.template_files import read_templates
 
 NOT_FORCED = "needs constrained decoding, which is not built yet"
@@ -156,15 +156,16 @@ async def prepare(
     place: str = "messages",
     parallel: bool = True,
     as_shown: bool = False,
+    thoughts: Thoughts = Thoughts.STREAMED,
 ) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
     """
-    rendered = await rendered_by(render, chat, place)
+    rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
-    reading = Reading(style.tools, style.reasoning, rendered.tail, continued, names, parallel)
+    reading = Reading(style.tools, style.reasoning, rendered.tail, continued, names, parallel, thoughts)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     return Prompt(rid, spec, ids=rendered.ids, place=place), reading

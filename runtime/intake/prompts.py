@@ -35,6 +35,8 @@ def read_contents(place: str, given: Any, vocab_size: int, hint: str = "") -> tu
 
 def pack_checked(place: str, ids: list[Any], vocab_size: int, hint: str = "") -> bytes:
     """A list of token ids as packed int32."""
+    if not ids:
+        return b""
     if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) >= vocab_size:
         at = next(i for i, token in enumerate(ids) if type(token) is not int or not 0 <= token < vocab_size)
         hint = hint if type(ids[at]) is int else ""

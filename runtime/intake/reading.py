@@ -1,5 +1,8 @@
 """What an output says: its text to thoughts, content and tool calls, token by token or whole."""
 
+from collections.abc import Iterable
+from enum import Enum, auto
+from itertools import groupby
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
@@ -16,6 +19,27 @@ class Thought(NamedTuple):
 Part = Event | Thought
 
 
+class Thoughts(Enum):
+    """What a client gets of them."""
+
+    STREAMED = auto()
+    WHOLE = auto()  # in one piece, when they end
+    LEFT_OUT = auto()
+
+
+def merged(parts: list[Part]) -> list[Part]:
+    """Neighbours of one kind as one part; each call begins a new one."""
+    together: list[Part] = []
+    for kind, group in groupby(parts, type):
+        if kind is CallStart:
+            together += group
+        elif kind is str:
+            together.append("".join(map(str, group)))
+        else:
+            together.append(kind("".join(part.text for part in group if not isinstance(part, str | CallStart))))
+    return together
+
+
 class Reading(NamedTuple):
     """How the outputs of one chat are read. Parsers are names; None: nothing is looked for."""
 
@@ -25,6 +49,7 @@ class Reading(NamedTuple):
     continued: str | None = None  # the text of the turn that the output goes on with; None: it begins a turn
     tools: frozenset[str] = frozenset()  # names; empty: calls are text
     parallel: bool = True  # more than one call is passed on
+    thoughts: Thoughts = Thoughts.STREAMED
 
 
 class Reader:
@@ -38,6 +63,8 @@ class Reader:
         self.plain = self._thoughts is None and self._tools is None  # text passes as it is
         self._within = 0  # tokens until the answer began
         self._thought = False
+        self._passes, self._held = reading.thoughts, list[str]()
+        self._ended = False
         self.num_calls = 0
 
     @property
@@ -64,6 +91,7 @@ class Reader:
         parts: list[Part] = []
         if self._thoughts is not None:
             parts += self._divided(*self._thoughts.push(tail)) if tail else []
+            self._ended = True
             parts += self._divided(*self._thoughts.close())
         elif tail:
             parts += self._read(tail)
@@ -80,7 +108,21 @@ class Reader:
 
     def _divided(self, thought: str, text: str) -> list[Part]:
         self._thought = self._thought or thought != ""
-        return [*([Thought(thought)] if thought else []), *(self._read(text) if text else [])]
+        passed = self._passed(thought)
+        return [*([Thought(passed)] if passed else []), *(self._read(text) if text else [])]
+
+    def _passed(self, thought: str) -> str:
+        """What the client gets of it now."""
+        match self._passes:
+            case Thoughts.STREAMED:
+                return thought
+            case Thoughts.LEFT_OUT:
+                return ""
+        self._held.append(thought)
+        if self.thinking and not self._ended:
+            return ""
+        held, self._held = "".join(self._held), []
+        return held
 
     def _read(self, text: str) -> list[Part]:
         return [text] if self._tools is None else self._kept(self._tools.push(text))
@@ -95,3 +137,24 @@ class Reader:
             if not self._full:
                 kept.append(event)
         return kept
+
+
+class ThoughtCount:
+    """How many tokens an output's thought has: it begins with the first token and ends with the closing tag.
+
+    `close_id`: the tag's token, where it is one: such a tag need not show in the text.
+    """
+
+    def __init__(self, close_tag: str, close_id: int | None) -> None:
+        self._close_tag, self._close_id = close_tag, close_id
+        self._tail, self._closed = "", False
+        self.total = 0
+
+    def push(self, texts: Iterable[str], tokens: Iterable[int]) -> None:
+        for text, token in zip(texts, tokens, strict=True):
+            if self._closed:
+                return
+            self.total += 1
+            said = self._tail + text
+            self._closed = token == self._close_id or self._close_tag in said
+            self._tail = said[-len(self._close_tag) :]

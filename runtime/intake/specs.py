@@ -8,8 +8,9 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
-from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec
+from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec, Truncation
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
@@ -21,10 +22,15 @@ NAMES: dict[str, tuple[str, ...]] = {
     "min_new_tokens": ("min_tokens",),
     "sampling_seed": ("sampling_seed", "seed"),
     "stop": ("stop", "stop_sequences"),
+    "no_stop_trim": ("no_stop_trim", "include_stop_str_in_output"),
 }
 _OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
-NOTES = {"sampling_seed": "goes before `seed`"}
-OF_SOME = ("max_new_tokens", "stop", "n")  # not every endpoint has them, nor under one name
+NOTES = {
+    "sampling_seed": "goes before `seed`",
+    "include_stop_str_in_output": "vLLM's name of `no_stop_trim`; both together must agree",
+}
+AGREE = frozenset({"no_stop_trim"})  # of several names none goes before the other
+OF_SOME = ("max_new_tokens", "stop", "n", "stream_interval")  # not every endpoint has them, nor under one name
 
 _ABOUT = {
     name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
@@ -40,19 +46,24 @@ def sampled(name: str, note: str = "") -> Meta:
 class Constraints(Checked, frozen=True, kw_only=True):
     """What an output keeps to."""
 
-    json_schema: Annotated[str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
-    regex: Annotated[str | None, unbuilt("a pattern that the output matches")] = None
-    ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to")] = None
-    structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output")] = None
+    json_schema: Annotated[
+        str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to", neutral=("",))
+    ] = None
+    regex: Annotated[str | None, unbuilt("a pattern that the output matches", neutral=("",))] = None
+    ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to", neutral=("",))] = None
+    structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output", neutral=("",))] = None
 
     def __post_init__(self) -> None:
         given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
-        if sum(each is not None for each in given) > 1:
+        if sum(each is not None and each != "" for each in given) > 1:
             raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
         super().__post_init__()
 
 
-@including([(ours, Annotated[Any, sampled(ours)], None) for ours in CHECKS])
+_EACH = "or a list with one for each prompt"
+
+
+@including([(o, Annotated[Any, sampled(o, _EACH if o == "custom_params" else "")], None) for o in CHECKS])
 class GivenParams(Constraints, frozen=True, kw_only=True):
     """Sampling parameters under our names; docs/sampling.md shows them."""
 
@@ -64,7 +75,10 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
     for name, ours in _OURS.items():
         value = fields.get(name)
         if value is not None and ours in given:
-            CHECKS[ours].read(name, value)  # what another one goes before must be valid as well
+            valid = CHECKS[ours].read(name, value)  # what another one goes before must be valid as well
+            if ours in AGREE and valid != given[ours]:
+                fact = f"is {shown(value)}, but {names[ours]}, another name of it, is {shown(given[ours])}"
+                raise ClientError(name, fact, "send one of them")
         elif value is not None:
             given[ours], names[ours] = value, name
     try:
@@ -92,6 +106,7 @@ class SpecFields(Constraints, frozen=True, kw_only=True):
     custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
 
 
+@including(other_servers.SHARED)
 @including(
     (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
     for ours in CHECKS
@@ -105,6 +120,7 @@ class SamplingFields(SpecFields, frozen=True, kw_only=True):
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
     skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
     rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
+    request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
     grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None
 
@@ -133,6 +149,7 @@ class SpecLists(Checked, frozen=True, kw_only=True):
     extra_key: Annotated[OrEach[Key], _KEY] = None
     custom_logit_processor: Annotated[OrEach[str], _PROCESSOR] = None
     return_hidden_states: Annotated[OrEach[Hidden], HIDDEN] = None
+    return_prompt_token_ids: Annotated[bool | None, about("replies have `prompt_token_ids`")] = None
     prefix_lease_s: Annotated[
         OrEach[Annotated[float, Meta(ge=0)]],
         about(
@@ -148,6 +165,8 @@ def read_spec(
     logprobs: LogprobSpec | None = None,
     hidden: Hidden | None = None,
     lease_s: float | None = None,
+    truncate: Truncation | None = None,
+    returns_prompt: bool = False,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -164,6 +183,8 @@ def read_spec(
         ProcessorName(processor) if processor else None,
         _MODES[hidden],
         lease_s,
+        truncate,
+        returns_prompt,
     )
 
 
@@ -181,8 +202,9 @@ def read_specs(
     for i, item in enumerate(lists.get("token_ids_logprob", ())):
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
-    params = _params_of_each(body.sampling_params, count, defaults)
-    each = [replace(body, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
+    params = _params_of_each(body.sampling_params, count, batch, defaults)
+    own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
+    each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
     return [_read_one(one, params[i], processors_on) for i, one in enumerate(each)]
 
 
@@ -193,12 +215,28 @@ def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> Request
         start = None if body.logprob_start_len == -1 else body.logprob_start_len
         ids, texts = tuple(body.token_ids_logprob or ()), bool(body.return_text_in_logprobs)
         logprobs = LogprobSpec(start, body.top_logprobs_num or 0, ids, texts)
-    return read_spec(body, params, processors_on, logprobs, body.return_hidden_states, body.prefix_lease_s)
+    return read_spec(
+        body,
+        params,
+        processors_on,
+        logprobs,
+        body.return_hidden_states,
+        body.prefix_lease_s,
+        returns_prompt=bool(body.return_prompt_token_ids),
+    )
 
 
-def _params_of_each(given: Any, count: int, defaults: SamplingParams) -> list[SamplingParams]:
+def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
     if not isinstance(given, list):
-        return [parse(asdict(given) if given else {}, defaults)] * count
+        fields = asdict(given) if given else {}
+        each = fields.get("custom_params")
+        if not isinstance(each, list):
+            return [parse(fields, defaults)] * count
+        check_length("sampling_params.custom_params", len(each), count, batch)
+        params = parse({**fields, "custom_params": None}, defaults)
+        read = CHECKS["custom_params"].read
+        own = [None if one is None else read(f"sampling_params.custom_params[{i}]", one) for i, one in enumerate(each)]
+        return [replace(params, custom_params=one) for one in own]
     return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}].") for i, one in enumerate(given)]
 
 

@@ -246,7 +246,8 @@ class Results:
             return
         request.opened = True
         cached = request.cached_tokens or 0
-        self._news.opened.append(Opened(request.uid, request.spec, request.prompt_len, cached))
+        ids = request.prompt.tobytes() if request.spec.returns_prompt else b""
+        self._news.opened.append(Opened(request.uid, request.spec, request.prompt_len, cached, ids))
         start = request.first_logprob
         if start is not None and start < request.prompt_len:
             first = request.tokens[start : start + 1]

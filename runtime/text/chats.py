@@ -4,8 +4,6 @@ Decides which template a chat gets and in which order it is checked. Knows no id
 chat_template.py's, the shape of messages chat_messages.py's.
 """
 
-import msgspec
-
 from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
@@ -25,9 +23,8 @@ class Chats:
         chats._template.check()
         return chats
 
-    def render(self, chat: bytes) -> str:
-        """`chat` is a Chat as JSON. Raises ClientError."""
-        asked = msgspec.json.decode(chat, type=Chat)
+    def render(self, asked: Chat) -> str:
+        """Raises ClientError."""
         tools = asked.tools or None
         messages = normalise(asked.messages, self._sources.of(tools is not None) or "")
         if asked.continue_final_message and messages and messages[-1].get("tool_calls"):

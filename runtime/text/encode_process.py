@@ -5,9 +5,11 @@ takes the same path as Generate, so it cannot overtake its request. One bad requ
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
@@ -16,6 +18,7 @@ from ramet.ipc.messages import (
     Abort,
     Admit,
     CallFailed,
+    Chat,
     Detokenize,
     DetokenizeReply,
     Generate,
@@ -43,6 +46,7 @@ from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
 CONTEXT_EXCEEDED = "context_length_exceeded"
+BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
 MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
@@ -50,8 +54,15 @@ TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts
 class Encoder:
     """Turns requests into what the scheduler admits. Raises nothing for a client's mistake: it answers."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: Chats | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        chats: Chats | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
+        self._clock, self._quiet_until = clock, -math.inf
 
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
@@ -95,11 +106,12 @@ class Encoder:
     def render(self, call: Render) -> RenderReply | CallFailed:
         """The ids of a chat. The template writes special tokens itself."""
         try:
-            text = self._chats.render(call.chat)
-            ids = self._encode(text, "messages", add_special_tokens=False)
+            chat = msgspec.json.decode(call.chat, type=Chat)
+            text = self._chats.render(chat)
+            ids = self._encode(text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
             if not ids:
                 raise ClientError("messages", "has no tokens once rendered, must have at least 1")
-            if len(ids) >= self._limits.context_length:
+            if len(ids) >= self._limits.context_length and not chat.may_exceed:
                 raise self._longer_than_context("messages", f"{len(ids)} tokens")
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
@@ -117,11 +129,12 @@ class Encoder:
 
     def _prompt(self, request: Generate) -> list[int]:
         """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1."""
+        cut = request.spec.truncate
         if request.embeds is not None:
             place = "input_embeds"
             ids = [0] * (len(request.embeds) // (4 * self._limits.hidden_size))
         elif request.text is not None:
-            place, ids = "text", self._encode(request.text)
+            place, ids = "text", self._encode(request.text, may_exceed=cut is not None)
             if not ids:
                 raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
         else:
@@ -129,15 +142,22 @@ class Encoder:
             place, ids = "input_ids", unpack_ids(request.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
+        if cut is not None:
+            ids = cut.kept(ids)
         if len(ids) >= self._limits.context_length:
             raise self._longer_than_context(place, f"{len(ids)} tokens")
         check_ids(place, ids, self._limits.vocab_size)
         return ids
 
-    def _encode(self, text: str, place: str = "text", add_special_tokens: bool = True) -> list[int]:
+    def _encode(
+        self, text: str, place: str = "text", add_special_tokens: bool = True, may_exceed: bool = False
+    ) -> list[int]:
+        """`may_exceed`: the text may be longer than the context, because its ids will be cut."""
         require_unicode(text, place)
         most = self._limits.context_length
-        if self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
+        if may_exceed:
+            _check_most(place, "bytes", len(text.encode()), MAX_CALL_BYTES)
+        elif self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
             raise self._longer_than_context(place, f"more than {most} tokens")
         return self._tokenizer.encode(text, add_special_tokens)
 
@@ -149,12 +169,22 @@ class Encoder:
 
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""
-        check_ids("sampling_params.stop_token_ids", params.stop_token_ids, self._limits.vocab_size)
+        if params.stop_token_ids and max(params.stop_token_ids) >= self._limits.vocab_size:
+            params = replace(params, stop_token_ids=self._known(params.stop_token_ids))
         if params.logit_bias:
             check_bias(params.logit_bias, self._limits.vocab_size)
         if params.stop_regex:
             check_stop_patterns(params.stop_regex)
         return cut_to(params, self._limits.context_length - prompt_tokens)
+
+    def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Those that the model can draw. Clients send one list to models of several vocabularies."""
+        known = tuple(token for token in ids if token < self._limits.vocab_size)
+        if self._clock() >= self._quiet_until:
+            self._quiet_until = self._clock() + BETWEEN_LINES_S
+            left, size = len(ids) - len(known), self._limits.vocab_size
+            LOGGER.warning("%d of a request's stop_token_ids are beyond the vocabulary of %d: ignored", left, size)
+        return known
 
 
 def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:

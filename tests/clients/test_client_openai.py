@@ -198,6 +198,17 @@ def test_streamed_choices_carry_their_index(client: openai.OpenAI):
     assert texts == [CAPITAL_ANSWER] * 2
 
 
+def test_what_other_servers_clients_send_beside(client: openai.OpenAI):
+    body = {"return_token_ids": True, "stream_interval": 4, "include_stop_str_in_output": True}
+    options = {"continuous_usage_stats": True}
+    chunks = list(chat(client, CAPITAL, stream=True, stream_options=options, extra_body=body, stop=[" is"]))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "The capital of Peru is"
+    assert chunks[-1].usage.completion_tokens == sum(len(chunk.choices[0].token_ids) for chunk in chunks)
+    assert len(chunks) < chunks[-1].usage.completion_tokens + 2
+    biased = chat(client, CAPITAL, logit_bias={"50": "-100"}, logprobs=False, top_logprobs=0)
+    assert biased.choices[0].message.content == CAPITAL_ANSWER
+
+
 def test_stop_and_max_tokens_end_the_output(client: openai.OpenAI):
     stopped = chat(client, CAPITAL, stop=[" is"]).choices[0]
     assert (stopped.message.content, stopped.finish_reason) == ("The capital of Peru", "stop")
@@ -212,7 +223,9 @@ def test_reasoning_comes_beside_the_content(client: openai.OpenAI):
     assert message.reasoning_content == message.reasoning and message.reasoning.endswith(THOUGHT)
     assert 0 < reply.usage.completion_tokens_details.reasoning_tokens < reply.usage.completion_tokens
     deltas = [chunk.choices[0].delta for chunk in chat(client, THINK, stream=True)]
-    assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas) == message.reasoning
+    assert (
+        "".join(delta.reasoning_content or "" for delta in deltas) == message.reasoning
+    )  # no getattr: loops have none
     assert "".join(delta.content or "" for delta in deltas) == THOUGHT_ANSWER
     quiet = chat(client, THINK.split(" Think")[0], reasoning_effort="none").choices[0].message
     assert quiet.reasoning_content is None and "95" in quiet.content

@@ -185,7 +185,7 @@ class FakeEngine:
                 loop.call_soon(self.render, message)
             case Detokenize():
                 ids = unpack_ids(message.ids)
-                if max(ids) > 255:
+                if max(ids, default=0) > 255:
                     error = ErrorRecord("tokens", "holds an id that is no byte")
                     loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:
@@ -226,7 +226,8 @@ class FakeEngine:
         return piece_at(uid, i) if self.says is None else self.says[i]
 
     def _opened(self, uid: int, message: Generate) -> Opened:
-        return Opened(uid, message.spec, prompt_length(message), CACHED)
+        ids = pack_ids(units_of(message)) if message.spec.returns_prompt else b""
+        return Opened(uid, message.spec, prompt_length(message), CACHED, ids)
 
     def _asks(self, uid: int) -> bool:
         return self.running[uid].spec.logprobs is not None

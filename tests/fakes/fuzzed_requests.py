@@ -32,7 +32,7 @@ JUNK: tuple[Any, ...] = (
     {}, [None], [[]], [{}], {"": ""}, {"type": "text"}, {"type": None}, ["a", 1], [1, "a"], [1.5], [-1], [2**40],
     [[1], []],
     [["a"]], [True], {"role": "user"}, {"type": "function"}, {"type": "json_schema"}, {"\ud800": 1},
-    {"include_usage": 1},
+    {"include_usage": 1}, {"continuous_usage_stats": True}, {"id": "a"}, "left", "1e5", "-100",
 )  # fmt: skip
 CHOICES: tuple[Any, ...] = (
     "auto", "none", "required", "any", "", {"type": "auto"}, {"type": "none"}, {"type": "any"}, {"type": "tool"}, {},
@@ -152,6 +152,16 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
             params = body.get("sampling_params")
             if not isinstance(params, dict) or draw.random() < 0.6:
                 body["sampling_params"] = {"max_new_tokens": draw.randint(0, 9)}
+            if draw.random() < 0.2:
+                body["sampling_params"] |= {
+                    "custom_params": [draw.choice((None, {}, {"n": 1}, 5)) for _ in range(draw.randint(0, 3))]
+                }
+            if draw.random() < 0.1:
+                body["rid"] = [
+                    draw.choice(("same", "other", f"own-{draw.random()}")) for _ in range(draw.randint(1, 3))
+                ]
+            if draw.random() < 0.01:
+                body |= {"text": ["a"] * 129, "sampling_params": {"n": 128, "max_new_tokens": 1}}
         case "/v1/completions":
             ids = [draw.randint(0, 400) for _ in range(draw.randint(1, 9))]
             body["prompt"] = draw.choice((values.text(), [values.text()], ids, [ids, ids[:1]]))
@@ -168,6 +178,11 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
                 body["previous_response_id"] = draw.choice((LIVE, LIVE, LIVE, DEAD))
             if draw.random() < 0.3:
                 body["input"] = _conversation(draw, values, responses=True)
+    if draw.random() < 0.05:
+        owner = body.get("sampling_params") if operation == "/generate" else body
+        if isinstance(owner, dict) and operation in (*FIELDS_OF_LIMIT, "/generate"):
+            owner["stop_token_ids"] = draw.choice(([2**31], [4096, 3], 2**63 - 1, [2**40, 0]))
+            owner["logit_bias"] = {str(draw.randint(0, 4200)): draw.choice(("5", "-100", "1e999", "0.5", "x"))}
     if "messages" in body and draw.random() < 0.5:
         body["messages"] = _conversation(draw, values)
     if draw.random() < 0.1:
@@ -180,7 +195,7 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
         body["stream"] = True
     else:
         body.pop("stream", None)
-    for name in ("model", "rid"):
+    for name in ("model", "rid", "request_id"):
         if draw.random() < 0.9:
             body.pop(name, None)
 

@@ -4,6 +4,7 @@ Decides what is likely: short texts with the words that chat templates and parse
 Knows the keywords that this server's schemas use, and fails at any other.
 """
 
+import re
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ WORDS = (
     "data: [DONE]\n",
 )  # fmt: skip
 NAMES = ("look", "get_weather", "a.b:c/d-e_1", "x" * 128, "look")
+NUMBERS = ("5", "-100", "0.5", "1e2", "+7")
 TOOL_SCHEMAS: tuple[Any, ...] = (
     {}, {"type": "object", "properties": {}}, {"type": "object", "properties": {"x": {"type": "integer"}}},
     {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, {"type": ["object", "null"], "properties": None},
@@ -123,7 +125,7 @@ class SchemaValues:
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if "pattern" in schema:
-            return self._draw.choice(NAMES)
+            return self._draw.choice([text for text in (*NAMES, *NUMBERS) if re.search(schema["pattern"], text)])
         text = self.text() or "a" * schema.get("minLength", 0)
         return text[: schema.get("maxLength", 1 << 20)]
 

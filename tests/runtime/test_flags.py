@@ -225,7 +225,7 @@ class TestRun:
         [
             (["--top-p", "3"], "--top-p is 3.0, must be in (0, 1]"),
             (["--top-k", "a"], "--top-k is 'a', must be an integer, -1 (off) or in [1, 1073741824]"),
-            (["--stop-token-ids", "-4"], "--stop-token-ids[0] is -4, must be a token id in the vocabulary"),
+            (["--stop-token-ids", "-4"], "--stop-token-ids[0] is -4, must be a token id of the vocabulary, >= 0"),
         ],
     )
     def test_a_wrong_parameter_is_named_by_its_flag(self, argv: list[str], message: str) -> None:

@@ -100,7 +100,7 @@ def test_without_a_seed_two_runs_differ(llm: LLM):
     [
         ("x", {"top_p": 0}, "sampling_params.top_p", "must be in (0, 1]"),
         ("x", {"max_new_tokens": -1}, "sampling_params.max_new_tokens", "-1"),
-        ("x", {"stop_token_ids": [VOCABULARY]}, "sampling_params.stop_token_ids", str(VOCABULARY)),
+        ("x", {"stop_token_ids": [-1]}, "sampling_params.stop_token_ids", "-1"),
         ("", {}, "text", "no tokens"),
         ([[]], {}, "input_ids", "at least 1"),
         ([[VOCABULARY]], {}, "input_ids", str(VOCABULARY)),

@@ -60,8 +60,8 @@ def test_wrong_usage_ends_with_2_and_prints_no_answer(argv: tuple[str, ...], mes
 
 
 def test_what_only_the_model_can_refuse_ends_with_2_too():
-    ended = run("hello", *GREEDY, "--stop-token-ids", "999999")
-    assert ended.returncode == 2 and "--stop-token-ids" in ended.stderr and "999999" in ended.stderr
+    ended = run("hello", *GREEDY, "--logit-bias", '{"999999": 1}')
+    assert ended.returncode == 2 and "--logit-bias" in ended.stderr and "999999" in ended.stderr
     assert ended.stdout == "" and "Traceback" not in ended.stderr
 
 

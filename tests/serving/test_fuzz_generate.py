@@ -11,6 +11,7 @@ import requests
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from live import Live
+from msgspec.json import schema_components
 from msgspec.structs import fields
 
 from ramet.ipc.params import SamplingParams
@@ -29,19 +30,24 @@ JUNK = st.recursive(
     max_leaves=6,
 )
 TOKENS = st.integers(0, 4095)
+CUSTOM = st.dictionaries(
+    st.sampled_from(["token_ids", "position", "n", "__req__"]),
+    st.one_of(st.lists(TOKENS, max_size=3), st.integers(0, 5)),
+    max_size=3,
+)
 PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "max_new_tokens": st.integers(0, 8), "n": st.integers(1, 3), "temperature": st.floats(0, 3),
     "top_p": st.floats(0.01, 1), "top_k": st.sampled_from([-1, 1, 5, 10**6]), "min_p": st.floats(0, 1),
     "frequency_penalty": st.floats(-2, 2), "presence_penalty": st.floats(-2, 2), "repetition_penalty": st.floats(0, 2),
-    "logit_bias": st.dictionaries(TOKENS.map(str), st.floats(-100, 100), max_size=4),
+    "logit_bias": st.dictionaries(
+        TOKENS.map(str), st.floats(-100, 100) | st.sampled_from(["5", "-100", "1e1", "x", ""]), max_size=4
+    ),
     "min_new_tokens": st.integers(0, 3), "sampling_seed": st.integers(-(2**63), 2**63 - 1),
     "stop": st.one_of(st.text(max_size=3), st.lists(st.text(min_size=1, max_size=3), max_size=3)),
-    "stop_token_ids": st.lists(TOKENS, max_size=3), "stop_regex": st.sampled_from(["a+b", "[0-9]{2}", ["x|y", "z"]]),
-    "custom_params": st.dictionaries(
-        st.sampled_from(["token_ids", "position", "n", "__req__"]),
-        st.one_of(st.lists(TOKENS, max_size=3), st.integers(0, 5)),
-        max_size=3,
-    ),
+    "stop_token_ids": st.lists(TOKENS | st.sampled_from([4096, 2**31, 2**63 - 1]), max_size=3),
+    "stop_regex": st.sampled_from(["a+b", "[0-9]{2}", ["x|y", "z"]]),
+    "custom_params": st.one_of(CUSTOM, st.lists(st.none() | CUSTOM, max_size=3)),
+    "stream_interval": st.integers(1, 6), "regex": st.just(""), "json_schema": st.just(""),
 }  # fmt: skip
 
 
@@ -73,7 +79,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         st.lists(st.lists(ROW, max_size=2), min_size=1, max_size=3),
     ),
     "sampling_params": st.one_of(SAMPLING, SAMPLING, st.lists(st.one_of(st.none(), SAMPLING), max_size=3)),
-    "rid": st.uuids().map(str),
+    "rid": st.one_of(st.uuids().map(str), st.lists(st.sampled_from(["a", "b"]) | st.uuids().map(str), max_size=3)),
     "stream": st.booleans(),
     "logprob_start_len": st.integers(-1, 12),
     "top_logprobs_num": st.integers(0, 6),
@@ -89,9 +95,18 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 }
 OTHERS = {f.name: mostly(FIELDS.get(f.name, st.booleans())) for f in fields(GenerateBody)}
 PROMPTS = ("text", "input_ids", "input_embeds")
-REST = {name: strategy for name, strategy in OTHERS.items() if name not in PROMPTS}
+(_,), _COMPONENTS = schema_components([GenerateBody], ref_template="{name}")
+REFUSED = {name for name, schema in _COMPONENTS["GenerateBody"]["properties"].items() if "x-unbuilt" in schema}
+REST = {name: strategy for name, strategy in OTHERS.items() if name not in {*PROMPTS, *REFUSED}}
+UNBUILT = {name: OTHERS[name] for name in REFUSED}
 WITH_A_PROMPT = st.sampled_from(("text", "text", "input_ids", "input_ids", "input_embeds")).flatmap(
-    lambda name: st.builds(dict.__or__, st.fixed_dictionaries({name: OTHERS[name]}), some_of(REST, 4))
+    lambda name: st.builds(
+        lambda prompt, rest, refused, roll: prompt | rest | (refused if roll == 0 else {}),
+        st.fixed_dictionaries({name: OTHERS[name]}),
+        some_of(REST, 4),
+        some_of(UNBUILT, 2),
+        st.integers(0, 7),
+    )
 )
 BODIES = st.one_of(WITH_A_PROMPT, WITH_A_PROMPT, WITH_A_PROMPT, some_of(OTHERS, 8))
 

@@ -30,7 +30,6 @@ SAMPLING: list[tuple[str, Any, tuple[str, ...]]] = [  # parameter, bad value, wh
     ("stop", 5, ("5", "string")),
     ("stop", ["a", 5], ("5", "string")),
     ("stop", ["x"] * 33, ("33", "32")),
-    ("stop_token_ids", [VOCABULARY], (str(VOCABULARY), "vocab|[0")),
     ("stop_token_ids", [-1], ("-1", "vocab|[0")),
     ("stop_token_ids", ["a"], ("a", "token id")),
     ("stop_regex", ["x"] * 33, ("33", "32")),

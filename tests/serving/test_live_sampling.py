@@ -257,3 +257,68 @@ def test_text_offsets_hold_after_a_character_that_never_ended(client: openai.Ope
     assert "\ufffd" in choice.text
     for token, start in zip(choice.logprobs.tokens, choice.logprobs.text_offset, strict=True):
         assert "\ufffd" in token or choice.text[start:].startswith(token)
+
+
+def check_prompt_places(shown: list[Any], native: dict[str, Any], num_top: int) -> None:
+    """vLLM's shape of what /generate says of the same prompt."""
+    assert shown[0] is None and len(shown) == len(native["input_token_logprobs"])
+    for place, own, top in zip(
+        shown[1:], native["input_token_logprobs"][1:], native["input_top_logprobs"][1:], strict=True
+    ):
+        best = {str(token): {"logprob": value, "rank": rank, "decoded_token": text}
+                for rank, (value, token, text) in enumerate(top[:num_top], 1)}  # fmt: skip
+        value, token, text = own
+        assert place == {str(token): {"logprob": value, "rank": None, "decoded_token": text}} | best
+
+
+def test_prompt_logprobs_have_vllm_s_shape(server: Live):
+    asked = dict(return_logprob=True, logprob_start_len=0, top_logprobs_num=3, return_text_in_logprobs=True)
+    native = server.generate(text=PROMPT, sampling_params=GREEDY, **asked).json()["meta_info"]
+    body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "prompt_logprobs": 2, "logprobs": 3, "n": 2}
+    reply = requests.post(server.url + "/v1/completions", json=body, timeout=60).json()
+    for choice in reply["choices"]:
+        check_prompt_places(choice["prompt_logprobs"], native, 2)
+        assert len(choice["logprobs"]["tokens"]) == 3 and all(
+            len(top) in (3, 4) for top in choice["logprobs"]["top_logprobs"]
+        )
+    body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "prompt_logprobs": 3}
+    (choice,) = requests.post(server.url + "/v1/completions", json=body, timeout=60).json()["choices"]
+    check_prompt_places(choice["prompt_logprobs"], native, 3)
+    assert choice["logprobs"] is None
+
+
+def test_a_chat_s_prompt_logprobs_stand_beside_its_ids(server: Live):
+    body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 3, "temperature": 0, "prompt_logprobs": 1,
+            "return_token_ids": True, "logprobs": True}  # fmt: skip
+    reply = requests.post(server.url + "/v1/chat/completions", json=body, timeout=60).json()
+    ids = reply["prompt_token_ids"]
+    native = server.generate(
+        input_ids=ids, sampling_params=GREEDY, return_logprob=True, logprob_start_len=0, top_logprobs_num=1,
+        return_text_in_logprobs=True,
+    ).json()  # fmt: skip
+    check_prompt_places(reply["prompt_logprobs"], native["meta_info"], 1)
+    (choice,) = reply["choices"]
+    assert choice["token_ids"] == native["output_ids"][: len(choice["token_ids"])]
+    assert [place["top_logprobs"] for place in choice["logprobs"]["content"]] == [[]] * len(choice["token_ids"])
+
+
+def test_a_prompt_that_is_cut_is_its_last_tokens(server: Live):
+    text = "one two three four five " * 3000  # longer than the context
+    ids = requests.post(server.url + "/tokenize", json={"prompt": text}, timeout=60).json()["tokens"]
+    body = {"prompt": text, "max_tokens": 6, "temperature": 0, "return_token_ids": True}
+    assert requests.post(server.url + "/v1/completions", json=body, timeout=60).status_code == 400
+    cut = requests.post(server.url + "/v1/completions", json={**body, "truncate_prompt_tokens": 9}, timeout=60).json()
+    (choice,) = cut["choices"]
+    assert choice["prompt_token_ids"] == ids[-9:] and cut["usage"]["prompt_tokens"] == 9
+    native = server.generate(input_ids=ids[-9:], sampling_params={"temperature": 0, "max_new_tokens": 6}).json()
+    assert choice["token_ids"] == native["output_ids"]
+    chat = {"messages": [{"role": "user", "content": text}], "max_tokens": 2, "truncate_prompt_tokens": 7}
+    reply = requests.post(server.url + "/v1/chat/completions", json=chat, timeout=60).json()
+    assert reply["usage"]["prompt_tokens"] == 7
+
+
+def test_generate_s_stop_ids_beyond_the_vocabulary_change_nothing(server: Live):
+    plain = server.generate(text=PROMPT, sampling_params=GREEDY).json()
+    huge = server.generate(text=PROMPT, sampling_params={**GREEDY, "stop_token_ids": [2**40, 10**6]}).json()
+    assert huge["output_ids"] == plain["output_ids"]
+    assert "of a request's stop_token_ids are beyond the vocabulary" in server.output()

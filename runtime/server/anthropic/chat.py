@@ -13,6 +13,7 @@ from msgspec.structs import fields
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import NOT_FORCED, Style, chat_of, refuse_without_parser
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
@@ -90,6 +91,7 @@ class OutputConfig(Checked, frozen=True, kw_only=True):
     format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
 
 
+@including(other_servers.COUNTED)
 class CountBody(Struct, frozen=True, kw_only=True):
     """/v1/messages/count_tokens."""
 
@@ -112,9 +114,10 @@ class CountBody(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    output_config: Annotated[OutputConfig | None, about("nothing is done with `effort`")] = None
 
 
-@including((field.name, field.type, field.default) for field in fields(CountBody))
+@including((*((field.name, field.type, field.default) for field in fields(CountBody)), *other_servers.MESSAGES))
 class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/messages."""
 
@@ -131,7 +134,6 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
     output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
-    output_config: Annotated[OutputConfig | None, about("nothing is done with `effort`")] = None
     # the code sends the client's tool runner back to whole chats
     thread: Annotated[
         dict[str, Any] | None,

@@ -6,13 +6,14 @@ from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat
-from ramet.ipc.params import SamplingParams
-from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.ipc.params import SamplingParams, shown
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Submission
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import Style, prepare
-from ramet.runtime.intake.reading import Reader
-from ramet.runtime.intake.specs import Hidden, SamplingFields, read_params, read_spec
+from ramet.runtime.intake.reading import Reader, Thoughts
+from ramet.runtime.intake.specs import SamplingFields, read_params, read_spec
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 
@@ -39,13 +40,15 @@ def read_asked(
     body: SamplingFields,
     prefix: str,
     params: SamplingParams,
-    logprobs: LogprobSpec | None = None,
-    hidden: Hidden | None = None,
+    **asked: Any,
 ) -> Asked:
-    """`prefix`: of ids."""
+    """`prefix`: of ids. `asked`: what read_spec takes beside."""
+    if body.request_id and body.rid and body.request_id != body.rid:
+        fact = f"is {shown(body.request_id)}, but rid, another name of it, is {shown(body.rid)}"
+        raise ClientError("request_id", fact, "send one of them")
     new_id = prefix + prompts.new_id()
-    rid = set_request_id(request, new_id, body.rid)
-    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, logprobs, hidden)
+    rid = set_request_id(request, new_id, body.rid or body.request_id)
+    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, **asked)
     return Asked(service.args.model_name, new_id, rid, spec, as_shown=body.skip_special_tokens is not None)
 
 
@@ -58,11 +61,21 @@ async def send_chat(
     place: str = "messages",
     style: Style | None = None,
     parallel: bool = True,
+    thoughts: Thoughts = Thoughts.STREAMED,
 ) -> list[Reader]:
     """Renders and sends it. Returns a reader for each of its sequences. `place` and the rest as `prepare`'s."""
     render, style = service.client.render, style or service.style
-    prompt, reading = await submission.during(
-        prepare(render, style, chat, asked.spec, rid=asked.rid, place=place, parallel=parallel, as_shown=asked.as_shown)
+    made = prepare(
+        render,
+        style,
+        chat,
+        asked.spec,
+        rid=asked.rid,
+        place=place,
+        parallel=parallel,
+        as_shown=asked.as_shown,
+        thoughts=thoughts,
     )
+    prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)
     return [Reader(reading) for _ in submission.sequences]

@@ -6,9 +6,13 @@ from typing import Any
 from aiohttp import web
 from msgspec import UNSET, UnsetType
 
+from ramet.ipc.messages import unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import calls
+from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id
+from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.reply import GenerateReply, GrowingReply, logprobs_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
@@ -24,13 +28,29 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
         body, rid, calls.Defaults(service.defaults, service.client.limits, processors_on)
     )
     as_list = batch or items[0].params.n > 1
+    tag = await _closing_tag(service) if body.require_reasoning else None
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         if body.stream:
             deltas = service.args.serve.incremental_streaming_output
-            growing = [Progress(s, s.index if as_list else UNSET, deltas) for s in submission.sequences]
+            growing = [Progress(s, s.index if as_list else UNSET, _counted(tag), deltas) for s in submission.sequences]
             return await sse.stream(request, submission, [each.events for each in growing])
-        replies = [GrowingReply(sequence).whole() for sequence in await submission.finished()]
+        done = await submission.finished()
+        replies = [GrowingReply(sequence, thought=_counted(tag)).whole() for sequence in done]
     return respond(replies if as_list else replies[0])
+
+
+async def _closing_tag(service: Service) -> tuple[str, int | None]:
+    """The tag that ends a thought, and its token where it is one. Raises ClientError."""
+    if service.style.reasoning is None:
+        fact = "is True, but how this model marks its thoughts is not known"
+        raise ClientError("require_reasoning", fact, "--reasoning-parser")
+    tag = reasoning_style(service.style.reasoning).close_tag
+    ids = unpack_ids((await service.client.tokenize(tag, add_special_tokens=False)).ids)
+    return tag, ids[0] if len(ids) == 1 else None
+
+
+def _counted(tag: tuple[str, int | None] | None) -> ThoughtCount | None:
+    return ThoughtCount(*tag) if tag is not None else None
 
 
 class GrowingList:
@@ -50,8 +70,8 @@ class GrowingList:
 class Progress(GrowingReply):
     """For a stream: the lists of whole replies are encoded as they grow."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType, deltas: bool) -> None:
-        super().__init__(sequence, index)
+    def __init__(self, sequence: Sequence, index: int | UnsetType, thought: ThoughtCount | None, deltas: bool) -> None:
+        super().__init__(sequence, index, thought)
         self._deltas = deltas
         self._num_prompt_sent = 0  # log-probabilities of the prompt, in replies with only what is new
         self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # by the fields of a whole reply

@@ -9,19 +9,19 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ramet.ipc.params import MAX_NEW_TOKENS
-from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chosen_chat
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Part, Reader, Thought
-from ramet.runtime.reply import chat_message
+from ramet.runtime.intake.reading import Part, Reader, Thought, Thoughts, merged
+from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
+from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import ChatBody
 
 
@@ -30,42 +30,65 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     written = await read_object(request)
     body = convert(written, ChatBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
-    asked = read_asked(service, request, body, "chatcmpl-", params, _logprobs(body), body.return_hidden_states)
+    details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
+    asked = read_asked(service, request, body, "chatcmpl-", params, **details)
     chat = chosen_chat(written, body.tool_choice, service.style)
     style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
     parallel = body.parallel_tool_calls is not False
     with service.client.open(streaming=bool(body.stream)) as submission:
-        readers = await send_chat(service, submission, asked, chat, style=style, parallel=parallel)
+        readers = await send_chat(
+            service, submission, asked, chat, style=style, parallel=parallel, thoughts=_thoughts(body)
+        )
         sequences = submission.sequences
         if body.stream:
             chunk = replies.ChatChunk(**shared, choices=[], usage=None if body.with_usage else UNSET)
-            choices = [Choice(s, reader, chunk) for s, reader in zip(sequences, readers)]
+            choices = [Choice(s, reader, chunk, body) for s, reader in zip(sequences, readers)]
             last = partial(replies.last_chunk, chunk, sequences, readers)
             return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
-    whole = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
+    whole = [await _whole(sequence, reader, body) for sequence, reader in zip(done, readers, strict=True)]
+    if body.return_token_ids:
+        shared["prompt_token_ids"] = prompt_ids_of(done[0])
+    if body.prompt_logprobs is not None and done[0].logprobs is not None:
+        shared["prompt_logprobs"] = await prompt_places(done[0].logprobs, body.prompt_logprobs)
     return respond(replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers)))
 
 
-def _logprobs(body: ChatBody) -> LogprobSpec | None:
-    if body.top_logprobs is not None and not body.logprobs:
+def _top(body: ChatBody) -> int | None:
+    """How many of the best tokens its log-probabilities have; None: it asks for none."""
+    if body.top_logprobs and not body.logprobs:
         raise ClientError("top_logprobs", f"is {body.top_logprobs}, but logprobs is not true", "it needs logprobs")
-    return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
+    return body.top_logprobs or 0 if body.logprobs else None
 
 
-async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
-    message, lists = chat_message(sequence, reader), sequence.logprobs
-    logprobs = replies.ChatLogprobs(await replies.all_token_logprobs(lists)) if lists is not None else None
-    end = replies.ending(sequence, reader)
-    return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **end)
+def _thoughts(body: ChatBody) -> Thoughts:
+    if body.include_reasoning is False:
+        return Thoughts.LEFT_OUT
+    return Thoughts.WHOLE if body.stream_reasoning is False else Thoughts.STREAMED
+
+
+async def _whole(sequence: Sequence, reader: Reader, body: ChatBody) -> replies.ChatChoice:
+    ids, top, lists, logprobs = list(sequence.tokens), _top(body), sequence.logprobs, None
+    message = chat_message(sequence, reader)
+    if top is not None and lists is not None:
+        logprobs = replies.ChatLogprobs(await replies.all_token_logprobs(lists, top))
+    return replies.ChatChoice(
+        index=sequence.index,
+        message=message,
+        logprobs=logprobs,
+        token_ids=ids if body.return_token_ids else UNSET,
+        prompt_token_ids=prompt_ids_of(sequence) if body.return_prompt_token_ids else UNSET,
+        **replies.ending(sequence, reader),
+    )
 
 
 class Choice:
     """The chunks of one sequence. Where no parser reads its text they differ only in their content."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, chunk: replies.ChatChunk) -> None:
-        self._sequence, self._reader, self._chunk = sequence, reader, chunk
+    def __init__(self, sequence: Sequence, reader: Reader, chunk: replies.ChatChunk, body: ChatBody) -> None:
+        self._sequence, self._reader, self._chunk, self._body = sequence, reader, chunk, body
+        self._detailed = bool(body.logprobs or body.return_token_ids or body.with_usage_each)
         self._delta_frame = sse.frame(self._made(sse.HOLE))
         self._text_frame = sse.frame(self._made(replies.Delta(content=sse.HOLE)))
         self._calls = -1  # index of the newest one
@@ -73,34 +96,61 @@ class Choice:
     def events(self) -> bytes:
         """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
         sequence, reader, first = self._sequence, self._reader, self._sequence.num_taken
-        texts, _ = sequence.take()
-        chunks: list[bytes] = []
-        if first == 0:
-            chunks.append(self._delta_frame.around(replies.Delta(role="assistant", content="")))
-        if (lists := sequence.logprobs) is not None:
-            for place, text in enumerate(texts, first):
-                chunks += self._with_logprobs(reader.push(text), replies.token_logprobs(lists, place, place + 1))
-        elif reader.plain:
+        texts, ids = sequence.take()
+        chunks = [self._begun()] if first == 0 else []
+        step = 1 if sequence.interval == 1 else len(texts) or 1  # tokens of one event
+        if reader.plain and not self._detailed:
             head, tail = self._text_frame
-            chunks += [head + encode(text) + tail for text in texts if text]
+            chunks += [head + encode(text) + tail for text in (texts if step == 1 else ["".join(texts)]) if text]
         else:
-            chunks += [self._part(part) for text in texts for part in reader.push(text)]
+            for start in range(0, len(texts), step):
+                parts = [part for text in texts[start : start + step] for part in reader.push(text)]
+                parts = parts if step == 1 else merged(parts)
+                own = ids[start : start + step]
+                chunks += self._details(parts, first + start, own) if self._detailed else map(self._part, parts)
         if sequence.finish is not None:
-            chunks += [self._part(part) for part in reader.close(sequence.tail)]
-            chunks.append(sse.event(self._made(replies.Delta(), **replies.ending(sequence, reader))))
+            chunks += map(self._part, reader.close(sequence.tail))
+            chunks.append(self._event(replies.Delta(), sequence.num_taken, **replies.ending(sequence, reader)))
         return b"".join(chunks)
 
     def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:
         return replace(self._chunk, choices=[replies.ChunkChoice(index=self._sequence.index, delta=delta, **fields)])
 
-    def _part(self, part: Part) -> bytes:
-        return self._delta_frame.around(self._delta(part))
+    def _begun(self) -> bytes:
+        """The first chunk."""
+        prompt, role = prompt_ids_of(self._sequence), replies.Delta(role="assistant", content="")
+        with_ids, with_prompt = self._body.return_token_ids, self._body.return_prompt_token_ids
+        ids = {"token_ids": [] if with_ids else UNSET, "prompt_token_ids": prompt if with_prompt else UNSET}
+        chunk = self._with_usage(self._made(role, **ids), 0)
+        return sse.event(replace(chunk, prompt_token_ids=prompt) if with_ids else chunk)
 
-    def _with_logprobs(self, parts: list[Part], logprobs: list[replies.TokenLogprob]) -> list[bytes]:
-        """A token's chunks, the first of them with its log-probabilities."""
+    def _part(self, part: Part) -> bytes:
+        delta = self._delta(part)
+        return self._event(delta, self._sequence.num_taken) if self._detailed else self._delta_frame.around(delta)
+
+    def _details(self, parts: list[Part], place: int, ids: list[int]) -> list[bytes]:
+        """The chunks of these tokens, the first of them with all that is asked of each. `place`: the first one's."""
+        end, lists, asked = place + len(ids), self._sequence.logprobs, dict[str, Any]()
+        if lists is not None:
+            asked["logprobs"] = replies.ChatLogprobs(replies.token_logprobs(lists, place, end))
+        if self._body.return_token_ids:
+            asked["token_ids"] = ids
+        if not parts and not asked:
+            return []
         first, *rest = parts or [""]
-        chunk = self._made(self._delta(first), logprobs=replies.ChatLogprobs(logprobs))
-        return [sse.event(chunk), *map(self._part, rest)]
+        chunk = self._event(self._delta(first), end, **asked)
+        return [chunk, *(self._event(self._delta(part), end) for part in rest)]
+
+    def _event(self, delta: replies.Delta, num_tokens: int, **fields: Any) -> bytes:
+        """`num_tokens`: how many were sent with it."""
+        if self._body.return_token_ids:
+            fields = {"token_ids": [], **fields}
+        return sse.event(self._with_usage(self._made(delta, **fields), num_tokens))
+
+    def _with_usage(self, chunk: replies.ChatChunk, num_tokens: int) -> replies.ChatChunk:
+        if not self._body.with_usage_each:
+            return chunk
+        return replace(chunk, usage=replies.usage_so_far(self._sequence, num_tokens, self._reader))
 
     def _delta(self, part: Part) -> replies.Delta:
         match part:

@@ -17,9 +17,10 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings as numbers
-from ramet.runtime.intake import prompts
+from ramet.runtime.intake import other_servers, prompts
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import rendered_by
-from ramet.runtime.intake.fields import Text
+from ramet.runtime.intake.fields import Rid, Text, including
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
@@ -42,7 +43,8 @@ Judged = tuple[list[float], list[Sequence]]  # the worth of each document, and w
 ModelName = Annotated[str | None, about("name of the served model, or absent")]
 
 
-class EmbeddingsBody(numbers.EmbedFields, frozen=True, kw_only=True):
+@including(other_servers.EMBEDDINGS)
+class EmbeddingsBody(numbers.EmbedFields, Checked, frozen=True, kw_only=True):
     """/v1/embeddings; `pooling` and `normalize` are what only this server knows."""
 
     model: ModelName = None
@@ -50,9 +52,12 @@ class EmbeddingsBody(numbers.EmbedFields, frozen=True, kw_only=True):
         Literal["float", "base64"] | None, about('"float" (default), or "base64" of little-endian float32')
     ] = None
     user: Annotated[str | None, about("accepted, changes nothing")] = None
+    rid: Annotated[Rid | None, about("name of the request, for /abort_request")] = None
+    request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
 
 
-class ScoreBody(numbers.ScoreFields, frozen=True, kw_only=True):
+@including(other_servers.SCORES)
+class ScoreBody(numbers.ScoreFields, Checked, frozen=True, kw_only=True):
     model: ModelName = None
 
 
@@ -79,7 +84,7 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     """OpenAI's embeddings: a vector for each text or list of token ids."""
     body = await read_body(request, EmbeddingsBody)
     model = check_model(service, body.model)
-    rid = set_request_id(request, f"embd-{prompts.new_id()}", None)
+    rid = set_request_id(request, f"embd-{prompts.new_id()}", body.rid or body.request_id)
     limits = service.client.limits
     items, pooling = numbers.read_inputs(rid, body, service.pooling, limits)
     if len(items) > MAX_INPUTS:

@@ -73,6 +73,8 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     """Token ids, or lists of them, to text."""
     body = await read_body(request, DetokenizeBody)
     check_model(service, body.model)
+    if not body.tokens:
+        return respond(DetokenizeReply(""))
     contents, batch = prompts.read_contents("tokens", body.tokens, service.client.limits.vocab_size)
     prompts.check_count("tokens", len(contents))
     skips = body.skip_special_tokens

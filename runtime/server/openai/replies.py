@@ -13,6 +13,7 @@ from ramet.runtime.logprobs import LogprobLists, Triple
 from ramet.runtime.reply import ChatMessage, Reply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import encode, written
+from ramet.runtime.server.openai.prompt_logprobs import PromptPlaces
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
@@ -31,9 +32,12 @@ class PromptUsage(Reply, frozen=True):
 
 
 class Usage(PromptUsage, frozen=True):
+    """The number of reasoning tokens is where OpenAI's clients look, and where SGLang's do."""
+
     completion_tokens: int
     prompt_tokens_details: CachedTokens
     completion_tokens_details: ReasoningTokens
+    reasoning_tokens: int
 
 
 class TopLogprob(Reply, frozen=True):
@@ -60,10 +64,14 @@ class Choice(Reply, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     matched_stop: int | str | None = None
     hidden_states: list[Any] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class Completed(Reply, frozen=True, kw_only=True):
-    """A stream's chunks have usage if it is asked for: null but in the last one, which has no choices."""
+    """A stream's chunks have usage if it is asked for: each has its choice's so far, or the last one alone, which has
+    no choices, while others have null.
+    """
 
     id: str
     created: int
@@ -74,6 +82,7 @@ class Completed(Reply, frozen=True, kw_only=True):
 class CompletionChoice(Choice, frozen=True, kw_only=True):
     text: str
     logprobs: CompletionLogprobs | None = None
+    prompt_logprobs: PromptPlaces | UnsetType = UNSET
 
 
 class CompletionReply(Completed, frozen=True, kw_only=True):
@@ -98,6 +107,8 @@ class ChatReply(Completed, frozen=True, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: PromptPlaces | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class FunctionDelta(Reply, frozen=True, kw_only=True):
@@ -115,10 +126,12 @@ class ToolCallDelta(Reply, frozen=True, kw_only=True):
 
 
 class Delta(Reply, frozen=True, kw_only=True):
+    """Loops of clients read a thought's attributes from every delta, so they are always there."""
+
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
-    reasoning_content: str | UnsetType = UNSET
-    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
@@ -130,6 +143,7 @@ class ChunkChoice(Choice, frozen=True, kw_only=True):
 class ChatChunk(Completed, frozen=True, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     choices: list[ChunkChoice]
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class ModelCard(Reply, frozen=True, kw_only=True):
@@ -208,31 +222,40 @@ class RerankReply(Reply, frozen=True, kw_only=True):
 def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
     """Prompts count once, whatever n: their cached tokens are those of the first sample."""
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
-    prompt_tokens = sum(sequence.num_prompt for sequence in firsts)
-    completion_tokens = sum(sequence.num_generated for sequence in sequences)
-    return Usage(
-        prompt_tokens,
-        prompt_tokens + completion_tokens,
-        completion_tokens,
-        CachedTokens(sum(sequence.num_cached for sequence in firsts)),
-        ReasoningTokens(sum(reader.reasoning_tokens for reader in readers)),
+    return _usage(
+        sum(sequence.num_prompt for sequence in firsts),
+        sum(sequence.num_cached for sequence in firsts),
+        sum(sequence.num_generated for sequence in sequences),
+        sum(reader.reasoning_tokens for reader in readers),
     )
 
 
-async def all_token_logprobs(lists: LogprobLists) -> list[TokenLogprob]:
-    """Of the whole output, encoded already; others are served in between."""
+def usage_so_far(sequence: Sequence, completion_tokens: int, reader: Reader | None = None) -> Usage:
+    """`completion_tokens`: those that were sent."""
+    thought = reader.reasoning_tokens if reader is not None else 0
+    return _usage(sequence.num_prompt, sequence.num_cached, completion_tokens, thought)
+
+
+def _usage(prompt: int, cached: int, completion: int, reasoning: int) -> Usage:
+    return Usage(prompt, prompt + completion, completion, CachedTokens(cached), ReasoningTokens(reasoning), reasoning)
+
+
+async def all_token_logprobs(lists: LogprobLists, num_top: int) -> list[TokenLogprob]:
+    """Of the whole output, encoded already; others are served in between. `num_top`: so many of the best."""
     encoded = []
     for start in range(0, len(lists.output), MAX_AT_ONCE):
-        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE))[1:-1])
+        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE, num_top))[1:-1])
         await asyncio.sleep(0)
     whole: list[TokenLogprob] = written(b"[" + b",".join(encoded) + b"]")
     return whole
 
 
-def token_logprobs(lists: LogprobLists, start: int, end: int) -> list[TokenLogprob]:
+def token_logprobs(lists: LogprobLists, start: int, end: int, num_top: int | None = None) -> list[TokenLogprob]:
     """Of the output's places in [start, end)."""
     return [
-        TokenLogprob(*_spelled(place.token, lists), [TopLogprob(*_spelled(top, lists)) for top in place.top or ()])
+        TokenLogprob(
+            *_spelled(place.token, lists), [TopLogprob(*_spelled(top, lists)) for top in (place.top or ())[:num_top]]
+        )
         for place in lists.output[start:end]
     ]
 

@@ -39,7 +39,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     written = with_items(await read_object(request))
     body = convert(written, ResponsesBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
-    asked = read_asked(service, request, body, "resp_", params, _logprobs(body))
+    asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
     previous = body.previous_response_id
     before = orjson.loads(_stored(service, previous, "previous_response_id").messages) if previous else []
     chat = read_chat(body, before, service.style)

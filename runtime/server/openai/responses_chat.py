@@ -9,9 +9,10 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import Style, chosen_chat
-from ramet.runtime.intake.fields import Text, unbuilt
+from ramet.runtime.intake.fields import Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
 from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
@@ -60,6 +61,7 @@ class TextOptions(Checked, frozen=True, kw_only=True):
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
+@including(other_servers.RESPONSES)
 class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],

@@ -3,20 +3,26 @@
 A field of type `Any` is a sampling parameter, which ipc/params.py checks.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, including, unbuilt
+from ramet.ipc.spec import LogprobSpec
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
+from ramet.runtime.intake.fields import PromptId, Prompts, including, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
 from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, sampled
+from ramet.runtime.intake.truncation import read_truncation
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
-    include_usage: bool | None = None
+    include_usage: Annotated[bool | None, about("a last chunk without choices has the usage")] = None
+    continuous_usage_stats: Annotated[bool | None, about("every chunk has its choice's usage so far")] = None
+    include_obfuscation: Annotated[bool | None, about("accepted; chunks are never padded")] = None
 
 
 class Format(Struct, frozen=True, tag_field="type"):
@@ -50,17 +56,33 @@ ResponseFormat = Annotated[
 Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
 
 
+@including(other_servers.COMPLETING)
 class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
 
     stream_options: Annotated[
-        StreamOptions | None, about("`include_usage`: a last chunk without choices has the usage")
+        StreamOptions | None,
+        about("`include_usage`: a last chunk has the usage; `continuous_usage_stats`: every chunk has it so far"),
     ] = None
+    stream_interval: Annotated[Any, sampled("stream_interval")] = None
     n: Annotated[Any, sampled("n")] = None
     stop: Annotated[Any, sampled("stop")] = None
     user: Annotated[str | None, about("accepted; nothing is done with it")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
     return_hidden_states: Annotated[Hidden | None, HIDDEN] = None
+    return_token_ids: Annotated[bool | None, about("choices have `token_ids`, and `prompt_token_ids` is there")] = None
+    return_prompt_token_ids: Annotated[bool | None, about("choices have `prompt_token_ids`")] = None
+    prompt_logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_TOP)] | None,
+        about("the prompt's log-probabilities, with so many best tokens at each place; not in a stream"),
+    ] = None
+    truncate_prompt_tokens: Annotated[
+        Annotated[int, Meta(ge=-1)] | None,
+        about("so many tokens of the prompt are kept; -1: as many as the context has beside the output"),
+    ] = None
+    truncation_side: Annotated[
+        Literal["left", "right"] | None, about("of those that are left out; `left` if it is absent")
+    ] = None
     response_format: ResponseFormat = None
     structured_outputs: Annotated[dict[str, Any] | None, unbuilt("vLLM's name for what the output keeps to")] = None
     guided_json: Annotated[str | dict[str, Any] | None, unbuilt("the same, a JSON schema")] = None
@@ -72,7 +94,35 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     def with_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    @property
+    def with_usage_each(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
+    def details(
+        self, context_length: int, new_tokens: int, num_top: int | None, start: int | None = None
+    ) -> dict[str, Any]:
+        """What read_spec takes beside sampling parameters. Raises ClientError.
+
+        `num_top`: best tokens at the output's places, None: no log-probabilities of the output. `start`: the first
+        prompt token with log-probabilities, beside those of prompt_logprobs.
+        """
+        return {
+            "logprobs": self._logprobs(num_top, start),
+            "hidden": self.return_hidden_states,
+            "truncate": read_truncation(self.truncate_prompt_tokens, self.truncation_side, context_length, new_tokens),
+            "returns_prompt": bool(self.return_token_ids or self.return_prompt_token_ids),
+        }
+
+    def _logprobs(self, num_top: int | None, start: int | None) -> LogprobSpec | None:
+        if self.prompt_logprobs is None:
+            return None if num_top is None else LogprobSpec(start, num_top, texts=True)
+        if self.stream:
+            fact = f"is {self.prompt_logprobs}, but a stream has no log-probabilities of the prompt"
+            raise ClientError("prompt_logprobs", fact, "omit stream")
+        return LogprobSpec(0, max(self.prompt_logprobs, num_top or 0), texts=True)
+
+
+@including(other_servers.COMPLETION)
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     prompt: Annotated[Prompts, about("a text, token ids, or a list of either")]
     max_tokens: Annotated[Any, sampled("max_new_tokens", "16 if it is absent")] = None
@@ -88,6 +138,7 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     suffix: Annotated[str | None, unbuilt("what comes after the output", neutral=("",))] = None
 
 
+@including(other_servers.CHAT)
 @including((field.name, field.type, field.default) for field in fields(TemplateFields))
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
     messages: Messages
@@ -99,6 +150,8 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     tool_choice: ToolChoice = None
     parallel_tool_calls: ParallelCalls = None
     separate_reasoning: Annotated[bool | None, about("false: reasoning stays in the content")] = None
+    stream_reasoning: Annotated[bool | None, about("false: reasoning comes in one piece, when it ends")] = None
+    include_reasoning: Annotated[bool | None, about("false: reasoning is left out; `usage` counts it")] = None
     modalities: Annotated[list[str] | None, unbuilt('anything but ["text"]', neutral=("text",))] = None
     audio: Annotated[dict[str, Any] | None, unbuilt("speech")] = None
     web_search_options: Annotated[dict[str, Any] | None, unbuilt("searching the web")] = None
@@ -122,6 +175,6 @@ class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):
-    tokens: Annotated[list[PromptId | Ids], Meta(min_length=1), about("token ids, or a list of such lists")]
+    tokens: Annotated[list[PromptId | list[PromptId]], about("token ids, or a list of such lists")]
     model: str | None = None
     skip_special_tokens: bool = True

@@ -219,7 +219,7 @@ def test_tokenize_and_detokenize_undo_each_other(prefix: str) -> None:
     ("/v1/tokenize", {"prompt": "a", "add_special_tokens": "x"}, "add_special_tokens"),
     ("/v1/tokenize", {"prompt": "a", "model": "x"}, "model"), ("/v1/detokenize", {}, "tokens"),
     ("/v1/detokenize", {"tokens": "a"}, "tokens"), ("/v1/detokenize", {"tokens": [-1]}, "tokens[0]"),
-    ("/v1/detokenize", {"tokens": [1.5]}, "tokens[0]"), ("/v1/detokenize", {"tokens": []}, "tokens"),
+    ("/v1/detokenize", {"tokens": [1.5]}, "tokens[0]"), ("/v1/detokenize", {"tokens": [[1], [-1]]}, "tokens[1][0]"),
     ("/v1/detokenize", {"tokens": [10**6]}, "tokens[0]"), ("/v1/detokenize", {"tokens": [[1], 5]}, "tokens[1]"),
     ("/v1/detokenize", {"tokens": [300]}, "tokens"),  # the tokenizer's own refusal
 ])  # fmt: skip

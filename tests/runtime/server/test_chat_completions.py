@@ -32,8 +32,8 @@ def replayed(events: list[Any]) -> dict[int, dict[str, Any]]:
             assert choice["reason"] is None, "nothing may follow the finish reason"
             delta = chunk["delta"]
             choice["content"] += delta.get("content", "")
-            choice["reasoning"] += delta.get("reasoning", "")
-            assert delta.get("reasoning") == delta.get("reasoning_content")
+            choice["reasoning"] += delta["reasoning"] or ""
+            assert delta["reasoning"] == delta["reasoning_content"]
             for call in delta.get("tool_calls", ()):
                 if "id" in call:
                     assert call["index"] == len(choice["calls"]) and call["type"] == "function"
@@ -61,6 +61,7 @@ def test_a_chat_gets_a_message() -> None:
             "total_tokens": len("user:Hello\n") + 4,
             "prompt_tokens_details": {"cached_tokens": CACHED},
             "completion_tokens_details": {"reasoning_tokens": 0},
+            "reasoning_tokens": 0,
         }
         (sent,) = server.engine.of_type(Generate)
         assert bytes(unpack_ids(sent.ids)) == b"user:Hello\n"
@@ -251,7 +252,8 @@ def test_usage_is_the_last_chunk_when_asked() -> None:
         assert last["usage"]["completion_tokens"] == 4
         assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
         assert all(event["usage"] is None for event in [first, *events])
-        assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        role = {"role": "assistant", "content": "", "reasoning": None, "reasoning_content": None}
+        assert first["choices"][0]["delta"] == role
 
     served(check)
 

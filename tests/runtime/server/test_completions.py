@@ -30,6 +30,7 @@ def test_a_prompt_gets_a_completion() -> None:
             "total_tokens": 7,
             "prompt_tokens_details": {"cached_tokens": CACHED},
             "completion_tokens_details": {"reasoning_tokens": 0},
+            "reasoning_tokens": 0,
         }
 
     served(check)

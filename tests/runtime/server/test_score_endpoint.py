@@ -28,6 +28,7 @@ def test_scores_of_each_item_in_order(softmax: bool) -> None:
             "prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9,
             "prompt_tokens_details": {"cached_tokens": 2 * CACHED},
             "completion_tokens_details": {"reasoning_tokens": 0},
+            "reasoning_tokens": 0,
         }  # fmt: skip
 
     served(check)

@@ -16,7 +16,7 @@ CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{
 def render(chat: Chat, **sources: str) -> str:
     named = {"tool_use": sources["tool_use"]} if "tool_use" in sources else {}
     chats = Chats(TemplateSources(default=sources.get("default", SOURCE), named=named))
-    return chats.render(msgspec.json.encode(chat))
+    return chats.render(msgspec.json.decode(msgspec.json.encode(chat), type=Chat))
 
 
 def test_a_chat_becomes_its_prompt():

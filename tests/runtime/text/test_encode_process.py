@@ -22,6 +22,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
+from ramet.ipc.spec import Truncation
 from ramet.runtime.text.encode_process import MAX_CALL_BYTES, Encoder, answer
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -66,7 +67,6 @@ def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
         (by_text("Q" * 40), "text", "has 40 tokens, must have at most 31: this model's maximum context length is 32"),
         (by_text("the fox " * 700_000), "text", "has more than 32 tokens, must have at most 31"),
         (by_text("a\udc80"), "text", "lone surrogate"),
-        (by_text("a", stop_token_ids=(3, 999)), "sampling_params.stop_token_ids[1]", "is 999, must be a token id in"),
         (by_text("a", stop_regex=("b", "(?=a)")), "sampling_params.stop_regex[1]", "lookaround"),
         (by_text("a", stop_regex=("(a{1000}){1000}",)), "sampling_params.stop_regex[0]", "must have at most 2000"),
         (by_text("a", stop_regex=("a{1,900}b",) * 3), "sampling_params.stop_regex[1]", "at most 2000 together"),
@@ -77,6 +77,49 @@ def test_rejection_names_place_value_and_range(encoder: Encoder, request_: Gener
     assert isinstance(rejected, Rejected)
     assert (rejected.uids, rejected.error.place, rejected.error.status) == ([1], place, 400)
     assert said in rejected.error.fact
+
+
+@pytest.mark.parametrize(("cut", "first", "number"), [
+    (Truncation(4), CONTEXT + 9 - 4, 4), (Truncation(4, from_start=True), 0, 4), (Truncation(31), CONTEXT + 9 - 31, 31),
+    (Truncation(500), None, 0),
+])  # fmt: skip
+def test_of_a_prompt_that_is_cut_so_many_tokens_are_kept(
+    encoder: Encoder, byte_level: Tokenizer, cut: Truncation, first: int | None, number: int
+) -> None:
+    text = "Q" * (CONTEXT + 9)
+    ids = list(range(3, 3 + CONTEXT + 9))
+    by_name = {"text": byte_level.encode(text), "input_ids": ids}
+    assert len(by_name["text"]) == len(ids)
+    for place, whole in by_name.items():
+        spec = make_spec(truncate=cut)
+        made = Generate([1], spec, text=text) if place == "text" else Generate([1], spec, ids=pack_ids(ids))
+        admitted = encoder.admit(made)
+        if first is None:
+            assert isinstance(admitted, Rejected) and admitted.error.place == place
+        else:
+            assert isinstance(admitted, Admit)
+            assert unpack_ids(admitted.ids) == whole[first : first + number]
+
+
+def test_a_text_that_is_cut_may_be_long_but_not_endless(encoder: Encoder) -> None:
+    spec = make_spec(truncate=Truncation(2))
+    admitted = encoder.admit(Generate([1], spec, text="the fox " * 10_000))
+    assert isinstance(admitted, Admit) and len(unpack_ids(admitted.ids)) == 2
+    rejected = encoder.admit(Generate([1], spec, text="x" * (MAX_CALL_BYTES + 1)))
+    assert isinstance(rejected, Rejected) and str(MAX_CALL_BYTES) in rejected.error.fact
+
+
+def test_stop_ids_beyond_the_vocabulary_are_left_out_with_a_line_a_minute(byte_level: Tokenizer, caplog) -> None:
+    caplog.set_level("INFO")
+    now = [100.0]
+    encoder = Encoder(byte_level, LIMITS, clock=lambda: now[0])
+    asked = by_text("a", stop_token_ids=(3, VOCABULARY, 999, VOCABULARY - 1))
+    for seconds in (0, 59, 60):
+        now[0] = 100.0 + seconds
+        admitted = encoder.admit(asked)
+        assert isinstance(admitted, Admit) and admitted.spec.params.stop_token_ids == (3, VOCABULARY - 1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2 and lines[0].startswith("2 of a request's stop_token_ids are beyond the vocabulary")
 
 
 def test_longest_prompt_that_fits_has_room_for_one_token(encoder: Encoder) -> None:
