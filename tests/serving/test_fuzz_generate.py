@@ -29,6 +29,7 @@ JUNK = st.recursive(
     max_leaves=6,
 )
 TOKENS = st.integers(0, 4095)
+STOP_PATTERNS = ["a+b", "[0-9]{2}", ["x|y", "z"], r"\bthe\b", [r"(?m)^\s*$", r"^.\B"], r"\w\Z", "(?m)$", r"\A a$"]
 PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "max_new_tokens": st.integers(0, 8), "n": st.integers(1, 3), "temperature": st.floats(0, 3),
     "top_p": st.floats(0.01, 1), "top_k": st.sampled_from([-1, 1, 5, 10**6]), "min_p": st.floats(0, 1),
@@ -36,7 +37,7 @@ PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "logit_bias": st.dictionaries(TOKENS.map(str), st.floats(-100, 100), max_size=4),
     "min_new_tokens": st.integers(0, 3), "sampling_seed": st.integers(-(2**63), 2**63 - 1),
     "stop": st.one_of(st.text(max_size=3), st.lists(st.text(min_size=1, max_size=3), max_size=3)),
-    "stop_token_ids": st.lists(TOKENS, max_size=3), "stop_regex": st.sampled_from(["a+b", "[0-9]{2}", ["x|y", "z"]]),
+    "stop_token_ids": st.lists(TOKENS, max_size=3), "stop_regex": st.sampled_from(STOP_PATTERNS),
     "custom_params": st.dictionaries(
         st.sampled_from(["token_ids", "position", "n", "__req__"]),
         st.one_of(st.lists(TOKENS, max_size=3), st.integers(0, 5)),
