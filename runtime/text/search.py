@@ -1,24 +1,30 @@
-"""Search of a growing text for one string or one pattern: the earliest end, then the earliest start, in linear time.
+r"""Search of a growing text for one string or one pattern: the earliest end, then the earliest start, in linear time.
 
 Decides what a match is and how many trailing characters may still become part of one (`held`). Knows nothing of
 requests. Text comes in any pieces; positions count from the first character ever fed. A search is over at its match.
+Pieces matter only to a pattern that asks what comes after a place ($ \Z \b \B): the text so far ends with each piece.
 
 A pattern runs as a deterministic automaton that is built as it is needed. Its states are ordered partitions of the
 nondeterministic states: one group for each start that is still possible, earliest first. The starts themselves are
 kept beside it, so one cached step serves texts of any length:
 
     text  a b b        pattern ab*c|bd        state after "abb":  ({b*, c}, {d})     starts: [0, 2]
+
+An anchor that asks what comes next waits in its group for the next character, or for the end.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
-from ramet.runtime.text.pattern import ACCEPT, Automaton, build_automaton
+from ramet.runtime.text.anchors import EDGE, END, FINAL_NEWLINE, sides_of, sides_read
+from ramet.runtime.text.pattern import Automaton, build_automaton
 
 CACHE_UNITS = 100_000  # about 1 MB of cached states and steps for a pattern, then they are built anew
 STEP_UNITS = 32
 MAX_CHARACTERS = 4096  # whose tests are remembered
 
 Span = tuple[int, int]  # [start, end) in characters
+Groups = tuple[tuple[int, ...], ...]
 
 
 class StringSearch:
@@ -65,18 +71,18 @@ def _borders(string: str) -> tuple[int, ...]:
 
 
 class _State:
-    """An ordered partition of automaton states, and its known steps by character."""
+    """An ordered partition of automaton states, the sides of the character before it, and its known steps by symbol."""
 
-    __slots__ = ("groups", "steps")
+    __slots__ = ("before", "groups", "steps")
 
-    def __init__(self, groups: tuple[tuple[int, ...], ...]) -> None:
-        self.groups = groups
+    def __init__(self, before: int, groups: Groups) -> None:
+        self.before, self.groups = before, groups
         self.steps: dict[str, _Step] = {}
 
 
-# (next state, for each of its groups the group it came from, group that accepts or -1); the number of the old state's
-# groups stands for a match that starts at this very character
-_Step = tuple[_State, tuple[int, ...], int]
+# (next state, for each of its groups the group it came from, group that accepts or -1, characters read until then); the
+# number of the old state's groups stands for a match that starts at this very place
+_Step = tuple[_State, tuple[int, ...], int, int]
 
 
 class Steps:
@@ -84,75 +90,82 @@ class Steps:
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
-        self._states: dict[tuple[tuple[int, ...], ...], _State] = {}
-        self._passed: dict[str, frozenset[int]] = {}
+        self._states: dict[tuple[int, Groups], _State] = {}
+        self._characters: dict[str, tuple[frozenset[int], int]] = {}  # the tests that one passes, its sides
+        self._kinds: dict[tuple[frozenset[int], int], tuple[frozenset[int], int]] = {}  # each once
         self.units = 0  # size of what is remembered
-        self._entry = self._reach((automaton.start,), set())[0]
-        self.idle = self._state(())
+        self._sides_before = sides_read(automaton.anchors.values(), ahead=False)  # a state remembers no others
+        self.reads_after = automaton.reads_after
+        start = (automaton.start,)  # where it leads depends on the place if there are anchors
+        self._entry = start if automaton.anchors else automaton.reach(start, set())[0]
+        self.start = self._state(EDGE, ())
 
-    def take(self, state: _State, char: str) -> _Step:
-        """The step from `state` on `char`, computed and remembered."""
+    @property
+    def num_kinds(self) -> int:
+        """Of characters that all tests treat alike."""
+        return len(self._kinds)
+
+    def take(self, state: _State, symbol: str) -> _Step:
+        """The step from `state` over a character or another symbol, computed and remembered."""
         if self.units > CACHE_UNITS:
             self._forget()
-        step = self._compute(state, char)
-        state.steps[char] = step
+        step = self._compute(state, symbol)
+        state.steps[symbol] = step
         self.units += STEP_UNITS + len(step[1])
         return step
 
-    def _compute(self, state: _State, char: str) -> _Step:
-        passed = self._tests_passed(char)
+    def _compute(self, state: _State, symbol: str) -> _Step:
+        groups = (*state.groups, self._entry)
+        if self._automaton.anchors:
+            groups, accepting = self._close(groups, state.before, sides_of(symbol))
+            if accepting >= 0:
+                return self.start, (), accepting, 0
+        if symbol == END:
+            return state, tuple(range(len(state.groups))), -1, 0
+        passed, sides = self._character(symbol[0])
         tests, targets = self._automaton.tests, self._automaton.targets
+        moved = (tuple(targets[s][0] for s in group if tests[s] in passed) for group in groups)
+        groups, accepting = self._close(moved, sides, None)
+        if accepting >= 0:
+            return self.start, (), accepting, 1
+        origins = tuple(index for index, group in enumerate(groups) if group)
+        return self._state(sides, tuple(group for group in groups if group)), origins, -1, 1
+
+    def _close(self, groups: Iterable[tuple[int, ...]], before: int, after: int | None) -> tuple[Groups, int]:
+        """What each group leads to at a place between these sides, without what an earlier group leads to; and the
+        first group that accepts there, or -1.
+        """
         seen: set[int] = set()
-        groups: list[tuple[int, ...]] = []
-        origins: list[int] = []
-        for index, group in enumerate((*state.groups, self._entry)):
-            reached, accepted = self._reach(tuple(targets[s][0] for s in group if tests[s] in passed), seen)
-            if accepted:
-                return self.idle, (), index
-            if reached:
-                groups.append(reached)
-                origins.append(index)
-        return self._state(tuple(groups)), tuple(origins), -1
+        reached: list[tuple[int, ...]] = []
+        for index, group in enumerate(groups):
+            states, accepts = self._automaton.reach(group, seen, before, after)
+            if accepts:
+                return (), index
+            reached.append(states)
+        return tuple(reached), -1
 
-    def _reach(self, states: tuple[int, ...], seen: set[int]) -> tuple[tuple[int, ...], bool]:
-        """Testing states that `states` lead to freely, without those in `seen` (an earlier start has them), and whether
-        ACCEPT is among them."""
-        tests, targets = self._automaton.tests, self._automaton.targets
-        reached: list[int] = []
-        stack = list(states)
-        while stack:
-            state = stack.pop()
-            if state in seen:
-                continue
-            seen.add(state)
-            if state == ACCEPT:
-                return (), True
-            if tests[state] >= 0:
-                reached.append(state)
-            else:
-                stack.extend(targets[state])
-        reached.sort()
-        return tuple(reached), False
-
-    def _tests_passed(self, char: str) -> frozenset[int]:
-        if len(self._passed) >= MAX_CHARACTERS:
-            self._passed.clear()
-        if char not in self._passed:
+    def _character(self, char: str) -> tuple[frozenset[int], int]:
+        if len(self._characters) >= MAX_CHARACTERS:
+            self._characters.clear()
+            self._kinds.clear()
+        if char not in self._characters:
             tests = enumerate(self._automaton.predicates)
-            self._passed[char] = frozenset(i for i, test in tests if test.fullmatch(char))
-        return self._passed[char]
+            kind = frozenset(i for i, test in tests if test.fullmatch(char)), sides_of(char)
+            self._characters[char] = self._kinds.setdefault(kind, kind)
+        return self._characters[char]
 
-    def _state(self, groups: tuple[tuple[int, ...], ...]) -> _State:
-        if groups not in self._states:
-            self._states[groups] = _State(groups)
+    def _state(self, before: int, groups: Groups) -> _State:
+        key = before & self._sides_before, groups
+        if key not in self._states:
+            self._states[key] = _State(*key)
             self.units += STEP_UNITS + sum(map(len, groups))
-        return self._states[groups]
+        return self._states[key]
 
     def _forget(self) -> None:
         self._states.clear()
         self.units = 0
-        self.idle.steps.clear()
-        self._states[()] = self.idle
+        self.start.steps.clear()
+        self._states[self.start.before, ()] = self.start
 
 
 @lru_cache(maxsize=64)
@@ -168,23 +181,38 @@ class PatternSearch:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self._steps = steps_of(pattern)
-        self._state = self._steps.idle
+        self._state = self._steps.start
         self._starts: list[int] = []  # one for each group of the state, ascending
         self._position = 0
         self.held = 0
 
     def feed(self, text: str) -> Span | None:
+        if self._steps.reads_after:
+            return self._feed_to_end(text) if text else None
+        return self._read(text)
+
+    def _feed_to_end(self, text: str) -> Span | None:
+        """What matches at the end of the text so far is found there, and forgotten if it does not: more may come."""
+        last = "\n" if text[-1] == "\n" else ""
+        found = self._read(text.removesuffix("\n"))
+        if last and found is None:
+            place = self._state, self._starts.copy(), self._position
+            found = self._read((FINAL_NEWLINE, END))
+            self._state, self._starts, self._position = place
+        return found or self._read((last or END,))
+
+    def _read(self, symbols: Iterable[str]) -> Span | None:
         state, starts, position = self._state, self._starts, self._position
-        for char in text:
-            state, origins, accepted = state.steps.get(char) or self._steps.take(state, char)
+        for symbol in symbols:
+            state, origins, accepted, width = state.steps.get(symbol) or self._steps.take(state, symbol)
             if accepted >= 0:
-                return (starts[accepted] if accepted < len(starts) else position), position + 1
+                return (starts[accepted] if accepted < len(starts) else position), position + width
             if origins:
                 starts.append(position)
                 starts = [starts[origin] for origin in origins]
             else:
                 starts = []
-            position += 1
+            position += width
         self._state, self._starts, self._position = state, starts, position
         self.held = position - starts[0] if starts else 0
         return None

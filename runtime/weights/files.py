@@ -1,7 +1,7 @@
 """Weights from a Hugging Face folder into a model, one tensor at a time, shard by shard.
 
-Decides which files are read and what is an error: a tensor that is missing, unknown or of another shape names itself.
-Peak memory is the model and one tensor: files are mapped, not read whole.
+Decides which files are read and what is an error: a tensor that is missing, unknown, of another shape or no weight
+(sound.py) is named. Peak memory is the model and one tensor: files are mapped, not read whole.
 """
 
 import json
@@ -16,6 +16,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
+from ramet.runtime.weights.sound import check_dtype, copy_weights
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -27,7 +28,7 @@ def load_weights(model: Decoder, folder: Path) -> None:
     wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in parameters.items()), weights)
     second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
     with torch.inference_mode():
-        for source, tensor in tensors(folder):
+        for path, source, tensor in tensors(folder):
             name = weights.canonical(source)
             if name == second_head:  # it must be the embedding once more: transformers unties a head that differs
                 wanted[name] = Part(name, 0, len(tensor))
@@ -36,9 +37,9 @@ def load_weights(model: Decoder, folder: Path) -> None:
                 continue
             if name not in wanted:
                 raise ConfigError(
-                    f"{folder}: tensor {source} does not belong to a {model.shape.architecture} of this config"
+                    f"{path}: tensor {source} does not belong to a {model.shape.architecture} of this config"
                 )
-            _copy(tensor, wanted.pop(name), parameters, f"{folder}: tensor {source}")
+            _copy(tensor, wanted.pop(name), parameters, f"{path}: tensor {source}")
     if wanted:
         some = ", ".join(sorted(wanted)[:3])
         raise ConfigError(f"{folder}: {len(wanted)} tensors are missing, among them {some}")
@@ -51,19 +52,20 @@ def load_weights(model: Decoder, folder: Path) -> None:
 
 def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str) -> None:
     """WRITES the part of its parameter."""
+    check_dtype(tensor, named)
     target = parameters[part.name][part.start : part.start + part.rows]
     if tensor.shape != target.shape:
         raise ConfigError(f"{named} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
-    target.copy_(tensor)
+    copy_weights(target, tensor, named)
 
 
-def tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Every (name, tensor) of the checkpoint."""
+def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
+    """Every (file, name, tensor) of the checkpoint."""
     for path in shards(folder):
         try:
             with safe_open(path, framework="pt") as shard:
                 for name in shard.keys():  # noqa: SIM118  (not a mapping)
-                    yield name, shard.get_tensor(name)
+                    yield path, name, shard.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
 

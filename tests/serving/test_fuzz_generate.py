@@ -35,6 +35,7 @@ CUSTOM = st.dictionaries(
     st.one_of(st.lists(TOKENS, max_size=3), st.integers(0, 5)),
     max_size=3,
 )
+STOP_PATTERNS = ["a+b", "[0-9]{2}", ["x|y", "z"], r"\bthe\b", [r"(?m)^\s*$", r"^.\B"], r"\w\Z", "(?m)$", r"\A a$"]
 PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "max_new_tokens": st.integers(0, 8), "n": st.integers(1, 3), "temperature": st.floats(0, 3),
     "top_p": st.floats(0.01, 1), "top_k": st.sampled_from([-1, 1, 5, 10**6]), "min_p": st.floats(0, 1),
@@ -45,7 +46,7 @@ PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "min_new_tokens": st.integers(0, 3), "sampling_seed": st.integers(-(2**63), 2**63 - 1),
     "stop": st.one_of(st.text(max_size=3), st.lists(st.text(min_size=1, max_size=3), max_size=3)),
     "stop_token_ids": st.lists(TOKENS | st.sampled_from([4096, 2**31, 2**63 - 1]), max_size=3),
-    "stop_regex": st.sampled_from(["a+b", "[0-9]{2}", ["x|y", "z"]]),
+    "stop_regex": st.sampled_from(STOP_PATTERNS),
     "custom_params": st.one_of(CUSTOM, st.lists(st.none() | CUSTOM, max_size=3)),
     "stream_interval": st.integers(1, 6), "regex": st.just(""), "json_schema": st.just(""),
 }  # fmt: skip

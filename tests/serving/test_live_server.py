@@ -1,15 +1,21 @@
 """A real server on the bundled model, driven as users drive it: plain HTTP and the OpenAI client."""
 
 import json
+import re
 import select
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import Any
 
 import openai
 import pytest
 import requests
 from live import Live
+
+from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.text.decode import TextDecoder
+from ramet.runtime.text.tokenizer import Tokenizer
 
 GREEDY = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
 
@@ -116,6 +122,27 @@ def test_stop_regex_and_stop_token_ids(server: Live):
         text="Hello", sampling_params={**GREEDY, "max_new_tokens": 40, "stop_token_ids": [token]}
     ).json()
     assert reply["output_ids"] == whole["output_ids"][: whole["output_ids"].index(token) + 1]
+
+
+@pytest.mark.parametrize("pattern", [r"[a-z]\b", r"[a-z]$", r"(?m)^.*[a-z]\b", r"\B[a-z]\Z"])
+def test_stop_regex_with_anchors_stops_where_re_finds_it_in_the_text_so_far(server: Live, pattern: str):
+    params = {**GREEDY, "max_new_tokens": 30}
+    decoder = TextDecoder(Tokenizer.from_folder(BUNDLED_MODEL))
+    ids = server.generate(text="Hello", sampling_params=params).json()["output_ids"]
+    texts = ["", *accumulate(map(decoder.push, ids))]
+    stop = next(count for count, text in enumerate(texts) if text and re.search(pattern, text))
+    for no_trim in (False, True):
+        asked = {**params, "stop_regex": pattern, "no_stop_trim": no_trim}
+        reply = server.generate(text="Hello", sampling_params=asked).json()
+        assert len(reply["output_ids"]) == stop < 30
+        assert reply["meta_info"]["finish_reason"] == {"type": "stop", "matched": pattern}
+        *_, last = chunks = list(events(server.generate(text="Hello", sampling_params=asked, stream=True)))
+        assert last["text"] == reply["text"]
+        assert all(reply["text"].startswith(chunk["text"]) for chunk in chunks)
+        if no_trim:
+            assert reply["text"] == texts[stop] and re.search(pattern, reply["text"])
+        else:
+            assert len(reply["text"]) < len(texts[stop]) and texts[stop].startswith(reply["text"])
 
 
 def test_cached_tokens_are_reported_and_flush_forgets(server: Live):

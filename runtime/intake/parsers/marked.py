@@ -59,11 +59,13 @@ class MarkedParser(ToolParser):
     def _head(self, pattern: re.Pattern[str]) -> Steps[tuple[re.Match[str] | None, int]]:
         """What stands before the brace that opens the arguments, if it is a head of this pattern; where it ends."""
         text = self._text
+        without = 0  # characters that are known to be no brace
         while True:
-            brace = text.text.find("{", text.at, text.at + MAX_HEAD)
+            brace = text.text.find("{", text.at + without, text.at + MAX_HEAD)
             if brace >= 0:
                 return pattern.fullmatch(text.text, text.at, brace), brace
-            if len(text.rest()) >= MAX_HEAD:
+            without = len(text.text) - text.at
+            if without >= MAX_HEAD:
                 return None, text.at + MAX_HEAD
             yield
 

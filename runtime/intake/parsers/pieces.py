@@ -119,10 +119,12 @@ class Pieces:
     def begins(self, *markers: str) -> Steps[bool]:
         """Whether one of these comes next, after MAX_BLANKS at most. Nothing is read."""
         most = max(map(len, markers), default=0)
+        num_blanks = 0  # that come next, as far as is known
         while True:
-            blanks = _BLANK_RUN.match(self.text, self.at)
+            blanks = _BLANK_RUN.match(self.text, self.at + num_blanks)
             assert blanks is not None  # it matches nothing as well
-            if blanks.end() - self.at > MAX_BLANKS:
+            num_blanks = blanks.end() - self.at
+            if num_blanks > MAX_BLANKS:
                 return False
             known = self.text[blanks.end() : blanks.end() + most]
             if known.startswith(markers):
@@ -139,15 +141,21 @@ class Pieces:
         return found
 
     def until(self, marker: str, say: Callable[[str], None]) -> Steps[None]:
-        """Says all that comes before the marker and the white space in front of it, which are not read."""
+        """Says all that comes before the marker and the white space in front of it, which are not read.
+
+        The marker begins with no white space.
+        """
+        num_blanks = 0  # that wait: a piece that comes after them is all that is looked at
         while True:
-            found = self.text.find(marker, self.at)
-            end = self._before_blanks(found if found >= 0 else self._begin_of(marker))
-            say(self.text[self.at : end])
-            self.at = end
+            known = self.at + num_blanks
+            found = self.text.find(marker, known)
+            end = found if found >= 0 else self._begin_of(marker, known)
+            begin = self._before_blanks(known, end)
+            say(self.text[self.at : begin])
+            self.at, num_blanks = begin, end - begin
             if found >= 0:
                 return
-            self.awaited = marker[0] if end == len(self.text) else ""
+            self.awaited = marker[0] if begin == len(self.text) else ""
             yield
             self.awaited = ""
 
@@ -157,14 +165,16 @@ class Pieces:
         if most < self.end:
             self.end = most
 
-    def _before_blanks(self, end: int) -> int:
-        """Where the white space begins that ends there: MAX_BLANKS of it at most."""
-        tail = self.text[max(self.at, end - MAX_BLANKS) : end]
-        return end - len(tail) + len(tail.rstrip(BLANKS))
+    def _before_blanks(self, known: int, end: int) -> int:
+        """Where the white space begins that ends at `end`: MAX_BLANKS of it at most. [at, known) is white space."""
+        first = max(self.at, end - MAX_BLANKS)
+        new = self.text[max(first, known) : end]
+        num_blanks = len(new) - len(new.rstrip(BLANKS))
+        return end - num_blanks if num_blanks < len(new) else first
 
-    def _begin_of(self, marker: str) -> int:
-        """Where the end of the text may be the marker's beginning."""
-        begin = max(self.at, len(self.text) - len(marker) + 1)
+    def _begin_of(self, marker: str, start: int) -> int:
+        """Where the end of the text, from `start` on, may be the marker's beginning."""
+        begin = max(start, len(self.text) - len(marker) + 1)
         while not marker.startswith(self.text[begin:]):
             begin += 1
         return begin

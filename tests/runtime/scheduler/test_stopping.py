@@ -1,5 +1,8 @@
 """When a sequence ends, told by the whole scheduler: end token, stop ids, stop text, length, and which goes first."""
 
+import re
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from bench_top import BenchTop
@@ -7,6 +10,7 @@ from hash_runner import VOCABULARY, expected_output
 
 from ramet.ipc.messages import FinishKind
 from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.tokenizer import Tokenizer
 
 LENGTH = 12
@@ -114,6 +118,23 @@ def test_a_stop_pattern_ends_the_request_and_is_named(tokenizer: Tokenizer):
     top.add(1, prompt, LENGTH + 5, stop_regex=(pattern,))
     top.run()
     assert top.tokens[1] == output and top.finish[1].matched == pattern
+
+
+@pytest.mark.parametrize("pattern", [r"\S$", r"^.{3}\Z", r"\w\b", r"(?m)^.+$", r"\B\W", r"\A.+\b."])
+def test_a_pattern_with_anchors_stops_at_the_first_token_after_which_re_finds_it(tokenizer: Tokenizer, pattern: str):
+    top = BenchTop(tokenizer=tokenizer)
+    for seed in range(20):
+        top.add(seed, prompt_of(seed), 8, stop_regex=(pattern,))
+    top.run()
+    stopped = 0
+    for seed in range(20):
+        decoder = TextDecoder(tokenizer)
+        texts = list(accumulate(map(decoder.push, expected_output(prompt_of(seed), 8))))
+        end = next((i for i, text in enumerate(texts) if text and re.search(pattern, text)), None)
+        assert len(top.tokens[seed]) == (8 if end is None else end + 1)
+        assert top.finish[seed].matched == (None if end is None else pattern)
+        stopped += end is not None
+    assert stopped > 10
 
 
 def test_each_request_watches_its_own_text(tokenizer: Tokenizer):

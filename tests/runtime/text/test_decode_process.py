@@ -144,15 +144,20 @@ def scheduler_stops(tokenizer: Tokenizer, ids: list[int], params: dict, keep: bo
     return len(ids), Finish(FinishKind.LENGTH, length=len(ids))
 
 
-def first_match(params: dict, text: str) -> StopMatch | None:
-    return StopMatcher(params["stop"], params["stop_regex"]).feed(text)
+def first_match(params: dict, texts: list[str]) -> StopMatch | None:
+    """Found in the last of these texts at the earliest."""
+    matcher = StopMatcher(params["stop"], params["stop_regex"])
+    return [matcher.feed(text) for text in texts][-1]
 
 
 BYTES = st.sampled_from([*b"abST \n", *"é京".encode()])
 OPTIONS = st.fixed_dictionaries(
     {
         "stop": st.lists(st.sampled_from(["ST", "ab", "S\n", "é", "a a", "京T", "\ufffd"]), max_size=3).map(tuple),
-        "stop_regex": st.lists(st.sampled_from(["a[^b]*T", r"\s{2}", "S.?b", "京"]), max_size=2).map(tuple),
+        "stop_regex": st.lists(
+            st.sampled_from(["a[^b]*T", r"\s{2}", "S.?b", "京", r"\bb", "a T$", "(?m)^é", r"S\B.", r"a\n?\Z"]),
+            max_size=2,
+        ).map(tuple),
         "skip_special_tokens": st.booleans(),
     }
 )
@@ -169,8 +174,8 @@ def test_joined_stream_equals_the_whole_text_cut_at_its_stop(
     pieces = run_one(byte_level, ids, finish, no_stop_trim=keep, **params)
 
     decoder = TextDecoder(byte_level, skip_special_tokens=params["skip_special_tokens"])
-    whole = "".join(map(decoder.push, ids))
-    match = first_match(params, whole)
+    texts = [decoder.push(token) for token in ids]
+    match, whole = first_match(params, texts), "".join(texts)
     if match is None:
         assert finish.kind is FinishKind.LENGTH
         assert "".join(pieces) == whole + decoder.flush()

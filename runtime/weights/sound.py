@@ -1,0 +1,54 @@
+"""What a weight can be: a finite number in a floating-point dtype that the model's dtype can hold.
+
+Decides what is refused while tensors are copied. A chunk is looked at just after it was copied, while it is in the
+processor's cache; only a chunk that may be wrong is looked at number by number.
+"""
+
+import torch
+from torch import Tensor
+
+from ramet.runtime.errors import ConfigError
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+CHUNK_BYTES = 1 << 19  # of the target, on the CPU
+
+
+def check_dtype(tensor: Tensor, named: str) -> None:
+    """Raises ConfigError for integers, booleans, and floats of 8 bits, which mean nothing without their scales."""
+    if tensor.dtype not in DTYPES:
+        raise ConfigError(f"{named} is {_name(tensor.dtype)}, weights must be bfloat16, float16, float32 or float64")
+
+
+def copy_weights(target: Tensor, source: Tensor, named: str) -> None:
+    """WRITES target, of source's shape [rows, ...]. Raises ConfigError for the first number that is no weight."""
+    rows = _rows_of_chunk(target)
+    for start in range(0, len(target), rows):
+        chunk, original = target[start : start + rows], source[start : start + rows]
+        chunk.copy_(original)
+        if not _is_finite(chunk):
+            raise ConfigError(f"{named} {_why(chunk, original, start)}")
+
+
+def _rows_of_chunk(target: Tensor) -> int:
+    if target.device.type != "cpu":  # each look waits for the device
+        return max(1, len(target))
+    return max(1, CHUNK_BYTES * len(target) // max(1, target.nbytes))
+
+
+def _is_finite(chunk: Tensor) -> bool:
+    """A sum with a number that is not finite is not finite. It is five times as fast as a look at each number, which is
+    needed only where a sum of finite numbers overflows."""
+    return bool(chunk.sum().isfinite()) or all(bool(bound.isfinite()) for bound in chunk.aminmax())
+
+
+def _why(chunk: Tensor, original: Tensor, first_row: int) -> str:
+    place = (~chunk.isfinite()).nonzero()[0].tolist()
+    value = original[tuple(place)].item()
+    place[0] += first_row
+    if original.dtype.is_floating_point and not torch.tensor(value, dtype=torch.float64).isfinite():
+        return f"is {value} at {place}, weights must be finite"
+    return f"is {value} at {place}, which {_name(chunk.dtype)} cannot hold: choose another --dtype"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
