@@ -19,7 +19,8 @@ from tests.fakes.server import Served
 MALFORMED = [
     (b"GARBAGE\r\n\r\n", 400), (b"\x16\x03\x01\x02\x00\x01\x00", 400), (b"\x00" * 64, 400), (b"GET\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\n\r\n", 400), (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n", 400), (b"GET http:// HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n", 400),
+    (b"GET http:// HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
     (b"POST /generate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
@@ -27,7 +28,8 @@ MALFORMED = [
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: " + b"b" * 20_000 + b"\r\n\r\n", 431),
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"b" * 20_000, 431),
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"A%d: 1\r\n" % i for i in range(300)) + b"\r\n", 431),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\n\r\n", 417), (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\n\r\n", 417),
+    (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
     (b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
 ]  # fmt: skip
 
@@ -102,7 +104,8 @@ def test_a_refused_connection_is_freed_when_it_ends() -> None:
 PIECES = [
     b"GET", b"POST", b" ", b"/generate", b"/v1/completions", b"/health", b"/v1/messages", b"*", b" HTTP/1.1",
     b"\r\n", b"\n", b"\r",
-    b"Host: localhost\r\n", b"Content-Length: 3\r\n", b"Content-Length: 99\r\n", b"Content-Length: x\r\n", b"\r\n\r\n", b"abc",
+    b"Host: localhost\r\n", b"Content-Length: 3\r\n", b"Content-Length: 99\r\n",
+    b"Content-Length: x\r\n", b"\r\n\r\n", b"abc",
     b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
     b"3\r\nabc\r\n", b"0\r\n\r\n", b"-1\r\n",
     b"Content-Encoding: gzip\r\n", b"Connection: keep-alive\r\n", b"Connection: close\r\n", b"Upgrade: websocket\r\n",
