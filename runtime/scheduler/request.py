@@ -255,3 +255,8 @@ class RunningRequest:
     @property
     def prefilling(self) -> bool:
         return self.scheduled < self.target
+
+    @property
+    def returns_prompt(self) -> bool:
+        """Something is returned of each prompt token that is yet to be computed, or of some of them."""
+        return self.next_logprob is not None or self.request.spec.hidden is HiddenMode.ALL
