@@ -8,7 +8,9 @@ steps as that takes.
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.scheduler.request import RunningRequest
 
-LOGPROB_TOKENS = 8  # prompt tokens that one with log-probabilities counts as: the whole vocabulary is multiplied and sorted
+LOGPROB_TOKENS = (
+    8  # prompt tokens that one with log-probabilities counts as: the whole vocabulary is multiplied and sorted
+)
 MAX_LOGPROBS = 1 << 15  # of prompts, in one step
 MAX_HIDDEN = 1 << 18  # numbers of prompts' hidden states, in one step
 
