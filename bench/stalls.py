@@ -9,7 +9,6 @@ its gap is what the prompt itself costs, the others' is compared with it. Figure
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import sys
@@ -32,7 +31,7 @@ from ramet.bench.rounds import turned
 from ramet.bench.server import cpu_seconds, started
 from ramet.bench.values import positive
 
-SMALL = {
+SMALL: dict[str, Any] = {
     **SHAPE, "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
     "intermediate_size": 512,
 }  # fmt: skip

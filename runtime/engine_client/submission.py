@@ -78,6 +78,11 @@ class Sequence:
         self.logprobs = self.hidden = None
 
     @property
+    def returns_numbers(self) -> bool:
+        """Log-probabilities or hidden states, of which a reply may have very many."""
+        return self.logprobs is not None or self.hidden is not None
+
+    @property
     def num_generated(self) -> int:
         return self.num_taken + len(self.tokens)
 

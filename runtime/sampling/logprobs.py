@@ -1,7 +1,8 @@
 """Log-probabilities at places of a sequence: of one token, of the best ones, of chosen ones.
 
-Decides how they are computed, and that a prompt has no more than MAX_PLACES rows of logits at one time. Knows no request and no
-sampling parameter: the logits are what the client shall see. N places, V vocabulary, k best, m chosen tokens.
+Decides how they are computed, and that a prompt has no more than MAX_PLACES rows of logits at one time. Knows no
+request and no sampling parameter: the logits are what the client shall see. N places, V vocabulary, k best, m chosen
+tokens.
 A token that cannot be drawn has the smallest float32, for JSON has no infinity.
 """
 

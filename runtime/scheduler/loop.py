@@ -73,7 +73,7 @@ class Scheduler:
         self._seeds = np.random.default_rng(seed)
         self._args, self._inbox, self._clock = args, inbox, clock
         self.overlapped = _overlaps(args, runner)
-        self._loaded = runner
+        self._loaded, self._hidden_size = runner, runner.hidden_size
         self._device = DeviceThread(runner) if self.overlapped and runner.blocking else runner
         self._in_flight: InFlight | None = None
         self._num_planned = 0
@@ -230,7 +230,7 @@ class Scheduler:
             raise MemoryShort
         for request in retracted:
             self.waiting.add(request)
-        decoding, budget = self.running.decoding, PrefillBudget(self._chunk, self._loaded.hidden_size)
+        decoding, budget = self.running.decoding, PrefillBudget(self._chunk, self._hidden_size)
         prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
         self._refusals.clear()
         if retracted:

@@ -5,7 +5,6 @@ wait for a step and for its message in every process. What is asked of a prompt 
 steps as that takes.
 """
 
-from ramet.ipc.spec import HiddenMode
 from ramet.runtime.scheduler.request import RunningRequest
 
 LOGPROB_TOKENS = (
@@ -25,7 +24,7 @@ class ReturnBudget:
     def limit(self, running: RunningRequest, num: int, tokens: int) -> int:
         """How many of its next `num` tokens fit, where a step may compute prompt tokens that count as `tokens`."""
         num = self._limit_logprobs(running, num, tokens)
-        if running.request.spec.hidden is HiddenMode.ALL:
+        if running.request.returns_states:
             known = max(0, running.next_hidden - running.scheduled)  # tokens whose states were returned before
             num = min(num, known + self._hidden // max(1, self._hidden_size))
         return num
@@ -33,8 +32,8 @@ class ReturnBudget:
     def take(self, running: RunningRequest, num: int) -> int:
         """Its next `num` tokens are computed; returns what they count as."""
         places = _places(running, num)
-        self._logprobs -= places * _each(running)
-        if running.request.spec.hidden is HiddenMode.ALL:
+        self._logprobs -= places * running.request.num_logprobs
+        if running.request.returns_states:
             self._hidden -= max(0, running.scheduled + num - running.next_hidden) * self._hidden_size
         return num + (LOGPROB_TOKENS - 1) * places
 
@@ -43,7 +42,7 @@ class ReturnBudget:
         if not places:
             return num
         before = _before(running)
-        fit = max(0, min((tokens - before) // LOGPROB_TOKENS, self._logprobs // _each(running)))
+        fit = max(0, min((tokens - before) // LOGPROB_TOKENS, self._logprobs // running.request.num_logprobs))
         if fit < places:
             return min(before, tokens) + fit
         return min(num, tokens - (LOGPROB_TOKENS - 1) * places)
@@ -59,9 +58,3 @@ def _places(running: RunningRequest, num: int) -> int:
     """Of its next `num` tokens, those whose successor's log-probability is returned."""
     first = running.next_logprob
     return 0 if first is None else max(0, min(num - _before(running), running.request.prompt_len - first))
-
-
-def _each(running: RunningRequest) -> int:
-    """Log-probabilities at one place."""
-    asked = running.request.spec.logprobs
-    return 1 if asked is None else 1 + asked.num_top + len(asked.ids)

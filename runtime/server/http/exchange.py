@@ -5,8 +5,10 @@ The id of a request is the same in its reply, its log line, /abort_request and /
 value that was sent, or else has the id.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -17,6 +19,7 @@ from msgspec import Struct
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.long_list import LongList
 
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"
@@ -26,6 +29,8 @@ PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other chara
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 encode = msgspec.json.Encoder().encode
+MAX_TURN = 1 << 16  # bytes of a reply that are made and written before others are served
+_HOLE = b"\0"  # stands in no JSON, which escapes it
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:
@@ -65,6 +70,71 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(body=encode(body), status=status, headers=headers, content_type="application/json")
+
+
+async def respond_in_turn(request: web.Request, body: Any) -> web.StreamResponse:
+    """`respond` for a body with long lists: what is larger than MAX_TURN is made and sent piece by piece."""
+    pieces, begun, size = pieces_of(body), list[bytes](), 0
+    for piece in pieces:
+        begun.append(piece)
+        size += len(piece)
+        if size > MAX_TURN:
+            break
+    else:
+        return web.Response(body=b"".join(begun), content_type="application/json")
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    await write_in_turn(response, chain(begun, pieces))
+    await response.write_eof()
+    return response
+
+
+async def write_in_turn(response: web.StreamResponse, pieces: Iterable[bytes]) -> None:
+    """Others are served after every MAX_TURN bytes."""
+    some, size = list[bytes](), 0
+    for piece in pieces:
+        some.append(piece)
+        size += len(piece)
+        if size >= MAX_TURN:
+            await response.write(b"".join(some))
+            await asyncio.sleep(0)
+            some, size = [], 0
+    if some:
+        await response.write(b"".join(some))
+
+
+def pieces_of(body: Any) -> Iterator[bytes]:
+    """A body's JSON; entries of its long lists are made as their piece is reached."""
+    longs: list[LongList | LongJson] = []
+
+    def leave_out(value: Any) -> Any:
+        longs.append(value)
+        return msgspec.Raw(_HOLE)
+
+    head, *tails = msgspec.json.encode(body, enc_hook=leave_out).split(_HOLE)
+    yield head
+    for long, tail in zip(longs, tails, strict=True):
+        yield from long.pieces if isinstance(long, LongJson) else _pieces_of_list(long)
+        yield tail
+
+
+def _pieces_of_list(long: LongList) -> Iterator[bytes]:
+    before = b"["
+    for part in long.parts:
+        if isinstance(part, LongList):
+            yield before
+            yield from _pieces_of_list(part)
+        else:
+            yield before + encode(part)[1:-1]
+        before = b","
+    yield b"]" if before == b"," else b"[]"
+
+
+class LongJson:
+    """A value of a struct whose JSON is made in pieces by others."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces = pieces
 
 
 def written(encoded: bytes) -> Any:

@@ -1,6 +1,7 @@
 """POST /v1/chat/completions. In a stream the bytes around a chunk's delta are made once per choice."""
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from ramet.runtime.intake.reading import Part, Reader, Thought
 from ramet.runtime.reply import chat_message
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
-from ramet.runtime.server.http.exchange import encode, read_object, respond
+from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.types import ChatBody
@@ -44,8 +45,9 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
             last = partial(replies.last_chunk, chunk, sequences, readers)
             return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
-    whole = [await _whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
-    return respond(replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers)))
+    whole = [_whole(sequence, reader) for sequence, reader in zip(done, readers, strict=True)]
+    reply = replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers))
+    return await respond_in_turn(request, reply)
 
 
 def _logprobs(body: ChatBody) -> LogprobSpec | None:
@@ -54,9 +56,9 @@ def _logprobs(body: ChatBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if body.logprobs else None
 
 
-async def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
+def _whole(sequence: Sequence, reader: Reader) -> replies.ChatChoice:
     message, lists = chat_message(sequence, reader), sequence.logprobs
-    logprobs = replies.ChatLogprobs(await replies.all_token_logprobs(lists)) if lists is not None else None
+    logprobs = replies.ChatLogprobs(replies.all_token_logprobs(lists)) if lists is not None else None
     end = replies.ending(sequence, reader)
     return replies.ChatChoice(index=sequence.index, message=message, logprobs=logprobs, **end)
 
@@ -70,25 +72,29 @@ class Choice:
         self._text_frame = sse.frame(self._made(replies.Delta(content=sse.HOLE)))
         self._calls = -1  # index of the newest one
 
-    def events(self) -> bytes:
+    def events(self) -> sse.Events:
         """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
-        sequence, reader, first = self._sequence, self._reader, self._sequence.num_taken
+        sequence, first = self._sequence, self._sequence.num_taken
         texts, _ = sequence.take()
-        chunks: list[bytes] = []
+        chunks = self._chunks(texts, first, ended=sequence.finish is not None)
+        return chunks if sequence.returns_numbers else b"".join(chunks)
+
+    def _chunks(self, texts: list[str], first: int, ended: bool) -> Iterator[bytes]:
+        """`texts` are those of the tokens from `first` on."""
+        sequence, reader = self._sequence, self._reader
         if first == 0:
-            chunks.append(self._delta_frame.around(replies.Delta(role="assistant", content="")))
+            yield self._delta_frame.around(replies.Delta(role="assistant", content=""))
         if (lists := sequence.logprobs) is not None:
             for place, text in enumerate(texts, first):
-                chunks += self._with_logprobs(reader.push(text), replies.token_logprobs(lists, place, place + 1))
+                yield from self._with_logprobs(reader.push(text), replies.token_logprobs(lists, place, place + 1))
         elif reader.plain:
             head, tail = self._text_frame
-            chunks += [head + encode(text) + tail for text in texts if text]
+            yield from [head + encode(text) + tail for text in texts if text]
         else:
-            chunks += [self._part(part) for text in texts for part in reader.push(text)]
-        if sequence.finish is not None:
-            chunks += [self._part(part) for part in reader.close(sequence.tail)]
-            chunks.append(sse.event(self._made(replies.Delta(), **replies.ending(sequence, reader))))
-        return b"".join(chunks)
+            yield from [self._part(part) for text in texts for part in reader.push(text)]
+        if ended:
+            yield from [self._part(part) for part in reader.close(sequence.tail)]
+            yield from sse.long_event(self._made(replies.Delta(), **replies.ending(sequence, reader)))
 
     def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:
         return replace(self._chunk, choices=[replies.ChunkChoice(index=self._sequence.index, delta=delta, **fields)])

@@ -2,7 +2,10 @@
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
+from typing import Any
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -12,15 +15,17 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.logprobs import Place
+from ramet.runtime.logprobs import LogprobLists, Places, Triple
+from ramet.runtime.long_list import LongList, in_parts
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
-from ramet.runtime.server.http.exchange import encode, read_body, respond
+from ramet.runtime.server.http.exchange import encode, read_body, respond_in_turn
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.types import CompletionBody
 
 DEFAULT_MAX_TOKENS = 16
+Span = tuple[Places, int, int]  # of these the places [start, stop)
 
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
@@ -44,7 +49,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
         done = await submission.finished()
     kept = likeliest(done, best_of, n) if best_of > n else done
     whole = [Choice(s, i, echoes[i // n], reply).whole(wanted is not None) for i, s in enumerate(kept)]
-    return respond(replace(reply, choices=whole, usage=replies.usage_of(done)))
+    return await respond_in_turn(request, replace(reply, choices=whole, usage=replies.usage_of(done)))
 
 
 def _logprobs(body: CompletionBody) -> LogprobSpec | None:
@@ -71,8 +76,10 @@ def likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]
 
 def _mean_logprob(sequence: Sequence) -> float:
     """Of its tokens; an output without any comes last."""
-    places = sequence.logprobs.output if sequence.logprobs is not None else []
-    return sum(place.token[0] or 0.0 for place in places) / len(places) if places else -math.inf
+    places = sequence.logprobs.output if sequence.logprobs is not None else None
+    if not places:
+        return -math.inf
+    return sum(value or 0.0 for value, _, _ in places.tokens(0, len(places))) / len(places)
 
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
@@ -101,10 +108,10 @@ class Choice:
     def whole(self, with_logprobs: bool) -> replies.CompletionChoice:
         texts, _ = self._sequence.take()
         lists = self._sequence.logprobs if with_logprobs else None
-        places = [*lists.prompt, *lists.output] if lists is not None else None
-        return self._choice(self._echo + "".join(texts) + self._sequence.tail, places, ended=True)
+        spans = [(places, 0, len(places)) for places in (lists.prompt, lists.output)] if lists is not None else None
+        return self._choice(self._echo + "".join(texts) + self._sequence.tail, spans, ended=True)
 
-    def events(self) -> bytes:
+    def events(self) -> sse.Events:
         """One event per token; the last one shows how the sequence ended. The prompt's places come with the first."""
         sequence, first = self._sequence, self._sequence.num_taken
         texts = sequence.take()[0] or [""]
@@ -113,41 +120,68 @@ class Choice:
             texts[0] = self._echo + texts[0]
         if ended:
             texts[-1] += sequence.tail
-        if lists is None:
-            head, tail = self._frame
-            last = self._event(texts.pop(), None, ended=True) if ended else b""
-            return b"".join([head + encode(text) + tail for text in texts]) + last
-        events = []
+        if lists is not None:
+            return self._with_logprobs(texts, first, lists, ended)
+        head, tail = self._frame
+        events = b"".join([head + encode(text) + tail for text in (texts[:-1] if ended else texts)])
+        if not ended:
+            return events
+        last = self._chunk(texts[-1], ended=True)
+        return chain([events], sse.long_event(last)) if sequence.returns_numbers else events + sse.event(last)
+
+    def _with_logprobs(self, texts: list[str], first: int, lists: LogprobLists, ended: bool) -> Iterator[bytes]:
+        """`texts` are those of the tokens from `first` on."""
+        num = len(lists.output)
         for place, text in enumerate(texts, first):
-            places = [*(lists.prompt if place == 0 else ()), *lists.output[place : place + 1]]
-            events.append(self._event(text, places, ended and place == first + len(texts) - 1))
-        return b"".join(events)
+            prompt = [(lists.prompt, 0, len(lists.prompt))] if place == 0 else []
+            spans = [*prompt, (lists.output, place, min(place + 1, num))]
+            yield from sse.long_event(self._chunk(text, spans, ended and place == first + len(texts) - 1))
 
-    def _event(self, text: str, places: list[Place] | None, ended: bool) -> bytes:
-        return sse.event(replace(self._reply, choices=[self._choice(text, places, ended)]))
+    def _chunk(self, text: str, spans: list[Span] | None = None, ended: bool = False) -> replies.CompletionReply:
+        return replace(self._reply, choices=[self._choice(text, spans, ended)])
 
-    def _choice(self, text: str, places: list[Place] | None = None, ended: bool = False) -> replies.CompletionChoice:
-        logprobs = self._listed(places) if places is not None else None
+    def _choice(self, text: str, spans: list[Span] | None = None, ended: bool = False) -> replies.CompletionChoice:
+        logprobs = self._listed(spans) if spans is not None else None
         end = replies.ending(self._sequence) if ended else {}
         return replies.CompletionChoice(index=self._index, text=text, logprobs=logprobs, **end)
 
-    def _listed(self, places: list[Place]) -> replies.CompletionLogprobs:
+    def _listed(self, spans: list[Span]) -> replies.CompletionLogprobs:
         """The next places. `text_offset` counts characters from the start of the choice's text."""
-        tokens, offsets = [place.token[2] or "" for place in places], list[int]()
-        for place, token in zip(places, tokens, strict=True):
-            held = max(0, place.length - len(token))  # characters of tokens before it, which only now are certain
+        columns: list[Any] = [_texts, _values, _by_text, self._offsets]
+        return replies.CompletionLogprobs(*(_long_column(column, spans) for column in columns))
+
+    def _offsets(self, places: Places, start: int, stop: int) -> list[int]:
+        """Of places that follow those that were read before."""
+        offsets = list[int]()
+        for length, text in zip(places.lengths(start, stop), _texts(places, start, stop), strict=True):
+            held = max(0, length - len(text))  # characters of tokens before it, which only now are certain
             offsets.append(self._offset + held)
-            self._offset += place.length
-        values = [place.token[0] for place in places]
-        return replies.CompletionLogprobs(tokens, values, [_by_text(place) for place in places], offsets)
+            self._offset += length
+        return offsets
 
 
-def _by_text(place: Place) -> dict[str, float] | None:
+def _long_column(column: Callable[[Places, int, int], list[Any]], spans: list[Span]) -> Any:
+    parts = (in_parts(partial(column, places), start, stop, 1 + places.num_top) for places, start, stop in spans)
+    return LongList(chain.from_iterable(parts))
+
+
+def _texts(places: Places, start: int, stop: int) -> list[str]:
+    return [text or "" for _, _, text in places.tokens(start, stop)]
+
+
+def _values(places: Places, start: int, stop: int) -> list[float | None]:
+    return [value for value, _, _ in places.tokens(start, stop)]
+
+
+def _by_text(places: Places, start: int, stop: int) -> list[dict[str, float] | None]:
     """The best tokens and the place's own; of tokens with one text the likelier counts."""
-    if place.top is None:
-        return None
+    found = zip(places.tokens(start, stop), places.tops(start, stop), strict=True)
+    return [None if top is None else _likeliest_by_text([*top, token]) for token, top in found]
+
+
+def _likeliest_by_text(triples: list[Triple]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for value, _, text in sorted((*place.top, place.token), key=lambda triple: -(triple[0] or 0.0)):
+    for value, _, text in sorted(triples, key=lambda triple: -(triple[0] or 0.0)):
         assert value is not None
         found.setdefault(text or "", value)
     return found

@@ -1,19 +1,20 @@
 """The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and those parts that several have."""
 
-import asyncio
 from collections.abc import Sequence as Many
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.intake.reading import MAX_AT_ONCE, Reader
+from ramet.runtime.intake.reading import Reader
 from ramet.runtime.logprobs import LogprobLists, Triple
+from ramet.runtime.long_list import LongList, in_parts
 from ramet.runtime.reply import ChatMessage, Reply
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import encode, written
 
+NUMBERS_OF_A_TOP = 4  # as many numbers a TopLogprob counts as, which comes with its text and bytes
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
 
@@ -219,14 +220,10 @@ def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
     )
 
 
-async def all_token_logprobs(lists: LogprobLists) -> list[TokenLogprob]:
-    """Of the whole output, encoded already; others are served in between."""
-    encoded = []
-    for start in range(0, len(lists.output), MAX_AT_ONCE):
-        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE))[1:-1])
-        await asyncio.sleep(0)
-    whole: list[TokenLogprob] = written(b"[" + b",".join(encoded) + b"]")
-    return whole
+def all_token_logprobs(lists: LogprobLists) -> Any:
+    """Of the whole output."""
+    each = NUMBERS_OF_A_TOP * (1 + lists.output.num_top)
+    return LongList(in_parts(partial(token_logprobs, lists), 0, len(lists.output), each))
 
 
 def token_logprobs(lists: LogprobLists, start: int, end: int) -> list[TokenLogprob]:

@@ -1,4 +1,4 @@
-"""What prompts return is cut: no step, however large a reply becomes, computes or sends more than a bounded part of it."""
+"""What prompts return is cut: no step computes or sends more than a bounded part of it, however large a reply is."""
 
 import numpy as np
 import pytest
@@ -105,4 +105,4 @@ def test_cut_and_uncut_return_the_same(seed: int, monkeypatch: pytest.MonkeyPatc
             assert values == ([(None, whole[start]), *known] if start < len(prompt) else [])
         if uid % 4 == 1:
             states = [hidden_state(whole[: i + 1]) for i in range(len(whole) - 1)]
-            assert top.hidden[uid].meta() == [states[: len(prompt)], *states[len(prompt) :]]
+            assert top.hidden[uid].meta().whole() == [states[: len(prompt)], *states[len(prompt) :]]
