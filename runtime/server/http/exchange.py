@@ -19,6 +19,7 @@ from msgspec import Struct
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
 
 T = TypeVar("T", bound=Struct)
@@ -84,7 +85,15 @@ async def respond_in_turn(request: web.Request, body: Any) -> web.StreamResponse
         return web.Response(body=b"".join(begun), content_type="application/json")
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    await write_in_turn(response, chain(begun, pieces))
+    try:
+        await write_in_turn(response, chain(begun, pieces))
+    except ConnectionError:
+        raise
+    except Exception as error:  # the status has gone out: only a reply without its end says that it failed
+        LOGGER.exception("%s failed within its reply", request.path)
+        if request.transport is not None:
+            request.transport.close()
+        raise ConnectionAbortedError("the reply could not be made to its end") from error
     await response.write_eof()
     return response
 
