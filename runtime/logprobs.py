@@ -172,7 +172,8 @@ class HiddenLists:
         return LongList(self._parts())
 
     def _parts(self) -> Iterator[list[list[float]] | LongList]:
-        listed, in_prompt = partial(in_parts, self._rows, each=max(1, self._width)), min(self._num_prompt, self._num_rows)
+        listed = partial(in_parts, self._rows, each=max(1, self._width))
+        in_prompt = min(self._num_prompt, self._num_rows)
         yield LongList(listed(start=0, stop=in_prompt))
         yield from listed(start=in_prompt, stop=self._num_rows)
 
