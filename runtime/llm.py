@@ -32,7 +32,7 @@ from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, 
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
 from ramet.runtime.intake.reading import Reader, Reading
-from ramet.runtime.long_list import LongList
+from ramet.runtime.long_list import Listed, LongList, parts_of
 from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
@@ -316,13 +316,13 @@ class Remembering(GrowingReply):
         super().__init__(sequence, index)
         self._lists: dict[str, list[Any]] = defaultdict(list)  # by the fields of meta_info
 
-    def _grown(self, name: str, new: LongList) -> LongList:
+    def _grown(self, name: str, new: Listed) -> LongList:
         return LongList(_remembered(self._lists[name], new))
 
 
-def _remembered(made: list[Any], new: LongList) -> Iterator[list[Any]]:
+def _remembered(made: list[Any], new: Listed) -> Iterator[list[Any]]:
     yield made.copy()
-    for part in new.parts:
+    for part in parts_of(new):
         assert isinstance(part, list), "a log-probability is no list of lists"
         made += part
         yield part

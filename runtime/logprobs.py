@@ -9,14 +9,13 @@ server and by the in-process LLM, so that both answer alike. N places, k best to
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import repeat
 from operator import add
 from typing import Any, NamedTuple
 
 from ramet.ipc.messages import HiddenStates, Logprobs, Opened
 from ramet.ipc.spec import HiddenMode
-from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.long_list import Listed, LongList, in_parts, listed
 
 Triple = tuple[float | None, int, str | None]
 PARTS = ("input", "output")
@@ -72,7 +71,7 @@ class Places:
 
     def tokens(self, start: int, stop: int) -> list[Triple]:
         ids, values = self._ids[start:stop], self._values[start:stop]
-        known = (None if math.isnan(value) else value for value in values)
+        known = [value if value == value else None for value in values]  # NaN equals nothing
         return list(zip(known, ids, self._texts_of(ids)))
 
     def tops(self, start: int, stop: int) -> list[list[Triple] | None]:
@@ -100,7 +99,7 @@ class Places:
         """None where nothing is known, so also where the model computed what is no number."""
         bare: list[list[Triple] | None] = [None] * (stop - start - len(made))
         values = self._values[start + len(bare) : stop]
-        return bare + [None if math.isnan(value) else row for value, row in zip(values, made, strict=True)]
+        return bare + [row if value == value else None for value, row in zip(values, made, strict=True)]
 
     def _texts_of(self, ids: Iterable[int]) -> Iterable[str | None]:
         return repeat(None) if self._texts is None else map(self._texts.__getitem__, ids)
@@ -123,16 +122,15 @@ class LogprobLists:
         self.raw |= logprobs.raw
         return (self.prompt if logprobs.of_prompt else self.output).add(logprobs)
 
-    def meta(self, first_output: int = 0, first_prompt: int = 0) -> dict[str, LongList]:
+    def meta(self, first_output: int = 0, first_prompt: int = 0) -> dict[str, Listed]:
         """The keys of meta_info; of output and prompt only the places from those on."""
-        found: dict[str, LongList] = {}
+        found: dict[str, Listed] = {}
         for name, places, first in zip(PARTS, (self.prompt, self.output), (first_prompt, first_output), strict=True):
-            listed = partial(in_parts, start=first, stop=len(places))
-            found[f"{name}_token_logprobs"] = LongList(listed(places.tokens))
+            found[f"{name}_token_logprobs"] = listed(places.tokens, first, len(places))
             if self._ask.num_top:
-                found[f"{name}_top_logprobs"] = LongList(listed(places.tops, each=self._ask.num_top))
+                found[f"{name}_top_logprobs"] = listed(places.tops, first, len(places), self._ask.num_top)
             if self._ask.ids:
-                found[f"{name}_token_ids_logprobs"] = LongList(listed(places.chosen, each=len(self._ask.ids)))
+                found[f"{name}_token_ids_logprobs"] = listed(places.chosen, first, len(places), len(self._ask.ids))
         return found
 
 
@@ -172,10 +170,9 @@ class HiddenLists:
         return LongList(self._parts())
 
     def _parts(self) -> Iterator[list[list[float]] | LongList]:
-        listed = partial(in_parts, self._rows, each=max(1, self._width))
-        in_prompt = min(self._num_prompt, self._num_rows)
-        yield LongList(listed(start=0, stop=in_prompt))
-        yield from listed(start=in_prompt, stop=self._num_rows)
+        in_prompt, each = min(self._num_prompt, self._num_rows), max(1, self._width)
+        yield LongList(in_parts(self._rows, 0, in_prompt, each))
+        yield from in_parts(self._rows, in_prompt, self._num_rows, each)
 
     @property
     def _num_rows(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Union
 
 MAX_PART = 4096  # numbers that are made at once: about a millisecond, their JSON included
+MAX_SHORT = 256  # numbers of a list that is made at once, as a list: most replies have no others
 
 Part = Union[list[Any], "LongList"]
 
@@ -34,6 +35,20 @@ class LongList:
             found += [await part.in_turn()] if isinstance(part, LongList) else part
             await asyncio.sleep(0)
         return found
+
+
+Listed = list[Any] | LongList
+
+
+def listed(read: Callable[[int, int], list[Any]], start: int, stop: int, each: int = 1) -> Listed:
+    """The entries read(start, stop), each of which has `each` numbers: at once where they are few."""
+    if (stop - start) * each <= MAX_SHORT:
+        return read(start, stop)
+    return LongList(in_parts(read, start, stop, each))
+
+
+def parts_of(entries: Listed) -> Iterator[Part]:
+    return entries.parts if isinstance(entries, LongList) else iter([entries] if entries else [])
 
 
 def in_parts(read: Callable[[int, int], list[Any]], start: int, stop: int, each: int = 1) -> Iterator[list[Any]]:

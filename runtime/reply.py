@@ -11,7 +11,7 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought
 from ramet.runtime.logprobs import Triple
-from ramet.runtime.long_list import LongList
+from ramet.runtime.long_list import Listed, LongList
 
 WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
@@ -40,7 +40,7 @@ class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
 class MetaInfo(Reply, frozen=True, kw_only=True):
     """Log-probabilities and hidden states are there if they were asked for; `e2e_latency` (s) at the end.
 
-    Until the reply is written their lists are LongList.
+    Until the reply is written their lists are LongList where they are long.
     """
 
     id: str
@@ -117,7 +117,7 @@ class GrowingReply:
         grown = {name: self._grown(name, new) for name, new in logprobs.items()}
         return self._reply(self._text, self._listed_ids(self._ids), grown)
 
-    def _advance(self) -> tuple[str, list[int], dict[str, LongList]]:
+    def _advance(self) -> tuple[str, list[int], dict[str, Listed]]:
         """Reads and returns what is new."""
         texts, ids = self._sequence.take()
         text = "".join(texts) + self._sequence.tail
@@ -125,7 +125,7 @@ class GrowingReply:
         self._ids += ids
         return text, ids, self._new_logprobs()
 
-    def _new_logprobs(self) -> dict[str, LongList]:
+    def _new_logprobs(self) -> dict[str, Listed]:
         lists, (output, prompt) = self._sequence.logprobs, self._num_places
         if lists is None:
             return {}
@@ -139,7 +139,7 @@ class GrowingReply:
         """The ids of a whole reply."""
         return ids
 
-    def _grown(self, name: str, new: LongList) -> Any:
+    def _grown(self, name: str, new: Listed) -> Any:
         """A list of a whole reply, of which `new` was not read before. Here a reply is made once."""
         return new
 

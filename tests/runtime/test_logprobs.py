@@ -11,7 +11,7 @@ from ramet.ipc.messages import HiddenStates, Logprobs, Opened, Uid, pack_ids
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime import long_list
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.long_list import MAX_PART, LongList, in_parts
+from ramet.runtime.long_list import MAX_PART, Listed, LongList, in_parts, parts_of
 from tests.fakes.specs import make_spec
 
 UID = Uid(1)
@@ -25,6 +25,10 @@ def packed(values: Any) -> bytes:
 def triple(value: float, token: int, texts: bool) -> tuple[float | None, int, str | None]:
     known = None if np.isnan(value) else float(np.float32(value))
     return known, token, f"t{token}" if texts else None
+
+
+def whole(entries: Listed) -> list[Any]:
+    return LongList(parts_of(entries)).whole()
 
 
 class Made:
@@ -58,6 +62,7 @@ class Made:
 def test_lists_are_what_arrived_in_whatever_parts(seed: int, monkeypatch: pytest.MonkeyPatch):
     draw = np.random.default_rng(1000 + seed)
     monkeypatch.setattr(long_list, "MAX_PART", int(draw.integers(1, 40)))
+    monkeypatch.setattr(long_list, "MAX_SHORT", int(draw.integers(0, 40)))
     ids = tuple(draw.integers(0, 50, int(draw.integers(0, 4))).tolist())
     ask = LogprobSpec(0, int(draw.integers(0, 5)), ids, texts=bool(seed % 2))
     opened = Opened(UID, make_spec(logprobs=ask), 9, 0, tuple(f"t{t}" for t in ids) if ask.texts else ())
@@ -72,11 +77,11 @@ def test_lists_are_what_arrived_in_whatever_parts(seed: int, monkeypatch: pytest
     meta = lists.meta(first["output"], first["input"])
     for name, each in made.items():
         start = first[name]
-        assert meta.pop(f"{name}_token_logprobs").whole() == each.tokens[start:]
+        assert whole(meta.pop(f"{name}_token_logprobs")) == each.tokens[start:]
         if ask.num_top:
-            assert meta.pop(f"{name}_top_logprobs").whole() == each.tops[start:]
+            assert whole(meta.pop(f"{name}_top_logprobs")) == each.tops[start:]
         if ids:
-            assert meta.pop(f"{name}_token_ids_logprobs").whole() == each.chosen[start:]
+            assert whole(meta.pop(f"{name}_token_ids_logprobs")) == each.chosen[start:]
     assert not meta
 
 
@@ -88,7 +93,7 @@ def test_no_part_has_more_numbers_than_the_bound(num: int, num_top: int):
     lists.add(Logprobs(UID, True, bytes(4 * some), bytes(4 * some), row * some, row * some))
     for name, each in (("input_token_logprobs", 1), ("input_top_logprobs", num_top)):
         if each:
-            sizes = [len(part) * each for part in lists.meta()[name].parts]
+            sizes = [len(part) * each for part in parts_of(lists.meta()[name])]
             assert sum(sizes) == some * each and max(sizes) <= max(MAX_PART, each)
 
 

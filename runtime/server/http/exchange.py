@@ -114,13 +114,22 @@ async def write_in_turn(response: web.StreamResponse, pieces: Iterable[bytes]) -
 
 def pieces_of(body: Any) -> Iterator[bytes]:
     """A body's JSON; entries of its long lists are made as their piece is reached."""
+    return _filled(*_encoded(body))
+
+
+def _encoded(body: Any) -> tuple[bytes, "list[LongList | LongJson]"]:
+    """Its JSON with a hole for each long list, and these in order."""
     longs: list[LongList | LongJson] = []
 
     def leave_out(value: Any) -> Any:
         longs.append(value)
         return msgspec.Raw(_HOLE)
 
-    head, *tails = msgspec.json.encode(body, enc_hook=leave_out).split(_HOLE)
+    return msgspec.json.encode(body, enc_hook=leave_out), longs
+
+
+def _filled(encoded: bytes, longs: "list[LongList | LongJson]") -> Iterator[bytes]:
+    head, *tails = encoded.split(_HOLE)
     yield head
     for long, tail in zip(longs, tails, strict=True):
         yield from long.pieces if isinstance(long, LongJson) else _pieces_of_list(long)
@@ -130,11 +139,12 @@ def pieces_of(body: Any) -> Iterator[bytes]:
 def _pieces_of_list(long: LongList) -> Iterator[bytes]:
     before = b"["
     for part in long.parts:
+        yield before
         if isinstance(part, LongList):
-            yield before
             yield from _pieces_of_list(part)
         else:
-            yield before + encode(part)[1:-1]
+            encoded, longs = _encoded(part)
+            yield from _filled(encoded[1:-1], longs)
         before = b","
     yield b"]" if before == b"," else b"[]"
 

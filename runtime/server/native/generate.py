@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -10,8 +11,8 @@ from msgspec import UNSET, UnsetType
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake import calls
 from ramet.runtime.intake.prompts import new_id
-from ramet.runtime.long_list import LongList
-from ramet.runtime.reply import GrowingReply
+from ramet.runtime.long_list import MAX_PART, Listed, LongList, in_parts, parts_of
+from ramet.runtime.reply import GenerateReply, GrowingReply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import (
     MAX_TURN,
@@ -23,6 +24,8 @@ from ramet.runtime.server.http.exchange import (
     written,
 )
 from ramet.runtime.server.http.service import Service
+
+NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies counts as, without its own long lists
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
@@ -39,8 +42,14 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
             deltas = service.args.serve.incremental_streaming_output
             growing = [Progress(s, s.index if as_list else UNSET, deltas) for s in submission.sequences]
             return await sse.stream(request, submission, [each.events for each in growing])
-        replies = [GrowingReply(sequence).whole() for sequence in await submission.finished()]
-    return await respond_in_turn(request, replies if as_list else replies[0])
+        done = await submission.finished()
+    if not as_list:
+        return await respond_in_turn(request, GrowingReply(done[0]).whole())
+    return await respond_in_turn(request, LongList(in_parts(partial(_replies, done), 0, len(done), NUMBERS_OF_A_REPLY)))
+
+
+def _replies(done: list[Sequence], start: int, stop: int) -> list[GenerateReply]:
+    return [GrowingReply(sequence).whole() for sequence in done[start:stop]]
 
 
 class GrowingList:
@@ -63,12 +72,12 @@ class GrowingLongList:
     def __init__(self) -> None:
         self._pieces: list[bytearray] = []
 
-    def json(self, new: LongList) -> Iterator[bytes]:
+    def json(self, new: Listed) -> Iterator[bytes]:
         """The whole list, of which `new` was not encoded before."""
         yield b"["
         for piece in self._pieces:
             yield bytes(piece)
-        for part in new.parts:
+        for part in parts_of(new):
             made = b"," * bool(self._pieces) + encode(part)[1:-1]
             self._keep(made)
             yield made
@@ -98,5 +107,5 @@ class Progress(GrowingReply):
     def _listed_ids(self, ids: list[int]) -> Any:
         return self._json_ids.json(ids)
 
-    def _grown(self, name: str, new: LongList) -> LongJson:
+    def _grown(self, name: str, new: Listed) -> LongJson:
         return LongJson(self._lists[name].json(new))

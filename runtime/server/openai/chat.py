@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chosen_chat
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.reply import chat_message
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
@@ -76,37 +78,40 @@ class Choice:
         """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
         sequence, first = self._sequence, self._sequence.num_taken
         texts, _ = sequence.take()
-        chunks = self._chunks(texts, first, ended=sequence.finish is not None)
-        return chunks if sequence.returns_numbers else b"".join(chunks)
+        begin = [self._delta_frame.around(replies.Delta(role="assistant", content=""))] if first == 0 else []
+        if sequence.returns_numbers:
+            lists = sequence.logprobs
+            middle = self._parts(texts) if lists is None else self._with_logprobs(texts, first, lists)
+            return chain(begin, middle, self._end() if sequence.finish is not None else ())
+        chunks = begin + self._parts(texts)
+        if sequence.finish is not None:
+            chunks += self._end()
+        return b"".join(chunks)
 
-    def _chunks(self, texts: list[str], first: int, ended: bool) -> Iterator[bytes]:
-        """`texts` are those of the tokens from `first` on."""
-        sequence, reader = self._sequence, self._reader
-        if first == 0:
-            yield self._delta_frame.around(replies.Delta(role="assistant", content=""))
-        if (lists := sequence.logprobs) is not None:
-            for place, text in enumerate(texts, first):
-                yield from self._with_logprobs(reader.push(text), replies.token_logprobs(lists, place, place + 1))
-        elif reader.plain:
+    def _parts(self, texts: list[str]) -> list[bytes]:
+        if self._reader.plain:
             head, tail = self._text_frame
-            yield from [head + encode(text) + tail for text in texts if text]
-        else:
-            yield from [self._part(part) for text in texts for part in reader.push(text)]
-        if ended:
-            yield from [self._part(part) for part in reader.close(sequence.tail)]
-            yield from sse.long_event(self._made(replies.Delta(), **replies.ending(sequence, reader)))
+            return [head + encode(text) + tail for text in texts if text]
+        return [self._part(part) for text in texts for part in self._reader.push(text)]
+
+    def _with_logprobs(self, texts: list[str], first: int, lists: LogprobLists) -> Iterator[bytes]:
+        """`texts` are those of the tokens from `first` on. A token's logprobs come with the first of its chunks."""
+        for place, text in enumerate(texts, first):
+            part, *rest = self._reader.push(text) or [""]
+            logprobs = replies.ChatLogprobs(replies.token_logprobs(lists, place, place + 1))
+            yield sse.event(self._made(self._delta(part), logprobs=logprobs))
+            yield from map(self._part, rest)
+
+    def _end(self) -> Iterator[bytes]:
+        sequence, reader = self._sequence, self._reader
+        yield from [self._part(part) for part in reader.close(sequence.tail)]
+        yield from sse.long_event(self._made(replies.Delta(), **replies.ending(sequence, reader)))
 
     def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:
         return replace(self._chunk, choices=[replies.ChunkChoice(index=self._sequence.index, delta=delta, **fields)])
 
     def _part(self, part: Part) -> bytes:
         return self._delta_frame.around(self._delta(part))
-
-    def _with_logprobs(self, parts: list[Part], logprobs: list[replies.TokenLogprob]) -> list[bytes]:
-        """A token's chunks, the first of them with its log-probabilities."""
-        first, *rest = parts or [""]
-        chunk = self._made(self._delta(first), logprobs=replies.ChatLogprobs(logprobs))
-        return [sse.event(chunk), *map(self._part, rest)]
 
     def _delta(self, part: Part) -> replies.Delta:
         match part:

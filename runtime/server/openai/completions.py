@@ -131,11 +131,13 @@ class Choice:
 
     def _with_logprobs(self, texts: list[str], first: int, lists: LogprobLists, ended: bool) -> Iterator[bytes]:
         """`texts` are those of the tokens from `first` on."""
-        num = len(lists.output)
+        num, last = len(lists.output), first + len(texts) - 1
         for place, text in enumerate(texts, first):
             prompt = [(lists.prompt, 0, len(lists.prompt))] if place == 0 else []
             spans = [*prompt, (lists.output, place, min(place + 1, num))]
-            yield from sse.long_event(self._chunk(text, spans, ended and place == first + len(texts) - 1))
+            is_end = ended and place == last
+            chunk = self._chunk(text, spans, is_end)
+            yield from sse.long_event(chunk) if prompt or is_end else [sse.event(chunk)]
 
     def _chunk(self, text: str, spans: list[Span] | None = None, ended: bool = False) -> replies.CompletionReply:
         return replace(self._reply, choices=[self._choice(text, spans, ended)])
@@ -147,35 +149,42 @@ class Choice:
 
     def _listed(self, spans: list[Span]) -> replies.CompletionLogprobs:
         """The next places. `text_offset` counts characters from the start of the choice's text."""
-        columns: list[Any] = [_texts, _values, _by_text, self._offsets]
-        return replies.CompletionLogprobs(*(_long_column(column, spans) for column in columns))
+        columns: Any = (_texts, _values, _by_text, self._offsets)
+        (places, start, stop), *more = spans
+        if more or stop - start > 1:
+            return replies.CompletionLogprobs(*(_long_column(column, spans) for column in columns))
+        tokens = places.tokens(start, stop)
+        return replies.CompletionLogprobs(*(column(places, start, stop, tokens) for column in columns))
 
-    def _offsets(self, places: Places, start: int, stop: int) -> list[int]:
+    def _offsets(self, places: Places, start: int, stop: int, tokens: list[Triple]) -> list[int]:
         """Of places that follow those that were read before."""
         offsets = list[int]()
-        for length, text in zip(places.lengths(start, stop), _texts(places, start, stop), strict=True):
+        for length, text in zip(places.lengths(start, stop), _texts(places, start, stop, tokens), strict=True):
             held = max(0, length - len(text))  # characters of tokens before it, which only now are certain
             offsets.append(self._offset + held)
             self._offset += length
         return offsets
 
 
-def _long_column(column: Callable[[Places, int, int], list[Any]], spans: list[Span]) -> Any:
-    parts = (in_parts(partial(column, places), start, stop, 1 + places.num_top) for places, start, stop in spans)
+def _long_column(column: Callable[[Places, int, int, list[Triple]], list[Any]], spans: list[Span]) -> Any:
+    def read(places: Places, start: int, stop: int) -> list[Any]:
+        return column(places, start, stop, places.tokens(start, stop))
+
+    parts = (in_parts(partial(read, places), start, stop, 1 + places.num_top) for places, start, stop in spans)
     return LongList(chain.from_iterable(parts))
 
 
-def _texts(places: Places, start: int, stop: int) -> list[str]:
-    return [text or "" for _, _, text in places.tokens(start, stop)]
+def _texts(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[str]:
+    return [text or "" for _, _, text in tokens]
 
 
-def _values(places: Places, start: int, stop: int) -> list[float | None]:
-    return [value for value, _, _ in places.tokens(start, stop)]
+def _values(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[float | None]:
+    return [value for value, _, _ in tokens]
 
 
-def _by_text(places: Places, start: int, stop: int) -> list[dict[str, float] | None]:
+def _by_text(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[dict[str, float] | None]:
     """The best tokens and the place's own; of tokens with one text the likelier counts."""
-    found = zip(places.tokens(start, stop), places.tops(start, stop), strict=True)
+    found = zip(tokens, places.tops(start, stop), strict=True)
     return [None if top is None else _likeliest_by_text([*top, token]) for token, top in found]
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.logprobs import LogprobLists, Triple
-from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.long_list import listed
 from ramet.runtime.reply import ChatMessage, Reply
 from ramet.runtime.server.http import sse
 
@@ -223,14 +223,15 @@ def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
 def all_token_logprobs(lists: LogprobLists) -> Any:
     """Of the whole output."""
     each = NUMBERS_OF_A_TOP * (1 + lists.output.num_top)
-    return LongList(in_parts(partial(token_logprobs, lists), 0, len(lists.output), each))
+    return listed(partial(token_logprobs, lists), 0, len(lists.output), each)
 
 
 def token_logprobs(lists: LogprobLists, start: int, end: int) -> list[TokenLogprob]:
     """Of the output's places in [start, end)."""
+    places = zip(lists.output.tokens(start, end), lists.output.tops(start, end), strict=True)
     return [
-        TokenLogprob(*_spelled(place.token, lists), [TopLogprob(*_spelled(top, lists)) for top in place.top or ()])
-        for place in lists.output[start:end]
+        TokenLogprob(*_spelled(token, lists), [TopLogprob(*_spelled(each, lists)) for each in top or ()])
+        for token, top in places
     ]
 
 
