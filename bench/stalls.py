@@ -1,10 +1,10 @@
 """`ramet bench stalls`: how long steady streams wait for a token while a server makes one very large reply.
 
 A server of a small model with made-up weights, 32,000 tokens of vocabulary. Four streams of completions run; after
-their first tokens one request comes that asks for as many numbers as a reply may hold, over a prompt of 3,900 tokens
-that is not cached. A figure is the longest gap between two events of any stream, from when that request is sent until
-its last byte has come, and the bytes and seconds of its reply. `prompt alone` asks for the same prompt and no numbers:
-its gap is what the prompt itself costs, the others' is compared with it. Figures are medians over rounds.
+their first tokens one request comes that asks for a million numbers, over a prompt of 3,900 tokens that is not cached.
+A figure is the longest gap between two events of any stream, from when that request is sent until its last byte has
+come, and the bytes and seconds of its reply. `prompt alone` asks for the same prompt and no numbers: its gap is what
+the prompt itself costs, and the others' is compared with it. Figures are medians over rounds.
 """
 
 import argparse
@@ -36,7 +36,6 @@ SMALL: dict[str, Any] = {
     "intermediate_size": 512,
 }  # fmt: skip
 FIRST_TOKENS = 8  # of each stream before the request comes
-CHAT_TOKENS = 256  # the output of the variants that are about an output
 ALONE = "prompt alone"
 _PROMPT = {"return_logprob": True, "logprob_start_len": 0}
 _TOP = {**_PROMPT, "top_logprobs_num": 256}

@@ -135,6 +135,24 @@ def test_others_run_after_every_few_bytes(name: str, stream: bool, monkeypatch: 
     assert size > 8 * MOST_AT_ONCE / 4 and max(turns.sizes) <= MOST_AT_ONCE, (size, max(turns.sizes))
 
 
+def test_scores_of_many_items_are_written_in_pieces(monkeypatch: pytest.MonkeyPatch):
+    labels, items = list(range(VOCAB)), [[i % VOCAB] for i in range(500)]
+    turns = Turns(monkeypatch)
+    scores: list[list[float]] = []
+
+    async def check(server: Served) -> None:
+        beside = asyncio.create_task(turns.run())
+        body = {"query": [1], "items": items, "label_token_ids": labels}
+        async with server.http.post("/v1/score", json=body) as response:
+            scores.extend(orjson.loads(await response.read())["scores"])
+        beside.cancel()
+
+    served(check)
+    assert np.array(scores).shape == (len(items), len(labels))
+    assert scores[7] == pytest.approx([np.exp(-(1 + (label + 7) % 5) / 2) for label in labels])
+    assert max(turns.sizes) <= MOST_AT_ONCE, max(turns.sizes)
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_a_stream_and_a_whole_reply_have_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch):
     path, body = LARGE[name]
