@@ -61,6 +61,7 @@ bench: install
 	$(RUN) -m ramet bench penalties
 	$(RUN) -m ramet bench tuning
 	$(RUN) -m ramet bench backlog
+	$(RUN) -m ramet bench stalls
 
 evaluate: install
 	$(RUN) -m scripts.demo_model evaluate runtime/models/bundled $(ARGS)

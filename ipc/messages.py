@@ -175,9 +175,10 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
     top_ids: bytes = b""  # [N, k]
     top_values: bytes = b""  # [N, k]
     chosen: bytes = b""  # [N, m] of LogprobSpec.ids
-    texts: tuple[str, ...] = ()  # of ids, then of top_ids; the detokenizer adds them where they are asked for
+    # what the detokenizer adds where texts are asked for, by token id, of tokens that come for the first time:
+    texts: dict[int, str] = {}
+    raw: dict[int, bytes] = {}  # the bytes of those that are no whole characters
     lengths: bytes = b""  # [N] int32, with the texts: characters that each of ids adds to the sequence's text
-    raw: dict[int, bytes] = {}  # with the texts: token id -> its bytes, of those that are no whole characters
 
 
 class HiddenStates(msgspec.Struct, frozen=True, array_like=True):

@@ -15,8 +15,9 @@ usage: ramet COMMAND [OPTIONS]
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
-                   connections (what stuck ones cost streams), backlog (what a bound on waiting costs, by
-                   simulated time), sampling (time of each feature), tuning (what an option moves)
+                   connections (what stuck ones cost streams), stalls (streams beside a very large reply),
+                   backlog (what a bound on waiting costs, by simulated time), sampling (time of each feature),
+                   tuning (what an option moves)
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
@@ -26,7 +27,7 @@ OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback
 BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
-    "tuning": "tuning", "connections": "connections", "backlog": "programs.backlog",
+    "tuning": "tuning", "connections": "connections", "stalls": "stalls", "backlog": "programs.backlog",
 }  # fmt: skip
 
 

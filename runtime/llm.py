@@ -10,12 +10,13 @@ import math
 import os
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, TypeVar
 
-from msgspec import UNSET, to_builtins
+from msgspec import UNSET, UnsetType
 
 from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.ipc.params import shown
@@ -31,7 +32,8 @@ from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, 
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
 from ramet.runtime.intake.reading import Reader, Reading
-from ramet.runtime.reply import GrowingReply, chat_reply
+from ramet.runtime.long_list import Listed, LongList, parts_of
+from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import Pooling, read_pooling
@@ -103,14 +105,15 @@ class LLM:
         cannot be asked; what fails while it runs has a finish_reason of type abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
-        return _replies(self._run(self._finished(asked)))
+        return [_made(GrowingReply(output).whole()) for output in self._run(self._finished(asked))]
 
     async def agenerate(
         self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
     ) -> list[Reply]:
         """As `generate`, from any event loop. Cancelling it ends what it asked for."""
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
-        return _replies(await self._elsewhere(self._finished(asked)))
+        done = await self._elsewhere(self._finished(asked))
+        return [await _made_in_turn(GrowingReply(output).whole()) for output in done]
 
     def stream(
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
@@ -298,16 +301,45 @@ class Stream:
             block = self._handle.submit(self._prompts, streaming=True, as_batch=True)
             self._submission = self._block.enter_context(block)
             several = len(self._submission.sequences) > 1
-            self._replies = [GrowingReply(s, s.index if several else UNSET) for s in self._submission.sequences]
-        return [to_builtins(self._replies[sequence.index].whole()) for sequence in await self._submission.next()]
+            self._replies = [Remembering(s, s.index if several else UNSET) for s in self._submission.sequences]
+        return [await _made_in_turn(self._replies[each.index].whole()) for each in await self._submission.next()]
 
     def leave(self) -> None:
         """What has not ended is aborted."""
         self._block.close()
 
 
-def _replies(done: list[Output]) -> list[Reply]:
-    return [to_builtins(GrowingReply(sequence).whole()) for sequence in done]
+class Remembering(GrowingReply):
+    """For a stream: entries that were made for a reply are in the later ones as well."""
+
+    def __init__(self, sequence: Output, index: int | UnsetType) -> None:
+        super().__init__(sequence, index)
+        self._lists: dict[str, list[Any]] = defaultdict(list)  # by the fields of meta_info
+
+    def _grown(self, name: str, new: Listed) -> LongList:
+        return LongList(_remembered(self._lists[name], new))
+
+
+def _remembered(made: list[Any], new: Listed) -> Iterator[list[Any]]:
+    yield made.copy()
+    for part in parts_of(new):
+        assert isinstance(part, list), "a log-probability is no list of lists"
+        made += part
+        yield part
+
+
+def _made(reply: GenerateReply) -> Reply:
+    made: Reply = fields_of(reply)
+    made["meta_info"] |= {name: long.whole() for name, long in longs_of(reply.meta_info).items()}
+    return made
+
+
+async def _made_in_turn(reply: GenerateReply) -> Reply:
+    """On an event loop that has other things to do."""
+    made: Reply = fields_of(reply)
+    for name, long in longs_of(reply.meta_info).items():
+        made["meta_info"][name] = await long.in_turn()
+    return made
 
 
 async def _nothing() -> None:

@@ -4,12 +4,14 @@ import time
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
+from msgspec.structs import asdict
 
 from ramet.ipc.messages import Finish, FinishKind, unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
 from ramet.runtime.logprobs import Triple
+from ramet.runtime.long_list import Listed, LongList
 
 WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
@@ -38,6 +40,8 @@ class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
 class MetaInfo(Reply, frozen=True, kw_only=True):
     """Log-probabilities, hidden states and `reasoning_tokens` are there if they were asked for; `e2e_latency` (s) at
     the end.
+
+    Until the reply is written their lists are LongList where they are long.
     """
 
     id: str
@@ -108,14 +112,15 @@ class GrowingReply:
     def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET, thought: ThoughtCount | None = None) -> None:
         self._sequence, self._index, self._thought = sequence, index, thought
         self._text, self._ids = "", list[int]()
+        self._num_places = 0, 0  # of output and prompt, whose log-probabilities were read
 
     def whole(self) -> GenerateReply:
         """Reads what is new; a reply with everything so far."""
-        self._advance()
-        logprobs = {name: self._listed(name, items) for name, items in logprobs_of(self._sequence).items()}
-        return self._reply(self._text, self._listed("output_ids", self._ids), logprobs)
+        _, _, logprobs = self._advance()
+        grown = {name: self._grown(name, new) for name, new in logprobs.items()}
+        return self._reply(self._text, self._listed_ids(self._ids), grown)
 
-    def _advance(self) -> tuple[str, list[int]]:
+    def _advance(self) -> tuple[str, list[int], dict[str, Listed]]:
         """Reads and returns what is new."""
         texts, ids = self._sequence.take()
         text = "".join(texts) + self._sequence.tail
@@ -123,16 +128,27 @@ class GrowingReply:
         self._ids += ids
         if self._thought is not None:
             self._thought.push(texts, ids)
-        return text, ids
+        return text, ids, self._new_logprobs()
 
-    def _reply(self, text: str, ids: list[int], logprobs: dict[str, Any]) -> GenerateReply:
+    def _new_logprobs(self) -> dict[str, Listed]:
+        lists, (output, prompt) = self._sequence.logprobs, self._num_places
+        if lists is None:
+            return {}
+        self._num_places = len(lists.output), len(lists.prompt)
+        return lists.meta(output, prompt)
+
+    def _reply(self, text: str, ids: Any, logprobs: dict[str, Any]) -> GenerateReply:
         thought = {} if self._thought is None else {"reasoning_tokens": self._thought.total}
         info = meta_info(self._sequence, logprobs | thought)
         return GenerateReply(text, ids, info, self._index, prompt_ids_of(self._sequence))
 
-    def _listed(self, _: str, items: list[Any]) -> Any:
-        """A list of a whole reply, under its name."""
-        return items
+    def _listed_ids(self, ids: list[int]) -> Any:
+        """The ids of a whole reply."""
+        return ids
+
+    def _grown(self, name: str, new: Listed) -> Any:
+        """A list of a whole reply, of which `new` was not read before. Here a reply is made once."""
+        return new
 
 
 def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
@@ -159,9 +175,14 @@ def prompt_ids_of(sequence: Sequence) -> list[int] | UnsetType:
     return list(unpack_ids(sequence.prompt_ids)) if sequence.prompt_ids else UNSET
 
 
-def logprobs_of(sequence: Sequence, first_output: int = 0, first_prompt: int = 0) -> dict[str, Any]:
-    """The lists of meta_info, from these places on."""
-    return sequence.logprobs.meta(first_output, first_prompt) if sequence.logprobs is not None else {}
+def longs_of(meta: MetaInfo) -> dict[str, LongList]:
+    """Its lists that are yet to be made."""
+    return {name: value for name, value in asdict(meta).items() if isinstance(value, LongList)}
+
+
+def fields_of(body: Struct) -> Any:
+    """The struct as a dictionary, None in the place of every long list."""
+    return to_builtins(body, enc_hook=lambda _: None)
 
 
 def chat_message(sequence: Sequence, reader: Reader) -> ChatMessage:
@@ -193,7 +214,9 @@ def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     assert finish is not None, f"{sequence.uid} has not ended"
     message = to_builtins(chat_message(sequence, reader))
     del message["refusal"], message["reasoning_content"]  # the thought is in `reasoning`
-    meta = {**to_builtins(meta_info(sequence, logprobs_of(sequence))), "reasoning_tokens": reader.reasoning_tokens}
+    info = meta_info(sequence, sequence.logprobs.meta() if sequence.logprobs is not None else {})
+    meta = fields_of(info) | {name: long.whole() for name, long in longs_of(info).items()}
+    meta["reasoning_tokens"] = reader.reasoning_tokens
     reply = {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
     ids = prompt_ids_of(sequence)
     return reply if isinstance(ids, UnsetType) else {**reply, "prompt_token_ids": ids}

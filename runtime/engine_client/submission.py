@@ -86,6 +86,11 @@ class Sequence:
         return self.num_taken == 0 or len(self.tokens) >= self.interval
 
     @property
+    def returns_numbers(self) -> bool:
+        """Log-probabilities or hidden states, of which a reply may have very many."""
+        return self.logprobs is not None or self.hidden is not None
+
+    @property
     def num_generated(self) -> int:
         return self.num_taken + len(self.tokens)
 

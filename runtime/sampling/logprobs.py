@@ -1,11 +1,12 @@
 """Log-probabilities at places of a sequence: of one token, of the best ones, of chosen ones.
 
-Decides how they are computed, and that no more than PLACES rows of logits exist at one time. Knows no request and no
-sampling parameter: the logits are what the client shall see. N places, V vocabulary, k best, m chosen tokens.
+Decides how they are computed, and that a prompt has no more than MAX_PLACES rows of logits at one time. Knows no
+request and no sampling parameter: the logits are what the client shall see. N places, V vocabulary, k best, m chosen
+tokens.
 A token that cannot be drawn has the smallest float32, for JSON has no infinity.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.sampling.columns import LogprobRow, PlaceLogprobs, SamplingColumns
 
-PLACES = 256
+MAX_PLACES = 128  # at once: 64 MB of logits for a vocabulary of 128k; fewer rows make the product with it slower
 SMALLEST = float(np.finfo(np.float32).min)
 
 
@@ -52,8 +53,8 @@ def logprobs_of_prompt(
 ) -> PlaceLogprobs:
     """The token at index first + i of a step predicts targets[i]; logits_of(indices [n] int64) is [n, V]."""
     parts = []
-    for start in range(0, len(targets), PLACES):
-        tokens = torch.from_numpy(targets[start : start + PLACES]).long()
+    for start in range(0, len(targets), MAX_PLACES):
+        tokens = torch.from_numpy(targets[start : start + MAX_PLACES]).long()
         logits = logits_of(torch.arange(first + start, first + start + len(tokens)))
         device = logits.device
         rows, ones = torch.arange(len(tokens), device=device), torch.ones(len(tokens), device=device)
@@ -70,7 +71,18 @@ def logprobs_of_drawn(
 
     Greedy rows are seen at temperature 1.
     """
-    asked = columns.logprobs
+    parts = (columns.logprobs[i : i + MAX_PLACES] for i in range(0, len(columns.logprobs), MAX_PLACES))
+    return tuple(place for part in parts for place in _of_rows(kernel, logits, tokens, columns, part, raw))
+
+
+def _of_rows(
+    kernel: LogprobKernel,
+    logits: Tensor,
+    tokens: Tensor,
+    columns: SamplingColumns,
+    asked: tuple[LogprobRow, ...],
+    raw: bool,
+) -> Iterator[PlaceLogprobs]:
     rows = np.array([row.row for row in asked])
     own = columns.temperature[rows]
     temperature = np.where(raw | (own <= 0), np.float32(1), own)
@@ -80,7 +92,7 @@ def logprobs_of_drawn(
         ids[i, : len(row.ids)] = row.ids
     rows_logprobs = RowLogprobs(kernel, logits, at, temperatures, max(row.num_top for row in asked))
     every = rows_logprobs.at(tokens[at], ids)
-    return tuple(_part(every, i, row) for i, row in enumerate(asked))
+    return (_part(every, i, row) for i, row in enumerate(asked))
 
 
 def _part(every: PlaceLogprobs, i: int, row: LogprobRow) -> PlaceLogprobs:

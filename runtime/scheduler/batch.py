@@ -25,6 +25,7 @@ from ramet.runtime.sampling.columns import (
     SamplingColumns,
 )
 from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
+from ramet.runtime.scheduler.returned import ReturnBudget
 from ramet.runtime.scheduler.running import RunningSet
 
 ONE = np.int32(1)
@@ -36,6 +37,27 @@ class Prefill:
 
     running: RunningRequest
     num_new: int
+
+
+class PrefillBudget:
+    """What one step may still compute of prompts. The first that takes of it gets one token at least."""
+
+    def __init__(self, tokens: int, hidden_size: int) -> None:
+        self.tokens, self._hidden_size = tokens, hidden_size
+        self._returned: ReturnBudget | None = None  # made where something is returned of a prompt
+        self._least = 1
+
+    def take(self, running: RunningRequest) -> Iterator[Prefill]:
+        """The next tokens of a prompt, as many as fit."""
+        num = cost = min(running.target - running.scheduled, self.tokens)
+        if running.returns_prompt and num > 0:
+            self._returned = self._returned or ReturnBudget(self._hidden_size)
+            num = max(self._returned.limit(running, num, self.tokens), self._least)
+            cost = self._returned.take(running, num)
+        if num > 0:
+            self._least = 0
+            self.tokens -= cost
+            yield Prefill(running, num)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
-from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, Step, plan_step
+from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -73,7 +73,7 @@ class Scheduler:
         self._seeds = np.random.default_rng(seed)
         self._args, self._inbox, self._clock = args, inbox, clock
         self.overlapped = _overlaps(args, runner)
-        self._loaded = runner
+        self._loaded, self._hidden_size = runner, runner.hidden_size
         self._device = DeviceThread(runner) if self.overlapped and runner.blocking else runner
         self._in_flight: InFlight | None = None
         self._num_planned = 0
@@ -230,17 +230,14 @@ class Scheduler:
             raise MemoryShort
         for request in retracted:
             self.waiting.add(request)
-        decoding, prefills, left = self.running.decoding, [], self._chunk
-        for running in self.running.prefilling:
-            if left > 0:
-                prefills.append(Prefill(running, min(running.target - running.scheduled, left)))
-                left -= prefills[-1].num_new
+        decoding, budget = self.running.decoding, PrefillBudget(self._chunk, self._hidden_size)
+        prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
         self._refusals.clear()
         if retracted:
             self._queue_wait_reason = f"memory ran out: {len(retracted)} running requests were retracted in this step"
             self._admission.ratio.retracted(self.running)
         elif len(self.waiting):
-            prefills += self._admit(left)
+            prefills += self._admit(budget)
         if not len(decoding) and not prefills:
             return None
         self._num_planned += 1
@@ -248,27 +245,26 @@ class Scheduler:
             return plan_step(self._num_planned, self.running, decoding, prefills, self._stopping.eos_ids)
         return self._decode_planner.plan(self._num_planned, decoding)
 
-    def _admit(self, left: int) -> list[Prefill]:
-        """Run waiting requests in the policy's order while `left` prefill tokens, memory and rows last."""
+    def _admit(self, budget: PrefillBudget) -> list[Prefill]:
+        """Run waiting requests in the policy's order while prefill tokens, memory and rows last."""
         prefills: list[Prefill] = []
         self._queue_wait_reason = JUST_ARRIVED
         if not self.running.num_free_rows:
             self._queue_wait_reason = f"all {len(self.running)} rows of --max-running-requests are taken"
             return prefills
-        if left <= 0:
+        if budget.tokens <= 0:
             self._queue_wait_reason = self._no_budget
             return prefills
         self._admission.begin()
         for request in self._policy.order(self.waiting, self._clock()):
-            if left <= 0:
+            if budget.tokens <= 0:
                 self._queue_wait_reason = self._no_budget
                 break
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
                     self._results.open(running)
-                    prefills.append(Prefill(running, min(running.target - running.scheduled, left)))
-                    left -= prefills[-1].num_new
+                    prefills += budget.take(running)
                 case Refused(reason, full):
                     self._refusals[request.uid] = reason
                     if full:

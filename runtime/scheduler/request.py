@@ -80,6 +80,17 @@ class Request:
         return self.spec.params
 
     @property
+    def num_logprobs(self) -> int:
+        """How many are returned at each place, if any are."""
+        asked = self.spec.logprobs
+        return 1 if asked is None else 1 + asked.num_top + len(asked.ids)
+
+    @property
+    def returns_states(self) -> bool:
+        """The hidden state of every token is returned."""
+        return self.spec.hidden is HiddenMode.ALL
+
+    @property
     def rank(self) -> tuple[int, float, Uid]:
         """Who goes first: the highest priority, then the earliest arrival. Sorts ascending."""
         return -self.spec.priority, self.arrival_s, self.uid
@@ -255,3 +266,8 @@ class RunningRequest:
     @property
     def prefilling(self) -> bool:
         return self.scheduled < self.target
+
+    @property
+    def returns_prompt(self) -> bool:
+        """Something is returned of each prompt token that is yet to be computed, or of some of them."""
+        return self.next_logprob is not None or self.request.returns_states

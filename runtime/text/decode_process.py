@@ -30,7 +30,17 @@ from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
 
-CACHED_TEXTS = 1 << 16  # of single tokens
+CACHED_TEXTS = 1 << 18  # of single tokens: a vocabulary
+
+
+class LogprobTexts:
+    """What one sequence's log-probabilities need: what was sent of them, and how long its text is."""
+
+    __slots__ = ("decoder", "sent")
+
+    def __init__(self, decoder: TextDecoder) -> None:
+        self.decoder = decoder
+        self.sent = set[int]()  # tokens
 
 
 class Detokenizer:
@@ -40,7 +50,7 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._outputs: dict[int, _Plain | _Stoppable] = {}
         self._push: dict[int, Callable[[int], str]] = {}  # uid -> the push of its output: one look-up a token
-        self._measures: dict[int, TextDecoder] = {}  # of uids whose log-probabilities come with texts
+        self._logprob_texts: dict[int, LogprobTexts] = {}  # of uids whose log-probabilities come with texts
         self._token_text = lru_cache(CACHED_TEXTS)(self._decode_one)
 
     @property
@@ -57,9 +67,9 @@ class Detokenizer:
         else:
             texts = [push[uid](token) for uid, token in zip(uids, tokens, strict=True)]
         with_texts = [self._with_texts(each) for each in step.opened]
-        scores = [self._texts_of(each) if each.uid in self._measures else each for each in step.logprobs]
+        logprobs = [self._texts_of(each) if each.uid in self._logprob_texts else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
-        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, scores, step.hidden)
+        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden)
 
     def _open(self, opened: Opened) -> None:
         decoder = self._decoder(opened)
@@ -73,18 +83,19 @@ class Detokenizer:
         logprobs = opened.spec.logprobs
         if logprobs is None or not logprobs.texts:
             return opened
-        decoder = self._decoder(opened)
-        self._measures[opened.uid] = decoder
+        self._logprob_texts[opened.uid] = LogprobTexts(self._decoder(opened))
         return replace(opened, chosen_texts=tuple(map(self._token_text, logprobs.ids)))
 
-    def _texts_of(self, scores: Logprobs) -> Logprobs:
-        own = unpack_ids(scores.ids)
-        push = self._measures[scores.uid].push
-        tokens = own + unpack_ids(scores.top_ids)
-        texts = tuple(map(self._token_text, tokens))
-        halves = {token for token, text in zip(tokens, texts) if "\ufffd" in text}
+    def _texts_of(self, logprobs: Logprobs) -> Logprobs:
+        """With the texts of tokens that come for the first time: of a step's thousands of tokens these are few."""
+        own, known = unpack_ids(logprobs.ids), self._logprob_texts[logprobs.uid]
+        new = {*own, *unpack_ids(logprobs.top_ids)} - known.sent
+        known.sent |= new
+        texts = {token: self._token_text(token) for token in new}
+        halves = (token for token, text in texts.items() if "\ufffd" in text)
         raw = {token: spelled for token in halves if (spelled := self._tokenizer.token_bytes(token)) is not None}
-        return replace(scores, texts=texts, lengths=pack_ids([len(push(token)) for token in own]), raw=raw)
+        push = known.decoder.push
+        return replace(logprobs, texts=texts, raw=raw, lengths=pack_ids([len(push(token)) for token in own]))
 
     def _decoder(self, opened: Opened) -> TextDecoder:
         params = opened.spec.params
@@ -110,7 +121,7 @@ class Detokenizer:
         if output is None:
             return ""
         del self._push[closed.uid]
-        self._measures.pop(closed.uid, None)
+        self._logprob_texts.pop(closed.uid, None)
         return output.close(closed.finish)
 
 

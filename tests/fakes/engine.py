@@ -236,7 +236,8 @@ class FakeEngine:
         """Of an output token and the chosen ones; there are no best ones."""
         message = self.running[uid]
         chosen = [logprob_of(message, each) for each in message.spec.logprobs.ids]
-        return Logprobs(uid, False, pack_ids([token]), floats([logprob_of(message, token)]), chosen=floats(chosen))
+        own, texts = floats([logprob_of(message, token)]), {token: str(token)} if message.spec.logprobs.texts else {}
+        return Logprobs(uid, False, pack_ids([token]), own, chosen=floats(chosen), texts=texts)
 
     def _states(self, uid: int, message: Generate) -> list[HiddenStates]:
         """Sums come in two parts."""

@@ -71,6 +71,20 @@ def test_every_prompt_may_have_its_own_parameters(llm: LLM):
     assert [len(reply["output_ids"]) for reply in replies] == [2, 5]
 
 
+def test_every_reply_of_a_stream_has_all_logprobs_so_far(llm: LLM):
+    asked = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 90, "token_ids_logprob": [1, 2]}
+    (whole,) = llm.generate("Once upon a time", GREEDY, **asked)
+    replies = list(llm.stream("Once upon a time", GREEDY, **asked))
+    names = [name for name in whole["meta_info"] if name.endswith("logprobs")]
+    assert len(names) == 6 and len(replies) > 1
+    for reply in replies:
+        meta = reply["meta_info"]
+        for name in names:
+            expected = whole["meta_info"][name]
+            assert meta[name] == (expected if name.startswith("input") else expected[: meta["completion_tokens"]])
+        assert list(meta) == [name for name in whole["meta_info"] if name in meta]
+
+
 def test_samples_come_prompt_by_prompt(llm: LLM):
     asked = {"temperature": 1.0, "sampling_seed": 7, "max_new_tokens": 10, "ignore_eos": True}
     first, second = (llm.generate(prompt, {**asked, "n": 3}) for prompt in ("The sea", "A tall house"))

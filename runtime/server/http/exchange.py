@@ -7,7 +7,8 @@ value that was sent, or else has the id.
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -18,6 +19,8 @@ from msgspec import Struct
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.log import LOGGER
+from ramet.runtime.long_list import LongList
 
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"
@@ -29,6 +32,8 @@ PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other chara
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 encode = msgspec.json.Encoder().encode
+MAX_TURN = 1 << 16  # bytes of a reply that are made and written before others are served
+_HOLE = b"\0"  # stands in no JSON, which escapes it
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:
@@ -101,6 +106,89 @@ def id_headers(request_id: str) -> dict[str, str]:
 
 def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(body=encode(body), status=status, headers=headers, content_type="application/json")
+
+
+async def respond_in_turn(request: web.Request, body: Any) -> web.StreamResponse:
+    """`respond` for a body with long lists: what is larger than MAX_TURN is made and sent piece by piece."""
+    pieces, begun, size = pieces_of(body), list[bytes](), 0
+    for piece in pieces:
+        begun.append(piece)
+        size += len(piece)
+        if size > MAX_TURN:
+            break
+    else:
+        return web.Response(body=b"".join(begun), content_type="application/json")
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    try:
+        await write_in_turn(response, chain(begun, pieces))
+    except ConnectionError:
+        raise
+    except Exception:  # noqa: BLE001  the status has gone out: only a reply without its end says that it failed
+        LOGGER.exception("%s failed within its reply", request.path)
+        if request.transport is not None:
+            request.transport.close()
+    else:
+        await response.write_eof()
+    return response
+
+
+async def write_in_turn(response: web.StreamResponse, pieces: Iterable[bytes]) -> None:
+    """Others are served after every MAX_TURN bytes."""
+    some, size = list[bytes](), 0
+    for piece in pieces:
+        some.append(piece)
+        size += len(piece)
+        if size >= MAX_TURN:
+            await response.write(b"".join(some))
+            await asyncio.sleep(0)
+            some, size = [], 0
+    if some:
+        await response.write(b"".join(some))
+
+
+def pieces_of(body: Any) -> Iterator[bytes]:
+    """A body's JSON; entries of its long lists are made as their piece is reached."""
+    return _filled(*_encoded(body))
+
+
+def _encoded(body: Any) -> tuple[bytes, "list[LongList | LongJson]"]:
+    """Its JSON with a hole for each long list, and these in order."""
+    longs: list[LongList | LongJson] = []
+
+    def leave_out(value: Any) -> Any:
+        longs.append(value)
+        return msgspec.Raw(_HOLE)
+
+    return msgspec.json.encode(body, enc_hook=leave_out), longs
+
+
+def _filled(encoded: bytes, longs: "list[LongList | LongJson]") -> Iterator[bytes]:
+    head, *tails = encoded.split(_HOLE)
+    yield head
+    for long, tail in zip(longs, tails, strict=True):
+        yield from long.pieces if isinstance(long, LongJson) else _pieces_of_list(long)
+        yield tail
+
+
+def _pieces_of_list(long: LongList) -> Iterator[bytes]:
+    before = b"["
+    for part in long.parts:
+        yield before
+        if isinstance(part, LongList):
+            yield from _pieces_of_list(part)
+        else:
+            encoded, longs = _encoded(part)
+            yield from _filled(encoded[1:-1], longs)
+        before = b","
+    yield b"]" if before == b"," else b"[]"
+
+
+class LongJson:
+    """A value of a struct whose JSON is made in pieces by others."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces = pieces
 
 
 def written(encoded: bytes) -> Any:

@@ -5,9 +5,10 @@ event. A slow client blocks only its own handler: tokens that arrive meanwhile s
 one write.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from functools import cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -17,17 +18,25 @@ from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http import problems
-from ramet.runtime.server.http.exchange import encode
+from ramet.runtime.server.http.exchange import encode, pieces_of, write_in_turn
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
 HOLE: Any = "\0"
 
-Writer = Callable[[], bytes]
+Events = bytes | Iterator[bytes]  # that may be long are made as they are written
+Writer = Callable[[], Events]
 
 
 def event(body: Struct) -> bytes:
     return b"data: " + encode(body) + b"\n\n"
+
+
+def long_event(body: Struct) -> Iterator[bytes]:
+    """An event whose lists may be long, in pieces."""
+    yield b"data: "
+    yield from pieces_of(body)
+    yield b"\n\n"
 
 
 def named(body: Struct) -> bytes:
@@ -66,7 +75,7 @@ async def stream(
     request: web.Request,
     submission: Submission,
     writers: Many[Writer],
-    last: Writer = bytes,
+    last: Callable[[], bytes] = bytes,
     *,
     failure: Callable[[RametError], bytes] | None = None,
     done: bytes = DONE,
@@ -81,7 +90,7 @@ async def stream(
     await response.prepare(request)
     try:
         while fresh:
-            await response.write(b"".join([writers[sequence.index]() for sequence in fresh]))
+            await _write(response, [writers[sequence.index]() for sequence in fresh])
             fresh = await submission.next()
         ending = last()
     except RametError as error:
@@ -94,3 +103,12 @@ async def stream(
     await response.write(ending + done)
     await response.write_eof()
     return response
+
+
+async def _write(response: web.StreamResponse, events: list[Events]) -> None:
+    whole = [made for made in events if isinstance(made, bytes)]
+    if len(whole) == len(events):
+        await response.write(b"".join(whole))
+    else:
+        pieces = ([made] if isinstance(made, bytes) else made for made in events)
+        await write_in_turn(response, chain.from_iterable(pieces))

@@ -1,6 +1,8 @@
 """POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream. Section 1 of the native API."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -13,10 +15,21 @@ from ramet.runtime.intake import calls
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.intake.reading import ThoughtCount
-from ramet.runtime.reply import GenerateReply, GrowingReply, logprobs_of
+from ramet.runtime.long_list import MAX_PART, Listed, LongList, in_parts, parts_of
+from ramet.runtime.reply import GenerateReply, GrowingReply
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
+from ramet.runtime.server.http.exchange import (
+    MAX_TURN,
+    LongJson,
+    encode,
+    read_body,
+    respond_in_turn,
+    set_request_id,
+    written,
+)
 from ramet.runtime.server.http.service import Service
+
+NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies counts as, without its own long lists
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
@@ -35,8 +48,15 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
             growing = [Progress(s, s.index if as_list else UNSET, _counted(tag), deltas) for s in submission.sequences]
             return await sse.stream(request, submission, [each.events for each in growing])
         done = await submission.finished()
-        replies = [GrowingReply(sequence, thought=_counted(tag)).whole() for sequence in done]
-    return respond(replies if as_list else replies[0])
+    if not as_list:
+        return await respond_in_turn(request, GrowingReply(done[0], thought=_counted(tag)).whole())
+    return await respond_in_turn(
+        request, LongList(in_parts(partial(_replies, done, tag), 0, len(done), NUMBERS_OF_A_REPLY))
+    )
+
+
+def _replies(done: list[Sequence], tag: tuple[str, int | None] | None, start: int, stop: int) -> list[GenerateReply]:
+    return [GrowingReply(sequence, thought=_counted(tag)).whole() for sequence in done[start:stop]]
 
 
 async def _closing_tag(service: Service) -> tuple[str, int | None]:
@@ -67,26 +87,46 @@ class GrowingList:
         return written(bytes(self._json) + b"]")
 
 
+class GrowingLongList:
+    """The same of a list that is long: its JSON is kept, and returned, in pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytearray] = []
+
+    def json(self, new: Listed) -> Iterator[bytes]:
+        """The whole list, of which `new` was not encoded before."""
+        yield b"["
+        for piece in self._pieces:
+            yield bytes(piece)
+        for part in parts_of(new):
+            made = b"," * bool(self._pieces) + encode(part)[1:-1]
+            self._keep(made)
+            yield made
+        yield b"]"
+
+    def _keep(self, made: bytes) -> None:
+        if self._pieces and len(self._pieces[-1]) < MAX_TURN:
+            self._pieces[-1] += made
+        else:
+            self._pieces.append(bytearray(made))
+
+
 class Progress(GrowingReply):
     """For a stream: the lists of whole replies are encoded as they grow."""
 
     def __init__(self, sequence: Sequence, index: int | UnsetType, thought: ThoughtCount | None, deltas: bool) -> None:
         super().__init__(sequence, index, thought)
         self._deltas = deltas
-        self._num_prompt_sent = 0  # log-probabilities of the prompt, in replies with only what is new
-        self._lists: dict[str, GrowingList] = defaultdict(GrowingList)  # by the fields of a whole reply
+        self._json_ids = GrowingList()
+        self._lists: dict[str, GrowingLongList] = defaultdict(GrowingLongList)  # by the fields of meta_info
 
-    def events(self) -> bytes:
+    def events(self) -> sse.Events:
         """All that is new of a sequence is one event, however many tokens that is."""
-        return sse.event(self._new() if self._deltas else self.whole())
+        reply = self._reply(*self._advance()) if self._deltas else self.whole()
+        return sse.long_event(reply) if self._sequence.returns_numbers else sse.event(reply)
 
-    def _new(self) -> GenerateReply:
-        """A reply with only what is new."""
-        sequence, first = self._sequence, self._sequence.num_taken
-        text, ids = self._advance()
-        logprobs = logprobs_of(sequence, first, self._num_prompt_sent)
-        self._num_prompt_sent = len(sequence.logprobs.prompt) if sequence.logprobs is not None else 0
-        return self._reply(text, ids, logprobs)
+    def _listed_ids(self, ids: list[int]) -> Any:
+        return self._json_ids.json(ids)
 
-    def _listed(self, name: str, items: list[Any]) -> Any:
-        return self._lists[name].json(items)
+    def _grown(self, name: str, new: Listed) -> LongJson:
+        return LongJson(self._lists[name].json(new))

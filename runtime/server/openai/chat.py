@@ -1,7 +1,9 @@
 """POST /v1/chat/completions. In a stream the bytes around a chunk's delta are made once per choice."""
 
 import time
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -18,7 +20,7 @@ from ramet.runtime.intake.reading import Part, Reader, Thought, Thoughts, merged
 from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
-from ramet.runtime.server.http.exchange import encode, read_object, respond
+from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.prompt_logprobs import prompt_places
@@ -47,12 +49,13 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
             last = partial(replies.last_chunk, chunk, sequences, readers)
             return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
-    whole = [await _whole(sequence, reader, body) for sequence, reader in zip(done, readers, strict=True)]
+    whole = [_whole(sequence, reader, body) for sequence, reader in zip(done, readers, strict=True)]
     if body.return_token_ids:
         shared["prompt_token_ids"] = prompt_ids_of(done[0])
     if body.prompt_logprobs is not None and done[0].logprobs is not None:
-        shared["prompt_logprobs"] = await prompt_places(done[0].logprobs, body.prompt_logprobs)
-    return respond(replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers)))
+        shared["prompt_logprobs"] = prompt_places(done[0].logprobs, body.prompt_logprobs)
+    reply = replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers))
+    return await respond_in_turn(request, reply)
 
 
 def _top(body: ChatBody) -> int | None:
@@ -68,11 +71,11 @@ def _thoughts(body: ChatBody) -> Thoughts:
     return Thoughts.WHOLE if body.stream_reasoning is False else Thoughts.STREAMED
 
 
-async def _whole(sequence: Sequence, reader: Reader, body: ChatBody) -> replies.ChatChoice:
+def _whole(sequence: Sequence, reader: Reader, body: ChatBody) -> replies.ChatChoice:
     ids, top, lists, logprobs = list(sequence.tokens), _top(body), sequence.logprobs, None
     message = chat_message(sequence, reader)
     if top is not None and lists is not None:
-        logprobs = replies.ChatLogprobs(await replies.all_token_logprobs(lists, top))
+        logprobs = replies.ChatLogprobs(replies.all_token_logprobs(lists, top))
     return replies.ChatChoice(
         index=sequence.index,
         message=message,
@@ -93,25 +96,40 @@ class Choice:
         self._text_frame = sse.frame(self._made(replies.Delta(content=sse.HOLE)))
         self._calls = -1  # index of the newest one
 
-    def events(self) -> bytes:
+    def events(self) -> sse.Events:
         """What is new: the role first, then a chunk for each part that became certain, and last how it ended."""
-        sequence, reader, first = self._sequence, self._reader, self._sequence.num_taken
+        sequence, first = self._sequence, self._sequence.num_taken
         texts, ids = sequence.take()
-        chunks = [self._begun()] if first == 0 else []
-        step = 1 if sequence.interval == 1 else len(texts) or 1  # tokens of one event
+        begin = [self._begun()] if first == 0 else []
+        middle = self._middle(texts, ids, first)
+        if sequence.returns_numbers:
+            return chain(begin, middle, self._end() if sequence.finish is not None else ())
+        chunks = [*begin, *middle]
+        if sequence.finish is not None:
+            chunks += self._end()
+        return b"".join(chunks)
+
+    def _middle(self, texts: list[str], ids: list[int], first: int) -> Iterator[bytes]:
+        """The chunks of these tokens, of which `first` is the first one's place."""
+        reader, step = self._reader, 1 if self._sequence.interval == 1 else len(texts) or 1  # tokens of one event
         if reader.plain and not self._detailed:
             head, tail = self._text_frame
-            chunks += [head + encode(text) + tail for text in (texts if step == 1 else ["".join(texts)]) if text]
-        else:
-            for start in range(0, len(texts), step):
-                parts = [part for text in texts[start : start + step] for part in reader.push(text)]
-                parts = parts if step == 1 else merged(parts)
-                own = ids[start : start + step]
-                chunks += self._details(parts, first + start, own) if self._detailed else map(self._part, parts)
-        if sequence.finish is not None:
-            chunks += map(self._part, reader.close(sequence.tail))
-            chunks.append(self._event(replies.Delta(), sequence.num_taken, **replies.ending(sequence, reader)))
-        return b"".join(chunks)
+            yield from [head + encode(text) + tail for text in (texts if step == 1 else ["".join(texts)]) if text]
+            return
+        for start in range(0, len(texts), step):
+            parts = [part for text in texts[start : start + step] for part in reader.push(text)]
+            parts = parts if step == 1 else merged(parts)
+            if self._detailed:
+                yield from self._details(parts, first + start, ids[start : start + step])
+            else:
+                yield from map(self._part, parts)
+
+    def _end(self) -> Iterator[bytes]:
+        sequence, reader = self._sequence, self._reader
+        yield from [self._part(part) for part in reader.close(sequence.tail)]
+        yield from sse.long_event(
+            self._chunk_of(replies.Delta(), sequence.num_taken, **replies.ending(sequence, reader))
+        )
 
     def _made(self, delta: replies.Delta, **fields: Any) -> replies.ChatChunk:
         return replace(self._chunk, choices=[replies.ChunkChoice(index=self._sequence.index, delta=delta, **fields)])
@@ -126,26 +144,29 @@ class Choice:
 
     def _part(self, part: Part) -> bytes:
         delta = self._delta(part)
-        return self._event(delta, self._sequence.num_taken) if self._detailed else self._delta_frame.around(delta)
+        if self._detailed:
+            return sse.event(self._chunk_of(delta, self._sequence.num_taken))
+        return self._delta_frame.around(delta)
 
-    def _details(self, parts: list[Part], place: int, ids: list[int]) -> list[bytes]:
+    def _details(self, parts: list[Part], place: int, ids: list[int]) -> Iterator[bytes]:
         """The chunks of these tokens, the first of them with all that is asked of each. `place`: the first one's."""
         end, lists, asked = place + len(ids), self._sequence.logprobs, dict[str, Any]()
         if lists is not None:
-            asked["logprobs"] = replies.ChatLogprobs(replies.token_logprobs(lists, place, end))
+            asked["logprobs"] = replies.ChatLogprobs(replies.places_of(lists, place, end, _top(self._body) or 0))
         if self._body.return_token_ids:
             asked["token_ids"] = ids
         if not parts and not asked:
-            return []
+            return
         first, *rest = parts or [""]
-        chunk = self._event(self._delta(first), end, **asked)
-        return [chunk, *(self._event(self._delta(part), end) for part in rest)]
+        yield from sse.long_event(self._chunk_of(self._delta(first), end, **asked))
+        for part in rest:
+            yield sse.event(self._chunk_of(self._delta(part), end))
 
-    def _event(self, delta: replies.Delta, num_tokens: int, **fields: Any) -> bytes:
+    def _chunk_of(self, delta: replies.Delta, num_tokens: int, **fields: Any) -> replies.ChatChunk:
         """`num_tokens`: how many were sent with it."""
         if self._body.return_token_ids:
             fields = {"token_ids": [], **fields}
-        return sse.event(self._with_usage(self._made(delta, **fields), num_tokens))
+        return self._with_usage(self._made(delta, **fields), num_tokens)
 
     def _with_usage(self, chunk: replies.ChatChunk, num_tokens: int) -> replies.ChatChunk:
         if not self._body.with_usage_each:

@@ -2,7 +2,9 @@
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -15,17 +17,19 @@ from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.truncation import cut_ids
-from ramet.runtime.logprobs import Place
+from ramet.runtime.logprobs import Places, Triple
+from ramet.runtime.long_list import LongList, in_parts
 from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
-from ramet.runtime.server.http.exchange import encode, read_body, respond
+from ramet.runtime.server.http.exchange import encode, read_body, respond_in_turn
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import CompletionBody
 
 DEFAULT_MAX_TOKENS = 16
+Span = tuple[Places, int, int]  # of these the places [start, stop)
 
 
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
@@ -46,8 +50,8 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
             return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
     kept = likeliest(done, best_of, n) if best_of > n else done
-    whole = [await Choice(s, i, echoes[i // n], reply, body).whole() for i, s in enumerate(kept)]
-    return respond(replace(reply, choices=whole, usage=replies.usage_of(done)))
+    whole = [Choice(s, i, echoes[i // n], reply, body).whole() for i, s in enumerate(kept)]
+    return await respond_in_turn(request, replace(reply, choices=whole, usage=replies.usage_of(done)))
 
 
 def _details(service: Service, body: CompletionBody, params: SamplingParams, best_of: int) -> dict[str, Any]:
@@ -82,8 +86,10 @@ def likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]
 
 def _mean_logprob(sequence: Sequence) -> float:
     """Of its tokens; an output without any comes last."""
-    places = sequence.logprobs.output if sequence.logprobs is not None else []
-    return sum(place.token[0] or 0.0 for place in places) / len(places) if places else -math.inf
+    places = sequence.logprobs.output if sequence.logprobs is not None else None
+    if not places:
+        return -math.inf
+    return sum(value or 0.0 for value, _, _ in places.tokens(0, len(places))) / len(places)
 
 
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
@@ -112,18 +118,18 @@ class Choice:
         self._offset = 0  # characters of the text whose places were read
         self._frame = sse.frame(replace(reply, choices=[self._choice(sse.HOLE)]))
 
-    async def whole(self) -> replies.CompletionChoice:
+    def whole(self) -> replies.CompletionChoice:
         body, lists = self._body, self._sequence.logprobs
         texts, ids = self._sequence.take()
-        places = None
+        spans = None
         if lists is not None and _top(body) is not None:
-            places = [*(lists.prompt if body.echo else ()), *lists.output]
-        choice = self._choice(self._echo + "".join(texts) + self._sequence.tail, places, ids, first=True, ended=True)
+            spans = [(p, 0, len(p)) for p in ((lists.prompt, lists.output) if body.echo else (lists.output,))]
+        choice = self._choice(self._echo + "".join(texts) + self._sequence.tail, spans, ids, first=True, ended=True)
         if body.prompt_logprobs is None or lists is None:
             return choice
-        return replace(choice, prompt_logprobs=await prompt_places(lists, body.prompt_logprobs))
+        return replace(choice, prompt_logprobs=prompt_places(lists, body.prompt_logprobs))
 
-    def events(self) -> bytes:
+    def events(self) -> sse.Events:
         """One event for each token, or for an interval of them; the last one shows how the sequence ended. The
         prompt's places come with the first.
         """
@@ -136,34 +142,38 @@ class Choice:
         if ended:
             texts[-1] += sequence.tail
         step = 1 if sequence.interval == 1 else len(texts)  # tokens of one event
-        if step > 1 and not self._detailed:
+        if self._detailed:
+            return self._details(texts, ids, first, step, ended)
+        if step > 1:
             texts = ["".join(texts)]
-        if not self._detailed:
-            head, tail = self._frame
-            last = self._event(texts.pop(), [], sequence.num_taken, ended=True) if ended else b""
-            return b"".join([head + encode(text) + tail for text in texts]) + last
-        events = []
-        for start in range(0, len(texts), step):
-            end = start + step
-            text, own = "".join(texts[start:end]), ids[start:end]
-            events.append(self._event(text, own, first + start, ended=ended and end >= len(texts)))
-        return b"".join(events)
+        head, tail = self._frame
+        events = b"".join([head + encode(text) + tail for text in (texts[:-1] if ended else texts)])
+        if not ended:
+            return events
+        last = self._chunk(texts[-1], [], sequence.num_taken, ended=True)
+        return chain([events], sse.long_event(last)) if sequence.returns_numbers else events + sse.event(last)
 
-    def _event(self, text: str, ids: list[int], place: int, *, ended: bool) -> bytes:
+    def _details(self, texts: list[str], ids: list[int], first: int, step: int, ended: bool) -> Iterator[bytes]:
+        """`texts` are those of the tokens from `first` on; `step` of them are one event."""
+        for start in range(0, len(texts), step):
+            end, place = start + step, first + start
+            is_end = ended and end >= len(texts)
+            chunk = self._chunk("".join(texts[start:end]), ids[start:end], place, ended=is_end)
+            yield from sse.long_event(chunk) if place == 0 or is_end or step > 1 else [sse.event(chunk)]
+
+    def _chunk(self, text: str, ids: list[int], place: int, *, ended: bool) -> replies.CompletionReply:
         """`place`: of the first of these tokens."""
-        lists, end = self._sequence.logprobs, place + len(ids)
-        places = None
-        if lists is not None:
-            places = [*(lists.prompt if place == 0 else ()), *lists.output[place:end]]
-        reply = replace(self._reply, choices=[self._choice(text, places, ids, first=place == 0, ended=ended)])
-        if self._body.with_usage_each:
-            reply = replace(reply, usage=replies.usage_so_far(self._sequence, end))
-        return sse.event(reply)
+        lists, end, spans = self._sequence.logprobs, place + len(ids), None
+        if lists is not None and _top(self._body) is not None:
+            prompt = [(lists.prompt, 0, len(lists.prompt))] if place == 0 else []
+            spans = [*prompt, (lists.output, place, min(end, len(lists.output)))]
+        reply = replace(self._reply, choices=[self._choice(text, spans, ids, first=place == 0, ended=ended)])
+        return replace(reply, usage=replies.usage_so_far(self._sequence, end)) if self._body.with_usage_each else reply
 
     def _choice(
         self,
         text: str,
-        places: list[Place] | None = None,
+        spans: list[Span] | None = None,
         ids: list[int] | None = None,
         *,
         first: bool = False,
@@ -174,30 +184,58 @@ class Choice:
         return replies.CompletionChoice(
             index=self._index,
             text=text,
-            logprobs=self._listed(places) if places is not None else None,
+            logprobs=self._listed(spans) if spans is not None else None,
             token_ids=ids or [] if with_ids else UNSET,
             prompt_token_ids=prompt_ids_of(self._sequence) if first and (with_ids or of_prompt) else UNSET,
             **(replies.ending(self._sequence) if ended else {}),
         )
 
-    def _listed(self, places: list[Place]) -> replies.CompletionLogprobs:
+    def _listed(self, spans: list[Span]) -> replies.CompletionLogprobs:
         """The next places. `text_offset` counts characters from the start of the choice's text."""
-        tokens, offsets = [place.token[2] or "" for place in places], list[int]()
-        for place, token in zip(places, tokens, strict=True):
-            held = max(0, place.length - len(token))  # characters of tokens before it, which only now are certain
+        columns: Any = (_texts, _values, partial(_by_text, _top(self._body)), self._offsets)
+        (places, start, stop), *more = spans
+        if more or stop - start > 1:
+            return replies.CompletionLogprobs(*(_long_column(column, spans) for column in columns))
+        tokens = places.tokens(start, stop)
+        return replies.CompletionLogprobs(*(column(places, start, stop, tokens) for column in columns))
+
+    def _offsets(self, places: Places, start: int, stop: int, tokens: list[Triple]) -> list[int]:
+        """Of places that follow those that were read before."""
+        offsets = list[int]()
+        for length, text in zip(places.lengths(start, stop), _texts(places, start, stop, tokens), strict=True):
+            held = max(0, length - len(text))  # characters of tokens before it, which only now are certain
             offsets.append(self._offset + held)
-            self._offset += place.length
-        values = [place.token[0] for place in places]
-        top = [_by_text(place, _top(self._body)) for place in places]
-        return replies.CompletionLogprobs(tokens, values, top, offsets)
+            self._offset += length
+        return offsets
 
 
-def _by_text(place: Place, num_top: int | None) -> dict[str, float] | None:
+def _long_column(column: Callable[[Places, int, int, list[Triple]], list[Any]], spans: list[Span]) -> Any:
+    def read(places: Places, start: int, stop: int) -> list[Any]:
+        return column(places, start, stop, places.tokens(start, stop))
+
+    parts = (in_parts(partial(read, places), start, stop, 1 + places.num_top) for places, start, stop in spans)
+    return LongList(chain.from_iterable(parts))
+
+
+def _texts(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[str]:
+    return [text or "" for _, _, text in tokens]
+
+
+def _values(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[float | None]:
+    return [value for value, _, _ in tokens]
+
+
+def _by_text(
+    num_top: int | None, places: Places, start: int, stop: int, tokens: list[Triple]
+) -> list[dict[str, float] | None]:
     """So many best tokens and the place's own; of tokens with one text the likelier counts."""
-    if place.top is None:
-        return None
+    found = zip(tokens, places.tops(start, stop), strict=True)
+    return [None if top is None else _likeliest_by_text([*top[:num_top], token]) for token, top in found]
+
+
+def _likeliest_by_text(triples: list[Triple]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for value, _, text in sorted((*place.top[:num_top], place.token), key=lambda triple: -(triple[0] or 0.0)):
+    for value, _, text in sorted(triples, key=lambda triple: -(triple[0] or 0.0)):
         assert value is not None
         found.setdefault(text or "", value)
     return found

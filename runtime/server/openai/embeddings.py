@@ -6,6 +6,8 @@ Jina's replies: the worth of a document is how much likelier the model answers y
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
@@ -23,7 +25,8 @@ from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.fields import Rid, Text, including
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.server.http.exchange import encode, read_body, respond, set_request_id, written
+from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn, set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import replies
 from ramet.runtime.text.pooling import Pooling
@@ -36,6 +39,7 @@ Document: {document}
 Is this document what is wanted for this query? Answer yes or no."""
 THEN = "\n\nAnswer:"  # behind a question that no chat template frames
 INSTRUCT = "a document that answers the query"
+NUMBERS_OF_A_SCORE = 4  # as many numbers a score counts as, which takes an exponential and some steps
 AT_ONCE = 64  # questions that are rendered while others wait for theirs
 AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
 IN_A_TURN = (("yes", "no"), ("Yes", "No"))
@@ -80,7 +84,7 @@ class RerankBody(Struct, frozen=True, kw_only=True):
     model: ModelName = None
 
 
-async def embeddings(service: Service, request: web.Request) -> web.Response:
+async def embeddings(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's embeddings: a vector for each text or list of token ids."""
     body = await read_body(request, EmbeddingsBody)
     model = check_model(service, body.model)
@@ -92,21 +96,26 @@ async def embeddings(service: Service, request: web.Request) -> web.Response:
     check_numbers("input", len(items), limits.hidden_size)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    data = [await _embedding(sequence, pooling, body) for sequence in done]
+    vectors = [await _vector(sequence, pooling, body.dimensions) for sequence in done]
     counted = replies.usage_of(done)
     usage = replies.PromptUsage(counted.prompt_tokens, counted.total_tokens)
-    return respond(replies.EmbeddingReply(data=data, model=model, usage=usage))
+    as_text = body.encoding_format == "base64"
+    data: Any = LongList(in_parts(partial(_embeddings, vectors, as_text), 0, len(vectors), len(vectors[0])))
+    return await respond_in_turn(request, replies.EmbeddingReply(data=data, model=model, usage=usage))
 
 
-async def _embedding(sequence: Sequence, pooling: Pooling, body: EmbeddingsBody) -> Any:
-    """One entry of the reply, encoded. Others are served in between: thousands of them take seconds."""
+async def _vector(sequence: Sequence, pooling: Pooling, dimensions: int | None) -> numbers.Vector:
+    """Others are served in between: thousands of them take seconds. What is not finite is found before any is sent."""
     await asyncio.sleep(0)
-    vector = numbers.vector_of(sequence.hidden, pooling, body.dimensions)
-    shape = numbers.in_base64(vector) if body.encoding_format == "base64" else vector.tolist()
-    return written(encode(replies.Embedding(index=sequence.index, embedding=shape)))
+    return numbers.vector_of(sequence.hidden, pooling, dimensions)
 
 
-async def score(service: Service, request: web.Request) -> web.Response:
+def _embeddings(vectors: list[numbers.Vector], as_text: bool, start: int, stop: int) -> list[replies.Embedding]:
+    write: Callable[[numbers.Vector], Any] = numbers.in_base64 if as_text else list
+    return [replies.Embedding(index=i, embedding=write(vectors[i])) for i in range(start, stop)]
+
+
+async def score(service: Service, request: web.Request) -> web.StreamResponse:
     """The probability of each label token after query and item, for each item."""
     body = await read_body(request, ScoreBody)
     model = check_model(service, body.model)
@@ -115,8 +124,13 @@ async def score(service: Service, request: web.Request) -> web.Response:
     check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
-    scores = [numbers.label_scores(sequence.logprobs, body.apply_softmax) for sequence in done]
-    return respond(replies.ScoreReply(model=model, scores=scores, usage=replies.usage_of(done)))
+    each = NUMBERS_OF_A_SCORE * len(body.label_token_ids)
+    scores: Any = LongList(in_parts(partial(_scores, done, body.apply_softmax), 0, len(done), each))
+    return await respond_in_turn(request, replies.ScoreReply(model=model, scores=scores, usage=replies.usage_of(done)))
+
+
+def _scores(done: list[Sequence], softmax: bool | None, start: int, stop: int) -> list[list[float]]:
+    return [numbers.label_scores(sequence.logprobs, softmax) for sequence in done[start:stop]]
 
 
 async def rerank(service: Service, request: web.Request) -> web.Response:

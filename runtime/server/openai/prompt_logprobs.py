@@ -1,13 +1,11 @@
 """The prompt's log-probabilities in vLLM's shape: for each token an object from token id to what is known of it."""
 
-import asyncio
-from collections.abc import Sequence as Many
+from functools import partial
+from typing import Any
 
-from ramet.runtime.logprobs import LogprobLists, Place
+from ramet.runtime.logprobs import LogprobLists, Place, Places
+from ramet.runtime.long_list import listed
 from ramet.runtime.reply import Reply
-from ramet.runtime.server.http.exchange import encode, written
-
-MOST_AT_ONCE = 4096  # log-probabilities that are encoded before others are served
 
 
 class PromptLogprob(Reply, frozen=True):
@@ -22,18 +20,13 @@ PromptPlace = dict[str, PromptLogprob] | None  # null for the first token, which
 PromptPlaces = list[PromptPlace]
 
 
-async def prompt_places(lists: LogprobLists, num_top: int) -> PromptPlaces:
-    """Encoded already; others are served in between. `num_top`: so many of the best at each place."""
-    step, encoded = max(1, MOST_AT_ONCE // (num_top + 1)), list[bytes]()
-    for start in range(0, len(lists.prompt), step):
-        encoded.append(encode(_places(lists.prompt[start : start + step], num_top))[1:-1])
-        await asyncio.sleep(0)
-    whole: PromptPlaces = written(b"[" + b",".join(encoded) + b"]")
-    return whole
+def prompt_places(lists: LogprobLists, num_top: int) -> Any:
+    """`num_top`: so many of the best at each place. Made in parts where they are many."""
+    return listed(partial(_places, lists.prompt, num_top), 0, len(lists.prompt), num_top + 1)
 
 
-def _places(places: Many[Place], num_top: int) -> PromptPlaces:
-    return [_place(place, num_top) for place in places]
+def _places(places: Places, num_top: int, start: int, stop: int) -> PromptPlaces:
+    return [_place(place, num_top) for place in places[start:stop]]
 
 
 def _place(place: Place, num_top: int) -> PromptPlace:

@@ -1,20 +1,21 @@
 """The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and those parts that several have."""
 
-import asyncio
 from collections.abc import Sequence as Many
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.intake.reading import MAX_AT_ONCE, Reader
+from ramet.runtime.intake.reading import Reader
 from ramet.runtime.logprobs import LogprobLists, Triple
+from ramet.runtime.long_list import listed
 from ramet.runtime.reply import ChatMessage, Reply
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import encode, written
 from ramet.runtime.server.openai.prompt_logprobs import PromptPlaces
 
+NUMBERS_OF_A_TOP = 4  # as many numbers a TopLogprob counts as, which comes with its text and bytes
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
 
@@ -240,23 +241,22 @@ def _usage(prompt: int, cached: int, completion: int, reasoning: int) -> Usage:
     return Usage(prompt, prompt + completion, completion, CachedTokens(cached), ReasoningTokens(reasoning), reasoning)
 
 
-async def all_token_logprobs(lists: LogprobLists, num_top: int) -> list[TokenLogprob]:
-    """Of the whole output, encoded already; others are served in between. `num_top`: so many of the best."""
-    encoded = []
-    for start in range(0, len(lists.output), MAX_AT_ONCE):
-        encoded.append(encode(token_logprobs(lists, start, start + MAX_AT_ONCE, num_top))[1:-1])
-        await asyncio.sleep(0)
-    whole: list[TokenLogprob] = written(b"[" + b",".join(encoded) + b"]")
-    return whole
+def all_token_logprobs(lists: LogprobLists, num_top: int) -> Any:
+    """Of the whole output. `num_top`: so many of the best."""
+    return places_of(lists, 0, len(lists.output), num_top)
+
+
+def places_of(lists: LogprobLists, start: int, end: int, num_top: int) -> Any:
+    """Of the output's places in [start, end), made in parts where they are many."""
+    return listed(partial(token_logprobs, lists, num_top=num_top), start, end, NUMBERS_OF_A_TOP * (1 + num_top))
 
 
 def token_logprobs(lists: LogprobLists, start: int, end: int, num_top: int | None = None) -> list[TokenLogprob]:
     """Of the output's places in [start, end)."""
+    places = zip(lists.output.tokens(start, end), lists.output.tops(start, end), strict=True)
     return [
-        TokenLogprob(
-            *_spelled(place.token, lists), [TopLogprob(*_spelled(top, lists)) for top in (place.top or ())[:num_top]]
-        )
-        for place in lists.output[start:end]
+        TokenLogprob(*_spelled(token, lists), [TopLogprob(*_spelled(each, lists)) for each in (top or ())[:num_top]])
+        for token, top in places
     ]
 
 

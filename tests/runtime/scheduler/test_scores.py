@@ -85,7 +85,7 @@ def test_hidden_states_of_every_token_once_and_in_order(chunk: int):
         assert top.tokens[uid] == expected_output(prompt, 30)
         match uid % 3:
             case 0:
-                assert top.hidden[uid].meta() == [states[: len(prompt)], *states[len(prompt) :]]
+                assert top.hidden[uid].meta().whole() == [states[: len(prompt)], *states[len(prompt) :]]
             case 1:
                 assert top.hidden[uid].meta() == states[-1]
             case _:

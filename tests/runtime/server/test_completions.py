@@ -5,13 +5,13 @@ import asyncio
 import openai
 import pytest
 
-from ramet.ipc.messages import Finish, FinishKind, Generate, Opened, Uid, unpack_ids
+from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, Uid, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
-from ramet.runtime.logprobs import LogprobLists, Place
+from ramet.runtime.logprobs import LogprobLists
 from ramet.runtime.server.openai.completions import likeliest
-from tests.fakes.engine import CACHED, logprob_of, text_of, token_at
+from tests.fakes.engine import CACHED, floats, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served
 
 
@@ -240,7 +240,7 @@ def test_an_output_without_tokens_is_the_least_likely() -> None:
     for sequence in (drawn, empty):
         sequence.logprobs = LogprobLists(Opened(sequence.uid, prompt.spec, 1, 0))
     assert drawn.logprobs is not None
-    drawn.logprobs.output.append(Place((-9.0, 5, None), None, None, 0))
+    drawn.logprobs.add(Logprobs(Uid(0), False, pack_ids([5]), floats([-9.0])))
     assert likeliest([empty, drawn], 2, 1) == [drawn]
 
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from samples import examples
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TextStep, TokenStep, pack_ids
@@ -116,7 +117,25 @@ def test_the_bytes_of_half_characters_go_with_their_texts(byte_level: Tokenizer)
     scores = Logprobs(1, False, pack_ids([own]), bytes(4), pack_ids([best, whole]), bytes(8))
     step = TokenStep([1], pack_ids([own]), [opened(1, logprobs=LogprobSpec(num_top=2, texts=True))], logprobs=[scores])
     (told,) = Detokenizer(byte_level).step(step).logprobs
-    assert told.texts == ("\ufffd", "\ufffd", "o") and told.raw == {own: b"\xe4", best: b"\x9c"}
+    assert told.texts == {own: "\ufffd", best: "\ufffd", whole: "o"} and told.raw == {own: b"\xe4", best: b"\x9c"}
+
+
+def test_a_token_s_text_is_decoded_and_sent_once_for_a_sequence(
+    byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply of a million log-probabilities has the texts of one vocabulary."""
+    ids = byte_level.encode("the quick brown fox")
+    ask, calls = LogprobSpec(num_top=len(ids), texts=True), list[int]()
+    detokenizer = Detokenizer(byte_level)
+    decode = byte_level.decode
+    monkeypatch.setattr(byte_level, "decode", lambda tokens, **more: calls.extend(tokens) or decode(tokens, **more))
+    places = Logprobs(1, True, pack_ids(ids), bytes(4 * len(ids)), pack_ids(ids * len(ids)), bytes(4 * len(ids) ** 2))
+    first = detokenizer.step(TokenStep([], b"", [opened(1, logprobs=ask)], logprobs=[places])).logprobs[0]
+    again = detokenizer.step(TokenStep([], b"", logprobs=[places, replace(places, ids=pack_ids(ids[:1]))])).logprobs
+    assert first.texts == {token: decode([token]) for token in ids} and sorted(calls) == sorted(set(ids))
+    assert [each.texts for each in again] == [{}, {}]
+    other = detokenizer.step(TokenStep([], b"", [opened(2, logprobs=ask)], logprobs=[replace(places, uid=2)]))
+    assert other.logprobs[0].texts == first.texts
 
 
 def test_end_before_the_beginning_has_an_empty_tail(byte_level: Tokenizer) -> None:

@@ -1,0 +1,58 @@
+"""A list of a reply that may have a million entries, made part by part: whoever writes it serves others in between.
+
+Decides how much is made at once. Knows neither what the entries are nor how they are written.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Union
+
+MAX_PART = 4096  # numbers that are made at once: about a millisecond, their JSON included
+MAX_SHORT = 256  # numbers of a list that is made at once, as a list: most replies have no others
+
+Part = Union[list[Any], "LongList"]
+
+
+class LongList:
+    """Can be read once. A part is entries, or one entry that is a long list itself."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Iterator[Part]) -> None:
+        self.parts = parts
+
+    def whole(self) -> list[Any]:
+        """All of it at once."""
+        found: list[Any] = []
+        for part in self.parts:
+            found += [part.whole()] if isinstance(part, LongList) else part
+        return found
+
+    async def in_turn(self) -> list[Any]:
+        """All of it; other tasks of the event loop run after each part."""
+        found: list[Any] = []
+        for part in self.parts:
+            found += [await part.in_turn()] if isinstance(part, LongList) else part
+            await asyncio.sleep(0)
+        return found
+
+
+Listed = list[Any] | LongList
+
+
+def listed(read: Callable[[int, int], list[Any]], start: int, stop: int, each: int = 1) -> Listed:
+    """The entries read(start, stop), each of which has `each` numbers: at once where they are few."""
+    if (stop - start) * each <= MAX_SHORT:
+        return read(start, stop)
+    return LongList(in_parts(read, start, stop, each))
+
+
+def parts_of(entries: Listed) -> Iterator[Part]:
+    return entries.parts if isinstance(entries, LongList) else iter([entries] if entries else [])
+
+
+def in_parts(read: Callable[[int, int], list[Any]], start: int, stop: int, each: int = 1) -> Iterator[list[Any]]:
+    """read(i, j) is the entries [i, j), each of which has `each` numbers."""
+    step = max(1, MAX_PART // each)
+    for i in range(start, stop, step):
+        yield read(i, min(i + step, stop))
