@@ -65,7 +65,8 @@ def test_lists_are_what_arrived_in_whatever_parts(seed: int, monkeypatch: pytest
     monkeypatch.setattr(long_list, "MAX_SHORT", int(draw.integers(0, 40)))
     ids = tuple(draw.integers(0, 50, int(draw.integers(0, 4))).tolist())
     ask = LogprobSpec(0, int(draw.integers(0, 5)), ids, texts=bool(seed % 2))
-    opened = Opened(UID, make_spec(logprobs=ask), 9, 0, tuple(f"t{t}" for t in ids) if ask.texts else ())
+    texts = tuple(f"t{t}" for t in ids) if ask.texts else ()
+    opened = Opened(UID, make_spec(logprobs=ask), 9, 0, chosen_texts=texts)
     lists, made = LogprobLists(opened), {}
     for name, places in (("input", lists.prompt), ("output", lists.output)):
         made[name] = Made(seed, int(draw.integers(1, 60)), ask, of_prompt=name == "input")
