@@ -211,7 +211,7 @@ class LLM:
         """
         given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
-        asked = read_pairs("", fields, self._handle.limits.vocab_size)
+        asked = read_pairs("", fields, self._handle.limits)
         return [label_scores(output.logprobs, fields.apply_softmax) for output in self._run(self._whole(asked))]
 
     # -- text and ids -----------------------------------------------------------------------------------------------

@@ -17,12 +17,24 @@ from ramet.runtime.logprobs import HiddenLists, LogprobLists
 T = TypeVar("T")
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
+# of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
+MAX_PROMPT_BYTES = 1 << 26
+COUNTED = "a token id or number counts 4 and a character 1, in each sample of its prompt"
+
 
 def check_numbers(place: str, count: int, each: int) -> None:
     """Raises ClientError where `count` prompts, so many numbers of each, come to more than one reply holds."""
     if count * each > MOST_NUMBERS:
         fact = f"makes {count} times {each} numbers, must be at most {MOST_NUMBERS} together"
         raise ClientError(place, fact, "send it as several requests")
+
+
+def check_bytes(place: str, total: int, hint: str) -> None:
+    """`total`: bytes of all prompts with their samples, as Prompt.num_bytes counts them. Raises ClientError."""
+    if total > MAX_PROMPT_BYTES:
+        raise ClientError(
+            place, f"comes to {total} bytes over all sequences, must be at most {MAX_PROMPT_BYTES}: {COUNTED}", hint
+        )
 
 
 class Prompt(NamedTuple):
@@ -35,22 +47,37 @@ class Prompt(NamedTuple):
     place: str = "prompt"  # the prompt's field, as the client wrote it
     params_place: str = ""  # the same of its sampling parameters; "": they are fields of the body itself
     embeds: bytes | None = None  # packed float32 [tokens, hidden size]
+    batch_rid: str = ""  # of the whole request, where its prompts have rids of their own
+    entry: str = ""  # where it stands in a list of prompts, as "[2]"
+    listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
 
     @property
     def params(self) -> SamplingParams:
         return self.spec.params
+
+    def id_of(self, sample: int) -> str:
+        """The samples of one prompt have ids of their own; "" without a rid."""
+        return f"{self.rid}-{sample}" if self.rid and self.params.n > 1 else self.rid
+
+    @property
+    def num_bytes(self) -> int:
+        """Of one sample; those of a text are its characters."""
+        return len(self.text or self.ids or self.embeds or ())
 
 
 class Sequence:
     """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
 
     __slots__ = (
-        "finish", "fresh", "hidden", "index", "last_s", "logprobs", "num_cached", "num_prompt", "num_taken", "opened",
-        "prompt", "submission", "tail", "texts", "tokens", "uid", "worker",
+        "finish", "fresh", "hidden", "id", "index", "last_s", "logprobs", "num_cached", "num_prompt", "num_taken",
+        "opened", "prompt", "submission", "tail", "texts", "tokens", "uid", "worker",
     )  # fmt: skip
 
-    def __init__(self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
+    def __init__(
+        self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission", sample: int = 0
+    ) -> None:
         self.uid, self.index, self.worker, self.prompt, self.submission = uid, index, worker, prompt, submission
+        self.id = prompt.id_of(sample) or f"{uid}"
         self.texts: list[str] | None = []  # None: abandoned
         self.tokens: list[int] = []
         self.num_taken = self.num_prompt = self.num_cached = 0
@@ -77,6 +104,10 @@ class Sequence:
         self.tokens = []
         self.logprobs = self.hidden = None
 
+    def is_named(self, rid: str) -> bool:
+        """Whether it has this id, or its prompt or request has."""
+        return rid in (self.id, self.prompt.rid, self.prompt.batch_rid)
+
     @property
     def num_generated(self) -> int:
         return self.num_taken + len(self.tokens)
@@ -87,13 +118,19 @@ class Submission:
 
     A failure of one sequence ends the request. In a batch it ends that sequence alone, whose finish says why; but the
     prompts of a batch are refused together, before any of them runs. `max_numbers`: how many log-probabilities and
-    numbers of hidden states its reply may hold.
+    numbers of hidden states its reply may hold. A probe (health) is never refused for the queue.
     """
 
     def __init__(
-        self, streaming: bool, arrival_s: float, *, as_batch: bool = False, max_numbers: int | None = MOST_NUMBERS
+        self,
+        streaming: bool,
+        arrival_s: float,
+        *,
+        as_batch: bool = False,
+        probe: bool = False,
+        max_numbers: int | None = MOST_NUMBERS,
     ) -> None:
-        self.streaming, self.arrival_s, self.as_batch = streaming, arrival_s, as_batch
+        self.streaming, self.arrival_s, self.as_batch, self.probe = streaming, arrival_s, as_batch, probe
         self.sequences: list[Sequence] = []
         self.fresh: list[Sequence] = []
         self.num_open = 0

@@ -22,7 +22,7 @@ from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.reading import Reading
-from ramet.runtime.intake.specs import SpecLists, read_specs
+from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
@@ -70,10 +70,19 @@ def _prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
 ) -> list[Prompt]:
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
-    params_place = "sampling_params[{}]" if isinstance(body.sampling_params, list) else "sampling_params"
+    names = _names(body, len(contents), batch)
     return [
-        Prompt(rids[i], specs[i], place=place, params_place=params_place.format(i), **content)
-        for i, (place, content) in enumerate(contents)
+        Prompt(rids[i], specs[i], place=place, **content, **names[i]) for i, (place, content) in enumerate(contents)
+    ]
+
+
+def _names(body: SpecLists, count: int, batch: bool) -> list[dict[str, Any]]:
+    """Fields of Prompt that say how the client wrote what is asked of each."""
+    listed = listed_fields(body)
+    params_place = "sampling_params[{}]" if "sampling_params" in listed else "sampling_params"
+    return [
+        {"params_place": params_place.format(i), "entry": f"[{i}]" if batch else "", "listed": listed}
+        for i in range(count)
     ]
 
 
@@ -88,27 +97,50 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
     (place,) = given
     contents, batch = _contents(place, getattr(body, place), defaults.limits)
     prompts = _prompts(body, contents, batch, _rids(body.rid, request_id, len(contents), batch), defaults)
+    if batch:
+        name = body.rid if isinstance(body.rid, str) else request_id
+        prompts = [prompt._replace(batch_rid=name) for prompt in prompts]
+    if isinstance(body.rid, list):
+        _check_distinct(prompts)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     return prompts, batch
 
 
 def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
     if place != "input_embeds":
-        return checks.read_contents(place, given, limits.vocab_size)
+        checks.check_prompts(place, given)
+        return checks.read_contents(place, given, limits)
     batch = bool(given[0]) and isinstance(given[0][0], list)
+    checks.check_count(place, len(given) if batch else 1)
     each = checks.placed(place, given, batch)
-    return [(at, {"embeds": checks.pack_embeds(at, rows, limits.hidden_size)}) for at, rows in each], batch
+    return [(at, {"embeds": checks.pack_embeds(at, rows, limits)}) for at, rows in each], batch
+
+
+def named_by(body: GenerateBody) -> str | None:
+    """The request's id, if the client gives it a valid one: an invalid one may be millions of characters."""
+    return body.rid if isinstance(body.rid, str) and re.search(RID, body.rid) else None
 
 
 def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> list[str]:
-    if given is None:
-        return [f"{request_id}-{i}" for i in range(count)] if batch else [request_id]
     if isinstance(given, list):
         checks.check_length("rid", len(given), count, batch)
-    for place, rid in checks.placed("rid", given, isinstance(given, list)):
+    for place, rid in checks.placed("rid", given, isinstance(given, list)) if given is not None else ():
         if not re.search(RID, rid):
             raise ClientError(place, f"is {shown(rid)}, must be {RID_WORDS}")
-    return [given] * count if isinstance(given, str) else given
+    if isinstance(given, list):
+        return given
+    name = request_id if given is None else given
+    return [f"{name}-{i}" for i in range(count)] if batch else [name]
+
+
+def _check_distinct(prompts: list[Prompt]) -> None:
+    """Raises ClientError where two sequences would have one id."""
+    seen: dict[str, int] = {}
+    for i, prompt in enumerate(prompts):
+        for name in map(prompt.id_of, range(prompt.params.n)):
+            if (first := seen.setdefault(name, i)) != i:
+                fact = f"is {shown(prompt.rid)} and rid[{first}] is {shown(prompts[first].rid)}, so that two sequences"
+                raise ClientError(f"rid[{i}]", f"{fact} have the id {shown(name)}: they must differ")
 
 
 # -- of a program ------------------------------------------------------------------------------------------------------
@@ -120,7 +152,7 @@ def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], def
         fact = f"is {shown(prompts)}, must be a text, token ids, a floating array of embeddings, or a list of these"
         raise ClientError("text", fact)
     each = checks.placed("", prompts, not _is_single(prompts))
-    contents = [_content(at, prompt, defaults.limits.hidden_size) for at, prompt in each]
+    contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
     return _prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)
 
 
@@ -132,13 +164,13 @@ def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
     return convert({**extras, "sampling_params": sampling_params}, SpecLists)
 
 
-def _content(at: str, prompt: Any, hidden_size: int) -> Content:
+def _content(at: str, prompt: Any, limits: Limits) -> Content:
     """`at`: where it stands in a list of prompts, as "[2]"."""
     if isinstance(prompt, str):
         return "text" + at, {"text": prompt}
     if _is_embeds(prompt):
         place = "input_embeds" + at
-        return place, {"embeds": checks.pack_embeds(place, prompt.tolist(), hidden_size)}
+        return place, {"embeds": checks.pack_embeds(place, prompt.tolist(), limits)}
     return "input_ids" + at, {"ids": pack_any("input_ids" + at, prompt)}
 
 

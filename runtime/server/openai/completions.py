@@ -7,6 +7,7 @@ from functools import partial
 from aiohttp import web
 from msgspec.structs import replace
 
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_SAMPLES
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
@@ -32,7 +33,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     logprobs = wanted or (LogprobSpec() if best_of > n else None)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, logprobs, body.return_hidden_states)
-    items = read_prompts(body, asked.rid, asked.spec, service.client.limits.vocab_size)
+    items = read_prompts(body, asked.rid, asked.spec, service.client.limits)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     reply = replies.CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
@@ -75,9 +76,12 @@ def _mean_logprob(sequence: Sequence) -> float:
     return sum(place.token[0] or 0.0 for place in places) / len(places) if places else -math.inf
 
 
-def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
-    contents, _ = prompts.read_contents("prompt", body.prompt, vocab_size)
-    items = [Prompt(rid, spec, place=place, **content) for place, content in contents]
+def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, limits: Limits) -> list[Prompt]:
+    prompts.check_prompts("prompt", body.prompt)
+    contents, _ = prompts.read_contents("prompt", body.prompt, limits)
+    items = [
+        Prompt(rid, spec, place=place, entry=place.removeprefix("prompt"), **content) for place, content in contents
+    ]
     prompts.check_count("prompt", sum(item.params.n for item in items))
     return items
 
