@@ -268,7 +268,7 @@ class EngineClient:
         A request enters whole or not at all. While nothing else waits, it may bring as many sequences more as can run
         at once: they leave the queue with the next steps.
         """
-        if submission not in self._unsent or submission.probe:
+        if not prompts or submission not in self._unsent or submission.probe:
             return
         place = prompts[0].place.removesuffix(prompts[0].entry)
         if self._max_numbers is not None:

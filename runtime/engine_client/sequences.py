@@ -137,7 +137,7 @@ def as_written(error: ClientError, prompt: Prompt) -> ClientError:
     if name == "sampling_params":
         return error.at((prompt.params_place + rest).removeprefix("."))
     if name in prompt.listed:
-        return error.at(name + prompt.entry + rest)
+        return error.at(name + (prompt.entry or "[0]") + rest)
     if prompt.params_place == "":  # OpenAI's names
         name = OPENAI_NAMES.get(name, name)
     fact = f"{error.fact}; the prompt is {prompt.place}" if name and prompt.entry else error.fact

@@ -93,8 +93,13 @@ def _near(data: bytes, position: int) -> str:
 def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> ClientError:
     """What msgspec says of a wrong body: with the place, the value there, and all that would be valid."""
     text = str(error)
+    if " - at `key` in " in text:  # of a program: JSON has no other keys
+        path = text.partition(" - at `key` in `$")[2].removesuffix("`")
+        found, _ = _spot(value, type_, _steps(path))
+        wrong = next(key for key in found if not isinstance(key, str))
+        return ClientError(path.removeprefix(".") or "body", f"has the key {shown(wrong)}, must have strings as keys")
     what, _, path = text.rpartition(" - at `$") if " - at `$" in text else (text, "", "")
-    steps = re.findall(r"[^.\[\]`]+|\[\d+\]", path)
+    steps = _steps(path)
     missing = re.match(r"Object missing required field `(.+)`", what)
     if missing:
         steps.append(missing[1])
@@ -116,6 +121,11 @@ def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> Client
     sized, unit = (inspect.StrType, "characters") if isinstance(found, str) else (inspect.ListType, "entries")
     kinds = [kind for kind in kinds if isinstance(_bare(kind), sized)]
     return ClientError(place, f"has {len(found)} {unit}, must be {_wanted(kinds)}")
+
+
+def _steps(path: str) -> list[str]:
+    """Names and indices."""
+    return re.findall(r"[^.\[\]`]+|\[\d+\]", path)
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:
