@@ -15,7 +15,8 @@ usage: ramet COMMAND [OPTIONS]
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
-                   sampling (time of each feature), tuning (what an option moves)
+                   sampling (time of each feature), tuning (what an option moves),
+                   intake (how long large bodies keep others waiting)
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
@@ -25,7 +26,7 @@ OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback
 BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
-    "tuning": "tuning",
+    "tuning": "tuning", "intake": "intake",
 }  # fmt: skip
 
 

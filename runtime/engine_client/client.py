@@ -44,12 +44,19 @@ from ramet.ipc.messages import (
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.sequences import SequenceTable
-from ramet.runtime.engine_client.submission import MOST_NUMBERS, Prompt, Sequence, Submission, check_bytes
+from ramet.runtime.engine_client.submission import (
+    MOST_NUMBERS,
+    QUEUE_FULL,
+    Prompt,
+    Sequence,
+    Submission,
+    check_bytes,
+    check_queue,
+)
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics import Metrics
 
 A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply)
-QUEUE_FULL = "The request queue is full."
 IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
 
 
@@ -263,28 +270,14 @@ class EngineClient:
     # -- life of a request ------------------------------------------------------------------------------------------
 
     def _check_room(self, prompts: Many[Prompt], submission: Submission) -> None:
-        """Raises where a request that has sent nothing yet brings too much at once: for any server, or for its queue.
-
-        A request enters whole or not at all. While nothing else waits, it may bring as many sequences more as can run
-        at once: they leave the queue with the next steps.
-        """
+        """Of a request that has sent nothing yet. Raises ClientError and ServerError."""
         if not prompts or submission not in self._unsent or submission.probe:
             return
-        place = prompts[0].place.removesuffix(prompts[0].entry)
         if self._max_numbers is not None:
             total = sum(prompt.num_bytes * prompt.params.n for prompt in prompts)
-            check_bytes(place, total, "lower n, or send fewer prompts")
-        asked = sum(prompt.params.n for prompt in prompts)
-        others, most = self.num_waiting - 1, self._max_queued
-        if most is None or others + asked <= most:
-            return
-        at_once = self.limits.max_running_requests
-        if asked > most + at_once:
-            fact = f"asks for {asked} sequences (prompts times n), must be at most {most + at_once}"
-            hint = f"{most} wait (--max-queued-requests) while {at_once} run; send fewer at once"
-            raise ClientError(place, fact, hint)
-        if others:
-            raise ServerError(QUEUE_FULL, 503)
+            check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
+        if self._max_queued is not None:
+            check_queue(prompts, self.num_waiting - 1, self._max_queued, self.limits.max_running_requests)
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
         """The prompt's message, with its samples in the table."""

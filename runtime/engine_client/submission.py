@@ -6,12 +6,13 @@ A sequence that its client gave up stays known until its last message came, but 
 
 import asyncio
 from collections.abc import Awaitable
+from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
 from ramet.ipc.messages import Finish, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 
 T = TypeVar("T")
@@ -19,6 +20,7 @@ MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other r
 
 # of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
 MAX_PROMPT_BYTES = 1 << 26
+QUEUE_FULL = "The request queue is full."
 COUNTED = "a token id or number counts 4 and a character 1, in each sample of its prompt"
 
 
@@ -55,6 +57,11 @@ class Prompt(NamedTuple):
     def params(self) -> SamplingParams:
         return self.spec.params
 
+    @property
+    def field(self) -> str:
+        """That of all prompts of its request."""
+        return self.place.removesuffix(self.entry)
+
     def id_of(self, sample: int) -> str:
         """The samples of one prompt have ids of their own; "" without a rid."""
         return f"{self.rid}-{sample}" if self.rid and self.params.n > 1 else self.rid
@@ -63,6 +70,21 @@ class Prompt(NamedTuple):
     def num_bytes(self) -> int:
         """Of one sample; those of a text are its characters."""
         return len(self.text or self.ids or self.embeds or ())
+
+
+def check_queue(prompts: Many[Prompt], waiting: int, most: int, at_once: int) -> None:
+    """Raises where a request's sequences do not all fit into the queue beside the `waiting` ones, `most` together.
+
+    A request enters whole or not at all. While nothing else waits, it may bring as many sequences more as run
+    `at_once`: they leave the queue with the next steps.
+    """
+    asked = sum(prompt.params.n for prompt in prompts)
+    if asked > most + at_once:
+        fact = f"asks for {asked} sequences (prompts times n), must be at most {most + at_once}"
+        hint = f"{most} wait (--max-queued-requests) while {at_once} run; send fewer at once"
+        raise ClientError(prompts[0].field, fact, hint)
+    if waiting and waiting + asked > most:
+        raise ServerError(QUEUE_FULL, 503)
 
 
 class Sequence:
