@@ -155,6 +155,7 @@ class Finish(msgspec.Struct, frozen=True, array_like=True):
     message: str = ""  # ABORT
     status: int = 0  # ABORT: HTTP status, 0 when the client asked for it
     num_retractions: int = 0
+    place: str = ""  # ABORT: the field that is refused, with which the message begins
 
     @property
     def aborted(self) -> bool:

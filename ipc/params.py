@@ -14,6 +14,7 @@ import msgspec
 
 from ramet.ipc.errors import ClientError
 
+SHOWN = 80  # characters of a value in an error message
 MAX_STOPS = 32
 MAX_STOP_BYTES = 1024
 MAX_REGEX_BYTES = 256
@@ -110,20 +111,40 @@ def parse(
 
 def shown(value: Any) -> str:
     """A client's value, quoted for an error message and cut to a sane length."""
+    text = _start(value, SHOWN)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def _start(value: Any, room: int) -> str:
+    """At least the first `room` characters of its repr, or all. Of millions of entries only a few are looked at."""
+    if type(value) is str:
+        return repr(value if len(value) <= room else value[: room + 1])
+    if type(value) is list or type(value) is dict:
+        text = "[" if type(value) is list else "{"
+        for item in value:
+            key = f"{_start(item, room)}: " if type(value) is dict else ""
+            entry = key + _start(value[item] if key else item, room)
+            text += entry if len(text) == 1 else f", {entry}"
+            if len(text) > room:
+                return text
+        return text + ("]" if type(value) is list else "}")
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"  # Python refuses to print the very longest
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return repr(value)
 
 
 def _number(where: str, value: Any, valid: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ClientError(where, f"is {shown(value)}, must be a number, {valid}")
     if isinstance(value, int) and value.bit_length() > 1000:
-        raise ClientError(where, f"is {shown(value)}, must be finite, {valid}")
+        raise ClientError(where, f"is {shown(value)}, must be {_finite(valid)}")
     if not math.isfinite(value):
-        raise ClientError(where, f"is {value}, must be finite, {valid}")
+        raise ClientError(where, f"is {value}, must be {_finite(valid)}")
     return float(value)
+
+
+def _finite(valid: str) -> str:
+    return valid if valid.startswith("finite") else f"finite, {valid}"
 
 
 def _real(low: float, high: float, low_open: bool = False) -> Check:
@@ -172,14 +193,15 @@ _token_id = {"type": "integer", "minimum": 0}
 def _strings(most: int, most_bytes: int) -> Check:
     def check(where: str, value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
+        if isinstance(items, list | tuple) and len(items) > most:
+            raise ClientError(where, f"has {len(items)} entries, must have at most {most}")
         if not isinstance(items, list | tuple) or not all(isinstance(s, str) for s in items):
             raise ClientError(where, f"is {shown(value)}, must be a string or a list of strings")
-        if len(items) > most:
-            raise ClientError(where, f"has {len(items)} entries, must have at most {most}")
         for i, s in enumerate(items):
-            if any("\ud800" <= c <= "\udfff" for c in s):
-                raise ClientError(f"{where}[{i}]", "has half a surrogate pair, must be valid Unicode")
-            size = len(s.encode())
+            try:
+                size = len(s.encode())
+            except UnicodeEncodeError:
+                raise ClientError(f"{where}[{i}]", "has half a surrogate pair, must be valid Unicode") from None
             if size > most_bytes:
                 raise ClientError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
         return tuple(dict.fromkeys(s for s in items if s))
@@ -195,9 +217,9 @@ def _token_ids(where: str, value: Any) -> tuple[int, ...]:
         raise ClientError(where, f"is {shown(value)}, must be a list of token ids")
     if len(items) > MAX_STOP_IDS:
         raise ClientError(where, f"has {len(items)} entries, must have at most {MAX_STOP_IDS}")
-    for i, token in enumerate(items):
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise ClientError(f"{where}[{i}]", f"is {shown(token)}, must be a token id of the vocabulary, >= 0")
+    if not set(map(type, items)) <= {int} or (items and min(items) < 0):
+        at = next(i for i, token in enumerate(items) if type(token) is not int or token < 0)
+        raise ClientError(f"{where}[{at}]", f"is {shown(items[at])}, must be a token id of the vocabulary, >= 0")
     # those beyond every vocabulary, which the tokenizer process leaves out, become one that a message can hold
     return tuple(dict.fromkeys(min(token, MOST_INT32) for token in items))
 

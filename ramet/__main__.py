@@ -16,8 +16,8 @@ usage: ramet COMMAND [OPTIONS]
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
-                   backlog (what a bound on waiting costs, by simulated time), sampling (time of each feature),
-                   tuning (what an option moves)
+                   intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
+                   simulated time), sampling (time of each feature), tuning (what an option moves)
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
@@ -27,7 +27,8 @@ OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback
 BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
-    "tuning": "tuning", "connections": "connections", "stalls": "stalls", "backlog": "programs.backlog",
+    "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
+    "backlog": "programs.backlog",
 }  # fmt: skip
 
 

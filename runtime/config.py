@@ -13,10 +13,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.options import SECRET, options_of
 from ramet.runtime.origins import read_hosts, read_origins
 
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
-SECRET = frozenset({"api_key", "admin_api_key"})  # options that are never printed
 
 
 def _about(text: str, **bounds: Any) -> Meta:
@@ -97,7 +97,11 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
         _about("sequences in the running batch that use penalties; unset: as many as run, 256 at most"),
     ] = None
     max_queued_requests: Annotated[
-        Annotated[int, Meta(ge=1)] | None, _about("requests waiting before 503; unset: no limit")
+        Annotated[int, Meta(ge=1)] | None,
+        _about(
+            "sequences (prompts times n) that may wait before 503; while none waits, one request may bring as many "
+            "more as run at once; unset: no limit"
+        ),
     ] = None
     schedule_conservativeness: Annotated[
         float, _about("above 1 reserves more memory for outputs and retracts less often", gt=0, le=10)
@@ -238,8 +242,18 @@ def make_args(**options: Any) -> Args:
         sections[owner[name]][name] = value
     try:
         return msgspec.convert(sections, Args)
-    except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from error
+    except msgspec.ValidationError:
+        raise ConfigError(_wrong_one(options, owner)) from None
+
+
+def _wrong_one(options: dict[str, Any], owner: dict[str, str]) -> str:
+    for option in options_of(Args):
+        try:
+            msgspec.convert({owner[option.name]: {option.name: options.get(option.name, option.default)}}, Args)
+        except msgspec.ValidationError:
+            shown = "hidden" if option.name in SECRET else repr(options[option.name])
+            return f"{option.name} is {shown}, must be {option.valid}"
+    raise AssertionError("the options are wrong together, but each of them is right")
 
 
 def encode_args(args: Args) -> bytes:

@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec import inspect
 
-from ramet.runtime.config import SECRET, Args, make_args
+from ramet.runtime.config import Args, make_args
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.options import PREFIX, Option, check, metavar, nearest, options_of
+from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
 
 # Other servers' spellings of the same option.
 ALIASES = {

@@ -28,9 +28,10 @@ from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import ChatCall, Defaults, TextOrIds, pack_any, plain, read_chats, read_prompts
+from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
+from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
 from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.long_list import Listed, LongList, parts_of
 from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of
@@ -119,7 +120,7 @@ class LLM:
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> Iterator[Reply]:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
-        stream = Stream(self._handle, read_prompts([prompt], sampling_params, extras, self._defaults))
+        stream = Stream(self._handle, read_prompt(prompt, sampling_params, extras, self._defaults))
         try:
             while replies := self._run(stream.next()):
                 yield from replies
@@ -130,7 +131,7 @@ class LLM:
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> AsyncIterator[Reply]:
         """As `stream`, from any event loop."""
-        stream = Stream(self._handle, read_prompts([prompt], sampling_params, extras, self._defaults))
+        stream = Stream(self._handle, read_prompt(prompt, sampling_params, extras, self._defaults))
         try:
             while replies := await self._elsewhere(stream.next()):
                 for reply in replies:
@@ -214,7 +215,7 @@ class LLM:
         """
         given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
-        asked = read_pairs("", fields, self._handle.limits.vocab_size)
+        asked = read_pairs("", fields, self._handle.limits)
         return [label_scores(output.logprobs, fields.apply_softmax) for output in self._run(self._whole(asked))]
 
     # -- text and ids -----------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ class LLM:
     def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Raises ClientError."""
         _check_type("skip_special_tokens", skip_special_tokens, bool, "True or False")
-        packed = pack_any("ids", ids)
+        packed = pack_any("ids", ids, self._handle.limits.vocab_size)
         return self._run(self._handle.detokenize(packed, skip_special_tokens))
 
     # -- beside it --------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import inspect
 
-from ramet.runtime.config import SECRET
 from ramet.runtime.errors import ConfigError
 
 PREFIX = "RAMET_"
+SECRET = frozenset({"api_key", "admin_api_key"})  # options that are never printed
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 

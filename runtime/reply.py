@@ -158,7 +158,7 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
     """
     finish, hidden = sequence.finish, sequence.hidden
     return MetaInfo(
-        id=sequence.prompt.rid or f"{sequence.uid}",
+        id=sequence.id,
         finish_reason=finish_reason(finish),
         prompt_tokens=sequence.num_prompt,
         completion_tokens=sequence.num_taken,

@@ -44,7 +44,15 @@ from ramet.ipc.messages import (
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.sequences import SequenceTable
-from ramet.runtime.engine_client.submission import MOST_NUMBERS, Prompt, Sequence, Submission
+from ramet.runtime.engine_client.submission import (
+    MOST_NUMBERS,
+    QUEUE_FULL,
+    Prompt,
+    Sequence,
+    Submission,
+    check_bytes,
+    check_queue,
+)
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics import Metrics
 
@@ -112,12 +120,11 @@ class EngineClient:
     def open(self, streaming: bool, probe: bool = False, *, as_batch: bool = False) -> Iterator[Submission]:
         """A request from its arrival on. Leaving the block aborts what has not ended by then.
 
-        It is refused while `max_queued` sequences wait; one that finds a free place enters whole, however many samples
-        it asks for. A probe (health) is never refused for the queue.
+        It is refused while `max_queued` sequences wait, and by `send` where its own are too many beside them.
         """
         self.check_ready()
         if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
-            raise ServerError("The request queue is full.", 503)
+            raise ServerError(QUEUE_FULL, 503)
         submission = Submission(
             streaming, time.monotonic(), as_batch=as_batch, probe=probe, max_numbers=self._max_numbers
         )
@@ -133,7 +140,8 @@ class EngineClient:
             self._leave(submission)
 
     def send(self, prompts: Many[Prompt], submission: Submission) -> None:
-        """Its prompts, all of them."""
+        """Its prompts, all of them. Raises ClientError or ServerError where they are more than may be sent."""
+        self._check_room(prompts, submission)
         self._unsent.discard(submission)
         if submission.as_batch:
             worker = next(self._workers)
@@ -150,8 +158,9 @@ class EngineClient:
         Raises the error that ended the request.
         """
         done: list[Sequence] = []
-        for start in range(0, len(prompts), IN_TURN):
-            self.send(prompts[start : start + IN_TURN], submission)
+        num = min(IN_TURN, self._max_queued or IN_TURN)
+        for start in range(0, len(prompts), num):
+            self.send(prompts[start : start + num], submission)
             done = await submission.whole()
         return done
 
@@ -165,13 +174,16 @@ class EngineClient:
             yield submission
 
     def abort(self, rid: str | None, message: str) -> int:
-        """End the sequences of one request id, or all (None). Their clients get what came so far. Returns how many."""
-        hit = [s for s in self._sequences.by_uid.values() if rid is None or s.prompt.rid == rid]
+        """End what a rid names (a request, a prompt or a sample), or everything (None); clients get what came so far.
+
+        Returns how many sequences.
+        """
+        hit = [s for s in self._sequences.by_uid.values() if rid is None or s.is_named(rid)]
         self._send_abort(hit, message)
         return len(hit)
 
     def uids_of(self, rid: str) -> list[Uid]:
-        return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.prompt.rid == rid]
+        return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
 
     async def state(self) -> ControlReply:
         return await self._ask(self._to_scheduler, ControlReply, GetState)
@@ -261,11 +273,21 @@ class EngineClient:
 
     # -- life of a request ------------------------------------------------------------------------------------------
 
+    def _check_room(self, prompts: Many[Prompt], submission: Submission) -> None:
+        """Of a request that has sent nothing yet. Raises ClientError and ServerError."""
+        if not prompts or submission not in self._unsent or submission.probe:
+            return
+        if self._max_numbers is not None:
+            total = sum(prompt.num_bytes * prompt.params.n for prompt in prompts)
+            check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
+        if self._max_queued is not None:
+            check_queue(prompts, self.num_waiting - 1, self._max_queued, self.limits.max_running_requests)
+
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
         """The prompt's message, with its samples in the table."""
         uids = [Uid(next(self._uids)) for _ in range(prompt.params.n)]
-        for uid in uids:
-            sequence = Sequence(uid, len(submission.sequences), worker, prompt, submission)
+        for sample, uid in enumerate(uids):
+            sequence = Sequence(uid, len(submission.sequences), worker, prompt, submission, sample)
             submission.sequences.append(sequence)
             self._sequences.add(sequence)
         return Generate(uids, prompt.spec, prompt.text, prompt.ids, prompt.embeds, submission.arrival_s)

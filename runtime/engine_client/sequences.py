@@ -90,7 +90,7 @@ class SequenceTable:
         for uid in message.uids:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
-            sequence.submission.fail(_rejection(message, sequence.prompt))
+            sequence.submission.fail(as_written(ClientError.of(message.error), sequence.prompt))
 
     def _wake_waiters(self) -> None:
         for waiter in self._step_waiters:
@@ -117,8 +117,7 @@ class SequenceTable:
         sequence.finish, sequence.tail = finish, tail
         self._end(sequence, finish.kind, now)
         if finish.aborted and finish.status and not submission.as_batch:
-            fact, status = finish.message, finish.status
-            submission.fail(ClientError("", fact, status=status) if 400 <= status < 500 else ServerError(fact, status))
+            submission.fail(_failure(finish, sequence.prompt))
         elif sequence.texts is not None and not sequence.fresh:
             sequence.fresh = True
             submission.fresh.append(sequence)
@@ -147,19 +146,36 @@ class SequenceTable:
                 self._metrics.token_gap_s.observe(now - last_s, num)
 
 
-def _rejection(message: Rejected, prompt: Prompt) -> ClientError:
-    """The tokenizer's or the scheduler's refusal, its place written as this client wrote it."""
-    place = re.sub(r"^(text|input_ids|input_embeds)(?=\[|$)", lambda _: prompt.place, message.error.place)
+def as_written(error: ClientError, prompt: Prompt) -> ClientError:
+    """The tokenizer's or the scheduler's refusal of one prompt, its place as this client wrote it.
+
+    Where the client wrote one value for all prompts, the fact says which prompt it does not suit.
+    """
+    field = re.match("[a-z_]*", error.place)
+    name, rest = error.place[: field.end()] if field else "", error.place[field.end() :] if field else ""
+    if name in ("text", "input_ids", "input_embeds"):
+        return error.at(prompt.place + rest)
+    if name == "sampling_params":
+        return error.at((prompt.params_place + rest).removeprefix("."))
+    if name in prompt.listed:
+        return error.at(name + (prompt.entry or "[0]") + rest)
     if prompt.params_place == "":  # OpenAI's names
-        place = OPENAI_NAMES.get(place, place)
-    if place.startswith("sampling_params."):
-        place = (prompt.params_place + place.removeprefix("sampling_params")).removeprefix(".")
-    return ClientError.of(message.error).at(place)
+        name = OPENAI_NAMES.get(name, name)
+    fact = f"{error.fact}; the prompt is {prompt.place}" if name and prompt.entry else error.fact
+    return ClientError(name + rest, fact, error.hint, error.status, error.code)
+
+
+def _failure(finish: Finish, prompt: Prompt) -> ClientError | ServerError:
+    """Of a request whose sequence was aborted for a reason of its own."""
+    if not 400 <= finish.status < 500:
+        return ServerError(finish.message, finish.status)
+    fact = finish.message.removeprefix(finish.place).strip()
+    return as_written(ClientError(finish.place, fact, status=finish.status), prompt)
 
 
 def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:
     return log.request_line(
-        sequence.prompt.rid,
+        sequence.id,
         params=_given(sequence.prompt.params),
         prompt_tokens=sequence.num_prompt,
         cached_tokens=sequence.num_cached,

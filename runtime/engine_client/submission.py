@@ -6,16 +6,22 @@ A sequence that its client gave up stays known until its last message came, but 
 
 import asyncio
 from collections.abc import Awaitable
+from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
 from ramet.ipc.messages import Finish, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 
 T = TypeVar("T")
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
+
+# of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
+MAX_PROMPT_BYTES = 1 << 26
+QUEUE_FULL = "The request queue is full."
+COUNTED = "a token id or number counts 4 and a character 1, in each sample of its prompt"
 
 
 def check_numbers(place: str, count: int, each: int) -> None:
@@ -23,6 +29,14 @@ def check_numbers(place: str, count: int, each: int) -> None:
     if count * each > MOST_NUMBERS:
         fact = f"makes {count} times {each} numbers, must be at most {MOST_NUMBERS} together"
         raise ClientError(place, fact, "send it as several requests")
+
+
+def check_bytes(place: str, total: int, hint: str) -> None:
+    """`total`: bytes of all prompts with their samples, as Prompt.num_bytes counts them. Raises ClientError."""
+    if total > MAX_PROMPT_BYTES:
+        raise ClientError(
+            place, f"comes to {total} bytes over all sequences, must be at most {MAX_PROMPT_BYTES}: {COUNTED}", hint
+        )
 
 
 class Prompt(NamedTuple):
@@ -35,22 +49,57 @@ class Prompt(NamedTuple):
     place: str = "prompt"  # the prompt's field, as the client wrote it
     params_place: str = ""  # the same of its sampling parameters; "": they are fields of the body itself
     embeds: bytes | None = None  # packed float32 [tokens, hidden size]
+    batch_rid: str = ""  # of the whole request, where its prompts have rids of their own
+    entry: str = ""  # where it stands in a list of prompts, as "[2]"
+    listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
 
     @property
     def params(self) -> SamplingParams:
         return self.spec.params
+
+    @property
+    def field(self) -> str:
+        """That of all prompts of its request."""
+        return self.place.removesuffix(self.entry)
+
+    def id_of(self, sample: int) -> str:
+        """The samples of one prompt have ids of their own; "" without a rid."""
+        return f"{self.rid}-{sample}" if self.rid and self.params.n > 1 else self.rid
+
+    @property
+    def num_bytes(self) -> int:
+        """Of one sample; those of a text are its characters."""
+        return len(self.text or self.ids or self.embeds or ())
+
+
+def check_queue(prompts: Many[Prompt], waiting: int, most: int, at_once: int) -> None:
+    """Raises where a request's sequences do not all fit into the queue beside the `waiting` ones, `most` together.
+
+    A request enters whole or not at all. While nothing else waits, it may bring as many sequences more as run
+    `at_once`: they leave the queue with the next steps.
+    """
+    asked = sum(prompt.params.n for prompt in prompts)
+    if asked > most + at_once:
+        fact = f"asks for {asked} sequences (prompts times n), must be at most {most + at_once}"
+        hint = f"{most} wait (--max-queued-requests) while {at_once} run; send fewer at once"
+        raise ClientError(prompts[0].field, fact, hint)
+    if waiting and waiting + asked > most:
+        raise ServerError(QUEUE_FULL, 503)
 
 
 class Sequence:
     """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
 
     __slots__ = (
-        "finish", "fresh", "hidden", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt", "num_taken",
-        "opened", "prompt", "prompt_ids", "submission", "tail", "texts", "tokens", "uid", "worker",
+        "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt",
+        "num_taken", "opened", "prompt", "prompt_ids", "submission", "tail", "texts", "tokens", "uid", "worker",
     )  # fmt: skip
 
-    def __init__(self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission") -> None:
+    def __init__(
+        self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission", sample: int = 0
+    ) -> None:
         self.uid, self.index, self.worker, self.prompt, self.submission = uid, index, worker, prompt, submission
+        self.id = prompt.id_of(sample) or f"{uid}"
         self.texts: list[str] | None = []  # None: abandoned
         self.tokens: list[int] = []
         self.num_taken = self.num_prompt = self.num_cached = 0
@@ -80,6 +129,10 @@ class Sequence:
         self.prompt_ids = b""
         self.logprobs = self.hidden = None
 
+    def is_named(self, rid: str) -> bool:
+        """Whether it has this id, or its prompt or request has."""
+        return rid in (self.id, self.prompt.rid, self.prompt.batch_rid)
+
     @property
     def due(self) -> bool:
         """So much is new that its reader wants to know: the first token, or an interval's tokens."""
@@ -99,9 +152,9 @@ class Submission:
     """The sequences of one request, prompt-major. Read by one caller only.
 
     A failure of one sequence ends the request. In a batch it ends that sequence alone, whose finish says why; but the
-    prompts of a batch are refused together, before any of them runs. A `probe` of the server's health is counted and
-    logged nowhere. `max_numbers`: how many log-probabilities and
-    numbers of hidden states its reply may hold.
+    prompts of a batch are refused together, before any of them runs. A `probe` of the server's health is never refused
+    for the queue, and is counted and logged nowhere. `max_numbers`: how many log-probabilities and numbers of hidden
+    states its reply may hold.
     """
 
     def __init__(

@@ -13,15 +13,22 @@ from msgspec.structs import fields
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Unbuilt
-from ramet.runtime.intake.limits import MAX_DEPTH, MAX_OPENED, MAX_SEQUENCES
+from ramet.runtime.intake.limits import MAX_DEPTH, MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
 from ramet.runtime.intake.prompts import check_most
 
 T = TypeVar("T", bound=Struct)
+# characters of JSON, what they count, how many of them a body may have
+SIZES = (
+    ((b"[", b"{"), "opening brackets", MAX_OPENED),
+    ((b",",), "commas between values", MAX_VALUES),
+    ((b":",), "keys", MAX_KEYS),
+)
+NESTED = {dict, list}
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
+    _check_size(data)
     opened = data.count(b"[") + data.count(b"{")
-    check_most("body", "opening brackets", opened, MAX_OPENED)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -33,12 +40,33 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return value
 
 
+def _check_size(data: bytes) -> None:
+    """Raises ClientError for more than can be read in a fraction of a second, before any of it becomes an object."""
+    if any(_count(data, marks) > most for marks, _, most in SIZES):
+        data = _outside_strings(data)
+        for marks, unit, most in SIZES:
+            check_most("body", unit, _count(data, marks), most, "send it as several requests")
+
+
+def _count(data: bytes, marks: tuple[bytes, ...]) -> int:
+    return sum(map(data.count, marks))
+
+
+def _outside_strings(data: bytes) -> bytes:
+    """JSON without what stands between its quotes. Raises ClientError for more strings than values and keys may be."""
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    check_most("body", "strings", bare.count(b'"') // 2, MAX_VALUES + MAX_KEYS, "send it as several requests")
+    return b"".join(bare.split(b'"')[::2])
+
+
 def deeper_than(levels: int, value: Any) -> bool:
     """Whether a JSON value nests deeper, looked at level by level."""
     inside = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         children = (each.values() if isinstance(each, dict) else each for each in inside)
-        inside = [child for each in children for child in each if child.__class__ is dict or child.__class__ is list]
+        # long lists of numbers are passed over without a look at each
+        nesting = (each for each in children if not NESTED.isdisjoint(map(type, each)))
+        inside = [child for each in nesting for child in each if child.__class__ is dict or child.__class__ is list]
         if not inside:
             break
     return bool(inside)
@@ -65,8 +93,13 @@ def _near(data: bytes, position: int) -> str:
 def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> ClientError:
     """What msgspec says of a wrong body: with the place, the value there, and all that would be valid."""
     text = str(error)
+    if " - at `key` in " in text:  # of a program: JSON has no other keys
+        path = text.partition(" - at `key` in `$")[2].removesuffix("`")
+        found, _ = _spot(value, type_, _steps(path))
+        wrong = next(key for key in found if not isinstance(key, str))
+        return ClientError(path.removeprefix(".") or "body", f"has the key {shown(wrong)}, must have strings as keys")
     what, _, path = text.rpartition(" - at `$") if " - at `$" in text else (text, "", "")
-    steps = re.findall(r"[^.\[\]`]+|\[\d+\]", path)
+    steps = _steps(path)
     missing = re.match(r"Object missing required field `(.+)`", what)
     if missing:
         steps.append(missing[1])
@@ -88,6 +121,11 @@ def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> Client
     sized, unit = (inspect.StrType, "characters") if isinstance(found, str) else (inspect.ListType, "entries")
     kinds = [kind for kind in kinds if isinstance(_bare(kind), sized)]
     return ClientError(place, f"has {len(found)} {unit}, must be {_wanted(kinds)}")
+
+
+def _steps(path: str) -> list[str]:
+    """Names and indices."""
+    return re.findall(r"[^.\[\]`]+|\[\d+\]", path)
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:

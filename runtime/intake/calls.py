@@ -1,31 +1,23 @@
-"""Calls of /generate and of `LLM`: texts, token ids, embeddings or chats -> prompts, with what is asked of each."""
+"""Calls of /generate: texts, token ids or embeddings -> prompts, with what is asked of each."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Set
-from collections.abc import Sequence as Many
-from functools import partial
-from operator import index
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Chat, Limits, pack_ids
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, about, shown
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake import prompts as checks
-from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
 from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Some, Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
-from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
-from ramet.runtime.intake.reading import Reading
-from ramet.runtime.intake.specs import SpecLists, read_specs
+from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
 
-TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None
 
@@ -69,19 +61,38 @@ class Defaults(NamedTuple):
     limits: Limits
     processors_on: bool
 
+    @property
+    def to_the_end(self) -> "Defaults":
+        """Of a chat: without max_new_tokens an output may go on to the end of the context."""
+        return self._replace(params=replace(self.params, max_new_tokens=MAX_NEW_TOKENS))
 
-def _prompts(
+
+def make_prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
 ) -> list[Prompt]:
-    specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
+    """Of each content, with what is asked of it. Raises ClientError."""
+    specs = specs_of(body, len(contents), batch, defaults)
+    names = names_in(body, len(contents), batch)
     for i, (place, content) in enumerate(contents):
         if specs[i].returns_prompt and "embeds" in content:
             fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
             raise ClientError("return_prompt_token_ids", fact)
-    params_place = "sampling_params[{}]" if isinstance(body.sampling_params, list) else "sampling_params"
     return [
-        Prompt(rids[i], specs[i], place=place, params_place=params_place.format(i), **content)
-        for i, (place, content) in enumerate(contents)
+        Prompt(rids[i], specs[i], place=place, **content, **names[i]) for i, (place, content) in enumerate(contents)
+    ]
+
+
+def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> list[RequestSpec]:
+    return read_specs(body, count, batch, defaults.params, defaults.processors_on)
+
+
+def names_in(body: SpecLists, count: int, batch: bool) -> list[dict[str, Any]]:
+    """Fields of Prompt that say how the client wrote what is asked of each."""
+    listed = listed_fields(body)
+    params_place = "sampling_params[{}]" if "sampling_params" in listed else "sampling_params"
+    return [
+        {"params_place": params_place.format(i), "entry": f"[{i}]" if batch else "", "listed": listed}
+        for i in range(count)
     ]
 
 
@@ -95,130 +106,48 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
         raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
     (place,) = given
     contents, batch = _contents(place, getattr(body, place), defaults.limits)
-    prompts = _prompts(body, contents, batch, _rids(body.rid, request_id, len(contents), batch), defaults)
+    prompts = make_prompts(body, contents, batch, _rids(body.rid, request_id, len(contents), batch), defaults)
+    if batch:
+        name = body.rid if isinstance(body.rid, str) else request_id
+        prompts = [prompt._replace(batch_rid=name) for prompt in prompts]
+    if isinstance(body.rid, list):
+        _check_distinct(prompts)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     return prompts, batch
 
 
 def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
     if place != "input_embeds":
-        return checks.read_contents(place, given, limits.vocab_size)
+        checks.check_prompts(place, given)
+        return checks.read_contents(place, given, limits)
     batch = bool(given[0]) and isinstance(given[0][0], list)
+    checks.check_count(place, len(given) if batch else 1)
     each = checks.placed(place, given, batch)
-    return [(at, {"embeds": checks.pack_embeds(at, rows, limits.hidden_size)}) for at, rows in each], batch
+    return [(at, {"embeds": checks.pack_embeds(at, rows, limits)}) for at, rows in each], batch
+
+
+def named_by(body: GenerateBody) -> str | None:
+    """The request's id, if the client gives it a valid one: an invalid one may be millions of characters."""
+    return body.rid if isinstance(body.rid, str) and re.search(RID, body.rid) else None
 
 
 def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> list[str]:
-    if given is None:
-        return [f"{request_id}-{i}" for i in range(count)] if batch else [request_id]
     if isinstance(given, list):
         checks.check_length("rid", len(given), count, batch)
-    for place, rid in checks.placed("rid", given, isinstance(given, list)):
+    for place, rid in checks.placed("rid", given, isinstance(given, list)) if given is not None else ():
         if not re.search(RID, rid):
             raise ClientError(place, f"is {shown(rid)}, must be {RID_WORDS}")
-    return [given] * count if isinstance(given, str) else given
+    if isinstance(given, list):
+        return given
+    name = request_id if given is None else given
+    return [f"{name}-{i}" for i in range(count)] if batch else [name]
 
 
-# -- of a program ------------------------------------------------------------------------------------------------------
-
-
-def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
-    """One for each prompt, in order. Raises ClientError, and TypeError for an unknown argument."""
-    if not hasattr(prompts, "__len__") or getattr(prompts, "ndim", 1) == 0 or isinstance(prompts, Mapping | Set):
-        fact = f"is {shown(prompts)}, must be a text, token ids, a floating array of embeddings, or a list of these"
-        raise ClientError("text", fact)
-    each = checks.placed("", prompts, not _is_single(prompts))
-    contents = [_content(at, prompt, defaults.limits.hidden_size) for at, prompt in each]
-    return _prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)
-
-
-def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
-    known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
-    unknown = set(extras) - set(known)
-    if unknown:
-        raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
-    return convert({**extras, "sampling_params": sampling_params}, SpecLists)
-
-
-def _content(at: str, prompt: Any, hidden_size: int) -> Content:
-    """`at`: where it stands in a list of prompts, as "[2]"."""
-    if isinstance(prompt, str):
-        return "text" + at, {"text": prompt}
-    if _is_embeds(prompt):
-        place = "input_embeds" + at
-        return place, {"embeds": checks.pack_embeds(place, prompt.tolist(), hidden_size)}
-    return "input_ids" + at, {"ids": pack_any("input_ids" + at, prompt)}
-
-
-def plain(value: Any) -> Any:
-    """Arrays and tuples as lists, and their numbers as Python's, which is what bodies hold."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _is_single(prompts: Any) -> bool:
-    """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
-    if isinstance(prompts, str) or _is_embeds(prompts):
-        return True
-    # a number of whatever integer type has an index, and so has an array of one
-    return len(prompts) > 0 and hasattr(prompts[0], "__index__") and getattr(prompts[0], "ndim", 0) == 0
-
-
-def _is_embeds(prompt: Any) -> bool:
-    """A floating array of two dimensions, of numpy or torch."""
-    return getattr(prompt, "ndim", 0) == 2 and "float" in str(prompt.dtype)
-
-
-def pack_any(place: str, ids: Any) -> bytes:
-    """Ids of any integer type. Raises ClientError for what is no id at all; the vocabulary is checked elsewhere."""
-    try:
-        if isinstance(ids, bytes | bytearray):
-            raise TypeError
-        return pack_ids(map(index, ids))
-    except (TypeError, OverflowError):
-        raise ClientError(place, f"is {shown(ids)}, must be a list of token ids") from None
-
-
-# -- chats of a program ------------------------------------------------------------------------------------------------
-
-ChatCall = Callable[[Render], Awaitable[tuple[Prompt, Reading]]]  # one chat, given what renders it
-
-
-def read_chats(
-    messages: Any,
-    sampling_params: Any,
-    fields: dict[str, Any],
-    extras: dict[str, Any],
-    defaults: Defaults,
-    style: Style,
-    parallel: bool = True,
-) -> list[ChatCall]:
-    """One for each chat, in order. `fields`: those of ChatFields but the messages. Raises ClientError.
-
-    Without max_new_tokens an output may go on to the end of the context.
-    """
-    single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
-    chats = [messages] if single else list(messages)
-    params = replace(defaults.params, max_new_tokens=MAX_NEW_TOKENS)
-    specs = read_specs(_spec_lists(sampling_params, extras), len(chats), True, params, defaults.processors_on)
-    given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(chats)
-    return [
-        partial(
-            prepare,
-            style=style,
-            chat=_read_chat("" if single else f"chat {i}: ", {**fields, "messages": chat}, style),
-            spec=specs[i],
-            parallel=parallel,
-            as_shown=(given[i] or {}).get("skip_special_tokens") is not None,
-        )
-        for i, chat in enumerate(chats)
-    ]
-
-
-def _read_chat(which: str, written: dict[str, Any], style: Style) -> Chat:
-    """`which`: said before an error's place, in a list of chats."""
-    try:
-        return chosen_chat(written, convert(written, ChatFields).tool_choice, style)
-    except ClientError as error:
-        raise error.at(which + error.place) from None
+def _check_distinct(prompts: list[Prompt]) -> None:
+    """Raises ClientError where two sequences would have one id."""
+    seen: dict[str, int] = {}
+    for i, prompt in enumerate(prompts):
+        for name in map(prompt.id_of, range(prompt.params.n)):
+            if (first := seen.setdefault(name, i)) != i:
+                fact = f"is {shown(prompt.rid)} and rid[{first}] is {shown(prompts[first].rid)}, so that two sequences"
+                raise ClientError(f"rid[{i}]", f"{fact} have the id {shown(name)}: they must differ")

@@ -177,14 +177,45 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
     check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)
     try:
         written = orjson.dumps(asdict(chat))
-    except (orjson.JSONEncodeError, TypeError) as error:
-        raise ClientError(place, f"cannot be written as JSON: {error}") from None
+    except (orjson.JSONEncodeError, TypeError):
+        raise _no_json(chat, place) from None
     try:
         return await render(written)
     except ClientError as error:
         # messages that were made of a field's items have lost its places
         lost = place != "messages" and error.place.startswith("messages")
         raise error.at(place) if lost else error from None
+
+
+def _no_json(chat: Chat, place: str) -> ClientError:
+    """Which of its values is no JSON: only a program has such, or half a surrogate pair."""
+    kwargs = dict(chat.kwargs)
+    fields = {place: chat.messages, "tools": chat.tools, "documents": kwargs.pop("documents", None)}
+    for name, value in {**fields, "chat_template_kwargs": kwargs}.items():
+        if (error := _why_no_json(value)) is not None:
+            return _at_fault(name, value, error)
+    raise AssertionError("a chat is no JSON, but every part of it is")
+
+
+def _why_no_json(value: Any) -> str | None:
+    try:
+        orjson.dumps(value)
+    except (orjson.JSONEncodeError, TypeError) as error:
+        return str(error)
+    return None
+
+
+def _at_fault(place: str, value: Any, error: str) -> ClientError:
+    """The innermost value that is no JSON. `error`: why `value` is none."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        parts = [(f"{place}.{key}", item) for key, item in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(f"{place}[{i}]", item) for i, item in enumerate(value)]
+    for inner, item in parts:
+        if (why := _why_no_json(item)) is not None:
+            return _at_fault(inner, item, why)
+    return ClientError(place, f"is {shown(value)}, which cannot be written as JSON: {error}")
 
 
 def _text(message: Any) -> str:

@@ -20,7 +20,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text
 from ramet.runtime.intake.limits import MAX_IDS, MAX_INPUTS
-from ramet.runtime.intake.prompts import check_count, pack_checked, read_contents
+from ramet.runtime.intake.prompts import check_prompts, pack_checked, read_contents
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.text.pooling import Kind, Pooling
 
@@ -57,7 +57,7 @@ def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits)
         raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {hidden_size}]")
     normalize = default.normalize if fields.normalize is None else fields.normalize
     pooling = Pooling(fields.pooling or default.kind, normalize)
-    contents, _ = read_contents("input", fields.input, limits.vocab_size, OTHER_VOCABULARY)
+    contents, _ = read_contents("input", fields.input, limits, OTHER_VOCABULARY)
     return [prompt_to_embed(rid, place, pooling, **content) for place, content in contents], pooling
 
 
@@ -105,14 +105,14 @@ class ScoreFields(Struct, frozen=True, kw_only=True):
     item_first: Annotated[bool | None, about("the query follows the item")] = None
 
 
-def read_pairs(rid: str, fields: ScoreFields, vocab_size: int) -> list[Prompt]:
+def read_pairs(rid: str, fields: ScoreFields, limits: Limits) -> list[Prompt]:
     """One prompt for each item. Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
+    check_prompts("items", fields.items)
     labels = fields.label_token_ids
-    pack_checked("label_token_ids", labels, vocab_size)
+    pack_checked("label_token_ids", labels, limits.vocab_size)
     spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=tuple(labels)))
-    [(_, query)], _ = read_contents("query", fields.query, vocab_size)
-    items, _ = read_contents("items", fields.items, vocab_size)
-    check_count("items", len(items))
+    [(_, query)], _ = read_contents("query", fields.query, limits)
+    items, _ = read_contents("items", fields.items, limits)
     pairs = []
     for place, item in items:
         if item.keys() != query.keys():

@@ -1,13 +1,15 @@
 """Prompts as clients write them, checked without a tokenizer; their length is checked where text becomes ids."""
 
+import math
 import os
 from array import array
 from typing import Any
 
-from ramet.ipc.messages import pack_ids
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.limits import MAX_EMBED, MAX_SEQUENCES
+from ramet.runtime.text.context import MAX_CALL_IDS, longer_than_context
 
 Content = tuple[str, dict[str, Any]]  # the place of a prompt, and its text, ids or embeds as a field of Prompt
 
@@ -17,12 +19,17 @@ def placed(place: str, given: Any, is_list: bool) -> list[tuple[str, Any]]:
     return [(f"{place}[{i}]", item) for i, item in enumerate(given)] if is_list else [(place, given)]
 
 
-def read_contents(place: str, given: Any, vocab_size: int, hint: str = "") -> tuple[list[Content], bool]:
+def is_batch(given: Any) -> bool:
+    """Whether a text, token ids, or a list of either is such a list."""
+    return isinstance(given, list) and not isinstance(given[0], int)
+
+
+def read_contents(place: str, given: Any, limits: Limits, hint: str = "") -> tuple[list[Content], bool]:
     """Of each prompt, and whether the client sent a list of them. The first one says what all must be.
 
     given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary.
     """
-    batch = isinstance(given, list) and not isinstance(given[0], int)
+    batch = is_batch(given)
     each = placed(place, given, batch)
     kind, words = (str, "a string") if isinstance(each[0][1], str) else (list, "a list of token ids")
     for at, item in each:
@@ -30,43 +37,70 @@ def read_contents(place: str, given: Any, vocab_size: int, hint: str = "") -> tu
             raise ClientError(at, f"is {shown(item)}, must be {words}, as the first one is")
     if kind is str:
         return [(at, {"text": text}) for at, text in each], batch
-    return [(at, {"ids": pack_checked(at, ids, vocab_size, hint)}) for at, ids in each], batch
+    for at, ids in each:  # before any of them is looked at
+        check_context(at, len(ids), limits)
+    return [(at, {"ids": pack_checked(at, ids, limits.vocab_size, hint)}) for at, ids in each], batch
+
+
+def check_context(place: str, tokens: int, limits: Limits) -> None:
+    if tokens >= limits.context_length:
+        raise longer_than_context(place, f"{tokens} tokens", limits.context_length)
 
 
 def pack_checked(place: str, ids: list[Any], vocab_size: int, hint: str = "") -> bytes:
-    """A list of token ids as packed int32."""
+    """A list of token ids as packed int32. `ids`: of JSON, so no number that is not an int counts as one."""
     if not ids:
         return b""
-    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) >= vocab_size:
-        at = next(i for i, token in enumerate(ids) if type(token) is not int or not 0 <= token < vocab_size)
-        hint = hint if type(ids[at]) is int else ""
-        raise ClientError(f"{place}[{at}]", f"is {shown(ids[at])}, must be a token id in [0, {vocab_size})", hint)
-    return pack_ids(ids)
+    try:
+        packed = array("i", ids)
+        if min(ids) >= 0 and max(ids) < vocab_size:
+            return packed.tobytes()
+    except (TypeError, OverflowError):
+        pass  # what is wrong is looked for below
+    at = next(i for i, token in enumerate(ids) if type(token) is not int or not 0 <= token < vocab_size)
+    hint = hint if type(ids[at]) is int else ""
+    raise ClientError(f"{place}[{at}]", f"is {shown(ids[at])}, must be a token id in [0, {vocab_size})", hint)
 
 
-def pack_embeds(place: str, rows: list[list[float]], hidden_size: int) -> bytes:
+def pack_to_decode(place: str, ids: Any, vocab_size: int) -> bytes:
+    """Ids of a text, which no context bounds, as packed int32."""
+    if not isinstance(ids, list):
+        raise ClientError(place, f"is {shown(ids)}, must be a list of token ids, as the first one is")
+    check_most(place, "ids", len(ids), MAX_CALL_IDS)
+    return pack_checked(place, ids, vocab_size)
+
+
+def pack_embeds(place: str, rows: list[list[float]], limits: Limits) -> bytes:
     """A list of embeddings, one for each token, as packed float32."""
+    hidden_size = limits.hidden_size
     if not hidden_size:
         raise ClientError(place, "is set, but what runs here has no embeddings")
     if not rows:
         raise ClientError(place, "is [], must not be empty: at least one entry")
+    check_context(place, len(rows), limits)
     packed = array("f")
     for i, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != hidden_size:
             fact = f"{len(row)} numbers" if isinstance(row, list) else shown(row)
             raise ClientError(f"{place}[{i}]", f"is {fact}, must be a list of {hidden_size} numbers")
         try:
-            packed.extend(row)
+            packed += array("f", row)
         except TypeError:
             raise ClientError(f"{place}[{i}]", "holds something that is no number") from None
-        if not max(map(abs, row)) <= MAX_EMBED:
+        if not (min(row) >= -MAX_EMBED and max(row) <= MAX_EMBED) or math.isnan(sum(row)):
             raise ClientError(f"{place}[{i}]", f"holds a number outside [-{MAX_EMBED:g}, {MAX_EMBED:g}]")
     return packed.tobytes()
 
 
-def check_most(place: str, unit: str, number: int, most: int) -> None:
+def check_most(place: str, unit: str, number: int, most: int, hint: str = "") -> None:
     if number > most:
-        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}", hint)
+
+
+def check_prompts(place: str, given: Any) -> None:
+    """`given`: a prompt or a list of them. Called before any of them is looked at."""
+    if is_batch(given):
+        check_count(place, len(given))
 
 
 def check_count(place: str, samples: int) -> None:

@@ -1,7 +1,7 @@
 """Bodies to specs. Decides under which names clients write sampling parameters; errors have the name they wrote."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
@@ -192,11 +192,7 @@ def read_specs(
     body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
 ) -> list[RequestSpec]:
     """One for each of `count` prompts. `batch`: the client sent a list of them. Raises ClientError."""
-    lists = {name: value for name in SpecLists.__struct_fields__ if isinstance(value := getattr(body, name), list)}
-    ids = lists.get("token_ids_logprob", [])
-    if all(isinstance(item, int) for item in ids):  # one list for all prompts
-        check_most("token_ids_logprob", "entries", len(ids), MAX_IDS)
-        lists.pop("token_ids_logprob", None)
+    lists: dict[str, Any] = {name: getattr(body, name) for name in listed_fields(body)}
     for name, value in lists.items():
         check_length(name, len(value), count, batch)
     for i, item in enumerate(lists.get("token_ids_logprob", ())):
@@ -205,11 +201,28 @@ def read_specs(
     params = _params_of_each(body.sampling_params, count, batch, defaults)
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
     each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
-    return [_read_one(one, params[i], processors_on) for i, one in enumerate(each)]
+    return [_read_listed(one, params[i], processors_on, lists.keys(), f"[{i}]") for i, one in enumerate(each)]
+
+
+def listed_fields(body: SpecLists) -> frozenset[str]:
+    """Those with one value for each prompt; a list of ids is one value. Raises ClientError."""
+    names = {name for name in SpecLists.__struct_fields__ if isinstance(getattr(body, name), list)}
+    ids = body.token_ids_logprob or ()
+    if all(isinstance(item, int) for item in ids[: MAX_IDS + 1]):
+        check_most("token_ids_logprob", "entries", len(ids), MAX_IDS)
+        names.discard("token_ids_logprob")
+    return frozenset(names)
+
+
+def _read_listed(body: Any, params: SamplingParams, processors_on: bool, listed: Set[str], entry: str) -> RequestSpec:
+    """`body`: SpecLists with one value in each field. `entry`: where the values of those that are listed stand."""
+    try:
+        return _read_one(body, params, processors_on)
+    except ClientError as error:
+        raise error.at(error.place + entry) if error.place in listed else error from None
 
 
 def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> RequestSpec:
-    """`body`: SpecLists with one value in each field."""
     logprobs = None
     if body.return_logprob:
         start = None if body.logprob_start_len == -1 else body.logprob_start_len

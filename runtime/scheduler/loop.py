@@ -298,13 +298,14 @@ class Scheduler:
             seed = seed_of_sample(base, sample)
             request = Request(uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values)
             if refusal:
-                self._results.close_waiting(request, Finish(FinishKind.ABORT, message=refusal, status=400))
+                finish = Finish(FinishKind.ABORT, message=refusal, status=400, place="custom_logit_processor")
+                self._results.close_waiting(request, finish)
             elif request.limit > self.cache.total_tokens:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
-                finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status)
+                finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
                 self._results.close_waiting(request, finish)
             else:
                 self.waiting.add(request)

@@ -41,13 +41,12 @@ from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_stop_patterns
+from ramet.runtime.text.context import MAX_CALL_IDS, longer_than_context
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
-CONTEXT_EXCEEDED = "context_length_exceeded"
 BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
-MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
 
@@ -162,10 +161,7 @@ class Encoder:
         return self._tokenizer.encode(text, add_special_tokens)
 
     def _longer_than_context(self, place: str, length: str) -> ClientError:
-        most = self._limits.context_length
-        fact = f"has {length}, must have at most {most - 1}"
-        why = f"this model's maximum context length is {most} tokens, one of them new"  # clients look for these words
-        return ClientError(place, f"{fact}: {why}", code=CONTEXT_EXCEEDED)
+        return longer_than_context(place, length, self._limits.context_length)
 
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""

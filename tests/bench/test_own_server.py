@@ -1,11 +1,12 @@
 """A server that a bench starts for itself, and the CPU time of its processes. Real processes, no model."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from ramet.bench import pipeline, startup
+from ramet.bench import intake, pipeline, startup
 from ramet.bench.errors import BadOption
 from ramet.bench.server import ROLES, cpu_seconds, peak_bytes, started
 
@@ -55,3 +56,11 @@ def test_cpu_time_and_memory_are_of_a_parents_children_by_role(tmp_path: Path) -
     for pid, size in ((11, 500), (12, 20), (13, 30)):
         (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nVmPeak:\t 9999 kB\nVmHWM:\t{size} kB\n")
     assert peak_bytes(10, tmp_path) == {"scheduler": 500 * 1024, "tokenizer": 50 * 1024}
+
+
+def test_a_large_body_is_sent_and_others_are_asked_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "CASES", {"a text": intake.Case("/generate", lambda: {"text": "a" * (1 << 20)})})
+    assert intake.main(["--rounds", "1", "--output-file", str(tmp_path / "out.jsonl"), "--", *SCRIPTED[2:]]) == 0
+    (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
+    found = json.loads(line)["bodies"]["a text"]
+    assert found["status"] == 400 and found["mib"] > 1 and found["server_s"] >= 0 and found["wait_s"] > 0

@@ -218,9 +218,11 @@ def test_parameters_may_be_absent_and_must_be_dicts():
         for wrong in (5, ["x"], [{}, 5]):
             with pytest.raises(ClientError, match="sampling_params"):
                 llm.generate(["a", "b"], wrong)
-        for no_ids in (np.array([5.0, 6.0]), b"abc", [1.5]):
+        for no_ids in (np.array([5.0, 6.0]), [1.5]):
             with pytest.raises(ClientError, match="input_ids"):
                 llm.generate(no_ids)
+        with pytest.raises(ClientError, match=r"^text is b'abc', must be a text, token ids"):
+            llm.generate(b"abc")
         ids = np.array([[5, 6], [7, 8]], dtype=np.int32)
         greedy = {"temperature": 0, "max_new_tokens": 3}
         by_array, by_list = (llm.generate(each, greedy) for each in (ids, ids.tolist()))

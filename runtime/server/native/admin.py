@@ -15,10 +15,11 @@ from msgspec.structs import asdict
 from ramet.ipc.messages import ControlReply, pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.config import SECRET, Args
+from ramet.runtime.config import Args
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
+from ramet.runtime.options import SECRET
 from ramet.runtime.reply import WEIGHT_VERSION, Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service

@@ -11,6 +11,7 @@ from aiohttp import web
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
@@ -39,7 +40,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     n, best_of = params.n, _best_of(body, params.n)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
-    items = read_prompts(body, asked.rid, asked.spec, service.client.limits.vocab_size)
+    items = read_prompts(body, asked.rid, asked.spec, service.client.limits)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     reply = replies.CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
@@ -92,9 +93,12 @@ def _mean_logprob(sequence: Sequence) -> float:
     return sum(value or 0.0 for value, _, _ in places.tokens(0, len(places))) / len(places)
 
 
-def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, vocab_size: int) -> list[Prompt]:
-    contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), vocab_size)
-    items = [Prompt(rid, spec, place=place, **content) for place, content in contents]
+def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, limits: Limits) -> list[Prompt]:
+    prompts.check_prompts("prompt", body.prompt)
+    contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), limits)
+    items = [
+        Prompt(rid, spec, place=place, entry=place.removeprefix("prompt"), **content) for place, content in contents
+    ]
     prompts.check_count("prompt", sum(item.params.n for item in items))
     return items
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct
 
-from ramet.ipc.messages import Chat, unpack_ids
+from ramet.ipc.messages import ID_BYTES, Chat, unpack_ids
 from ramet.ipc.params import about, shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
-from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
+from ramet.runtime.engine_client.submission import Prompt, Sequence, check_bytes, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings as numbers
 from ramet.runtime.intake import other_servers, prompts
@@ -90,9 +90,9 @@ async def embeddings(service: Service, request: web.Request) -> web.StreamRespon
     model = check_model(service, body.model)
     rid = set_request_id(request, f"embd-{prompts.new_id()}", body.rid or body.request_id)
     limits = service.client.limits
+    if prompts.is_batch(body.input) and len(body.input) > MAX_INPUTS:
+        raise ClientError("input", f"has {len(body.input)} entries, must have 1 to {MAX_INPUTS}")
     items, pooling = numbers.read_inputs(rid, body, service.pooling, limits)
-    if len(items) > MAX_INPUTS:
-        raise ClientError("input", f"has {len(items)} entries, must have 1 to {MAX_INPUTS}")
     check_numbers("input", len(items), limits.hidden_size)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
@@ -115,12 +115,20 @@ def _embeddings(vectors: list[numbers.Vector], as_text: bool, start: int, stop: 
     return [replies.Embedding(index=i, embedding=write(vectors[i])) for i in range(start, stop)]
 
 
+def given_bytes(given: str | list[int]) -> int:
+    """Of a text or token ids, as `check_bytes` counts."""
+    return len(given) * (1 if isinstance(given, str) else ID_BYTES)
+
+
 async def score(service: Service, request: web.Request) -> web.StreamResponse:
     """The probability of each label token after query and item, for each item."""
     body = await read_body(request, ScoreBody)
     model = check_model(service, body.model)
     rid = set_request_id(request, f"score-{prompts.new_id()}", None)
-    items = numbers.read_pairs(rid, body, service.client.limits.vocab_size)
+    pairs = [body.items] if isinstance(body.items, str) else body.items
+    joined = len(pairs) * given_bytes(body.query) + sum(map(given_bytes, pairs))
+    check_bytes("items", joined, "each goes with query: send fewer, or a shorter query")
+    items = numbers.read_pairs(rid, body, service.client.limits)
     check_numbers("items", len(items), len(body.label_token_ids) + 1)
     with service.client.open(streaming=False) as submission:
         done = await service.client.run_in_turn(items, submission)
@@ -139,6 +147,8 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     model = check_model(service, body.model)
     prompts.check_count("documents", len(body.documents))
     documents = [each if isinstance(each, str) else each.text for each in body.documents]
+    asked = len(documents) * (len(body.query) + len(body.instruct or "")) + sum(map(len, documents))
+    check_bytes("documents", asked, "each goes with query: send fewer, or a shorter query")
     top_n = len(documents) if body.top_n is None else body.top_n
     if top_n > len(documents):
         raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")

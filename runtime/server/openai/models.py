@@ -75,8 +75,10 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     check_model(service, body.model)
     if not body.tokens:
         return respond(DetokenizeReply(""))
-    contents, batch = prompts.read_contents("tokens", body.tokens, service.client.limits.vocab_size)
-    prompts.check_count("tokens", len(contents))
+    prompts.check_prompts("tokens", body.tokens)
+    batch = prompts.is_batch(body.tokens)
+    vocab_size, each = service.client.limits.vocab_size, prompts.placed("tokens", body.tokens, batch)
+    packed = [prompts.pack_to_decode(place, ids, vocab_size) for place, ids in each]
     skips = body.skip_special_tokens
-    texts = await asyncio.gather(*(service.client.detokenize(content["ids"], skips) for _, content in contents))
+    texts = await asyncio.gather(*(service.client.detokenize(ids, skips) for ids in packed))
     return respond(DetokenizeReply(texts if batch else texts[0]))

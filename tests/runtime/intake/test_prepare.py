@@ -54,7 +54,7 @@ def test_special_tokens_show_where_a_parser_looks_for_them() -> None:
 
 
 def test_half_a_surrogate_pair_is_refused_before_it_is_rendered() -> None:
-    with pytest.raises(ClientError, match=r"^messages cannot be written as JSON"):
+    with pytest.raises(ClientError, match=r"^messages\[0\].content is '\\ud800', which cannot be written as JSON"):
         asyncio.run(prepare(rendered, Style(), Chat([{"role": "user", "content": "\ud800"}]), SPEC))
 
 

@@ -60,6 +60,15 @@ def test_samples_of_one_prompt_share_its_prefill():
     assert all(top.tokens[uid] == expected_output(prompt, 2) for uid in range(1, 9))
 
 
+def test_waiting_samples_hold_one_prompt_together():
+    top = BenchTop(rows=1)
+    top.add(1, prompt_of(3, 200), 2, n=16)
+    top.turn()
+    waiting = [top.scheduler.waiting.get(uid) for uid in range(2, 17)]
+    assert len({id(request.tokens) for request in waiting}) == 1
+    top.run()
+
+
 def test_retracted_requests_continue_exactly_where_they_were():
     top = BenchTop(total=160, context=160, rows=8, schedule_conservativeness=0.01)
     prompts = {uid: prompt_of(uid, 10) for uid in range(1, 9)}

@@ -230,6 +230,7 @@ def test_a_time_beyond_the_longest_is_refused_before_anything_is_computed():
     status, message = refusal(top, 1)
     assert status == 400 and message.startswith("prefix_lease_s is 30.5, must be in [0, 30]")
     assert "--max-prefix-lease-s" in message and top.runner.computed_tokens == 0
+    assert top.finish[1].place == "prefix_lease_s"
     ask(top, 2, prefix_lease_s=30)
     assert held(top) == (1, 40)
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Abort, Control, Drain, Finish, FinishKind, Generate, PeerDied, TextStep
 from ramet.runtime.engine_client.submission import Prompt
+from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, parse_events, served
 from tests.fakes.specs import make_spec
 
@@ -158,6 +160,61 @@ def test_a_full_queue_is_a_503_until_somebody_is_opened(path: str) -> None:
         first.cancel(), second.cancel()
 
     served(check, auto=False, max_queued_requests=2)
+
+
+def test_a_batch_enters_the_queue_whole_or_not_at_all() -> None:
+    async def check(server: Served) -> None:
+        first = ask(server)
+        await server.engine.saw(Generate)
+        for many in ({"text": ["a"] * 3}, {"sampling_params": {"n": 3}}):  # beside the first they are four
+            async with server.http.post("/generate", data=orjson.dumps({"text": "a", **many})) as response:
+                reply = await response.json()
+                assert response.status == 503 and response.headers["Retry-After"] == "1"
+                assert reply["error"]["message"] == "The request queue is full."
+        assert len(server.engine.of_type(Generate)) == 1 and server.client.num_waiting == 1
+        second = ask(server, sampling_params={"n": 2})
+        await server.engine.saw(Generate, 2)
+        assert server.client.num_waiting == 3
+        first.cancel(), second.cancel()
+
+    served(check, auto=False, max_queued_requests=3)
+
+
+def test_alone_a_request_may_bring_as_many_more_as_run_at_once() -> None:
+    async def check(server: Served) -> None:
+        body = {"text": ["a"] * 7, "sampling_params": {"n": 1}}
+        status, reply = await server.post("/generate", body)
+        wanted = "text asks for 7 sequences (prompts times n), must be at most 6 (2 wait (--max-queued-requests)"
+        assert status == 400 and reply["error"]["message"].startswith(wanted)
+        assert server.engine.of_type(Generate) == [] and server.client.num_waiting == 0
+        waiting = ask(server, text=["a"] * 6)
+        await server.engine.saw(Generate, 6)
+        assert server.client.num_waiting == 6
+        waiting.cancel()
+
+    served(check, auto=False, max_queued_requests=2, limits=replace(LIMITS, max_running_requests=4))
+
+
+@pytest.mark.parametrize("n, place", [(3, "prompt"), (1, "messages")])
+def test_every_surface_counts_its_samples(n: int, place: str) -> None:
+    async def check(server: Served) -> None:
+        chat = {"messages": [{"role": "user", "content": "a"}], "n": 3}
+        path, body = (
+            ("/v1/chat/completions", chat) if place == "messages" else ("/v1/completions", {"prompt": "a", "n": n})
+        )
+        status, reply = await server.post(path, body)
+        assert status == 400 and reply["error"]["param"] == place and "asks for 3 seq" in reply["error"]["message"]
+        assert server.engine.of_type(Generate) == []
+
+    served(check, auto=False, max_queued_requests=1, limits=replace(LIMITS, max_running_requests=1))
+
+
+def test_inputs_that_wait_for_their_turn_do_not_count() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/v1/embeddings", {"input": ["a"] * 500})
+        assert status == 200 and len(reply["data"]) == 500
+
+    served(check, max_queued_requests=1)
 
 
 def test_places_in_the_queue_come_back() -> None:

@@ -1,0 +1,195 @@
+"""Calls of `LLM`: texts, token ids, arrays of embeddings or chats -> prompts, with what is asked of each.
+
+A program's values are Python's or numpy's, and nothing bounds how many there are.
+"""
+
+from array import array
+from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Sequence as Many
+from functools import partial
+from operator import index
+from typing import Any, NoReturn
+
+from ramet.ipc.messages import Chat, Limits
+from ramet.ipc.params import shown
+from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import prompts as checks
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of
+from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
+from ramet.runtime.intake.messages import ChatFields
+from ramet.runtime.intake.prompts import Content
+from ramet.runtime.intake.reading import Reading
+from ramet.runtime.intake.specs import SpecLists
+
+TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
+PROMPT = "a text, token ids, or a floating array of embeddings [tokens, hidden size]"
+
+
+def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
+    """One for each prompt, in order. Raises ClientError, and TypeError for an unknown argument."""
+    if not _is_list(prompts) and not isinstance(prompts, str | bytes | bytearray):
+        raise ClientError("text", f"is {shown(prompts)}, must be {PROMPT}, or a list of these")
+    each = checks.placed("", prompts, not _is_single(prompts))
+    return _read(each, sampling_params, extras, defaults)
+
+
+def read_prompt(prompt: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
+    """As `read_prompts`, for a call that takes a single one."""
+    return _read([("", prompt)], sampling_params, extras, defaults)
+
+
+def _read(
+    each: list[tuple[str, Any]], sampling_params: Any, extras: dict[str, Any], defaults: Defaults
+) -> list[Prompt]:
+    contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
+    read = make_prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)
+    return [prompt._replace(entry=at) for prompt, (at, _) in zip(read, each, strict=True)]
+
+
+def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
+    known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
+    unknown = set(extras) - set(known)
+    if unknown:
+        raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
+    return convert(plain({**extras, "sampling_params": sampling_params}), SpecLists)
+
+
+def plain(value: Any) -> Any:
+    """Arrays and tuples as lists, numbers of numpy or torch as Python's, which is what bodies hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+# -- prompts -----------------------------------------------------------------------------------------------------------
+
+
+def _content(at: str, prompt: Any, limits: Limits) -> Content:
+    """`at`: where it stands in a list of prompts, as "[2]"."""
+    if isinstance(prompt, str):
+        return "text" + at, {"text": prompt}
+    if _is_embeds(prompt):
+        place = "input_embeds" + at
+        checks.check_context(place, len(prompt), limits)
+        return place, {"embeds": checks.pack_embeds(place, prompt.tolist(), limits)}
+    if not _is_list(prompt):
+        raise ClientError("text" + at, f"is {shown(prompt)}, must be {PROMPT}")
+    place = "input_ids" + at
+    checks.check_context(place, len(prompt), limits)
+    return place, {"ids": pack_any(place, prompt, limits.vocab_size)}
+
+
+def _is_list(value: Any) -> bool:
+    """Whether it has entries in an order, and is neither text nor bytes."""
+    if isinstance(value, str | bytes | bytearray | Mapping | Set):
+        return False
+    return hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0
+
+
+def _is_single(prompts: Any) -> bool:
+    """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
+    if not _is_list(prompts) or _is_embeds(prompts):
+        return True
+    return len(prompts) > 0 and _is_number(prompts[0])
+
+
+def _is_number(value: Any) -> bool:
+    """Of whatever type. An array of one can be made a number, but is none."""
+    return hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0
+
+
+def _is_embeds(prompt: Any) -> bool:
+    """A floating array of two dimensions, of numpy or torch."""
+    return getattr(prompt, "ndim", 0) == 2 and "float" in str(prompt.dtype)
+
+
+def pack_any(place: str, ids: Any, vocab_size: int) -> bytes:
+    """Ids of any integer type as packed int32. Raises ClientError for the first that is no token id."""
+    if not _is_list(ids):
+        raise ClientError(place, f"is {shown(ids)}, must be a list of token ids")
+    items = list(ids)
+    try:
+        if not all(map(_is_index, set(map(type, items)))):
+            raise TypeError
+        packed = array("i", map(index, items))
+    except (TypeError, OverflowError):
+        _refuse_first(place, items, vocab_size)
+    if packed and not (min(packed) >= 0 and max(packed) < vocab_size):
+        _refuse_first(place, items, vocab_size)
+    return packed.tobytes()
+
+
+def _is_index(kind: type) -> bool:
+    return hasattr(kind, "__index__") and kind is not bool
+
+
+def _refuse_first(place: str, items: list[Any], vocab_size: int) -> NoReturn:
+    at = next(i for i, token in enumerate(items) if not _is_token(token, vocab_size))
+    raise ClientError(f"{place}[{at}]", f"is {shown(items[at])}, must be a token id in [0, {vocab_size})")
+
+
+def _is_token(value: Any, vocab_size: int) -> bool:
+    try:
+        return _is_index(type(value)) and 0 <= index(value) < vocab_size
+    except TypeError:  # numpy's booleans, and arrays of several numbers
+        return False
+
+
+# -- chats -------------------------------------------------------------------------------------------------------------
+
+ChatCall = Callable[[Render], Awaitable[tuple[Prompt, Reading]]]  # one chat, given what renders it
+
+
+def read_chats(
+    messages: Any,
+    sampling_params: Any,
+    fields: dict[str, Any],
+    extras: dict[str, Any],
+    defaults: Defaults,
+    style: Style,
+    parallel: bool = True,
+) -> list[ChatCall]:
+    """One for each chat, in order. `fields`: those of ChatFields but the messages. Raises ClientError.
+
+    Without max_new_tokens an output may go on to the end of the context.
+    """
+    single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
+    chats = [messages] if single else list(messages)
+    body = _spec_lists(sampling_params, extras)
+    names = names_in(body, len(chats), True)
+    specs = specs_of(body, len(chats), True, defaults.to_the_end)
+    given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(chats)
+    return [
+        partial(
+            _prepare,
+            which="" if single else f"chat {i}: ",
+            names=names[i] | ({"entry": ""} if single else {}),
+            style=style,
+            chat=_read_chat("" if single else f"chat {i}: ", {**fields, "messages": chat}, style),
+            spec=specs[i],
+            parallel=parallel,
+            as_shown=(given[i] or {}).get("skip_special_tokens") is not None,
+        )
+        for i, chat in enumerate(chats)
+    ]
+
+
+def _read_chat(which: str, written: dict[str, Any], style: Style) -> Chat:
+    """`which`: said before an error's place, in a list of chats."""
+    try:
+        return chosen_chat(written, convert(written, ChatFields).tool_choice, style)
+    except ClientError as error:
+        raise error.at(which + error.place) from None
+
+
+async def _prepare(render: Render, *, which: str, names: dict[str, Any], **asked: Any) -> tuple[Prompt, Reading]:
+    """As chat.prepare. `names`: fields of Prompt that say how the program wrote what it asks."""
+    try:
+        prompt, reading = await prepare(render, **asked)
+    except ClientError as error:
+        raise error.at(which + error.place) from None
+    return prompt._replace(place=which + prompt.place, **names), reading
