@@ -1,7 +1,7 @@
 """What a weight can be: a finite number in a floating-point dtype that the model's dtype can hold.
 
 Decides what is refused while tensors are copied. A chunk is looked at just after it was copied, while it is in the
-processor's cache; only a chunk that may be wrong is looked at number by number.
+processor's cache.
 """
 
 import torch
@@ -36,8 +36,9 @@ def _rows_of_chunk(target: Tensor) -> int:
 
 
 def _is_finite(chunk: Tensor) -> bool:
-    """A sum with a number that is not finite is not finite. It is five times as fast as a look at each number, which is
-    needed only where a sum of finite numbers overflows."""
+    """A sum with a number that is not finite is not finite, and is the fastest to compute. A sum of finite numbers may
+    overflow: then the smallest and the largest decide, which are NaN if a number is.
+    """
     return bool(chunk.sum().isfinite()) or all(bool(bound.isfinite()) for bound in chunk.aminmax())
 
 
