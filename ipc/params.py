@@ -217,11 +217,14 @@ def _token_ids(where: str, value: Any) -> tuple[int, ...]:
         raise ClientError(where, f"is {shown(value)}, must be a list of token ids")
     if len(items) > MAX_STOP_IDS:
         raise ClientError(where, f"has {len(items)} entries, must have at most {MAX_STOP_IDS}")
-    if not set(map(type, items)) <= {int} or (items and min(items) < 0):
+    unique = dict.fromkeys(items) if set(map(type, items)) <= {int} else None
+    if unique is None or (unique and min(unique) < 0):
         at = next(i for i, token in enumerate(items) if type(token) is not int or token < 0)
         raise ClientError(f"{where}[{at}]", f"is {shown(items[at])}, must be a token id of the vocabulary, >= 0")
-    # those beyond every vocabulary, which the tokenizer process leaves out, become one that a message can hold
-    return tuple(dict.fromkeys(min(token, MOST_INT32) for token in items))
+    if unique and max(unique) > MOST_INT32:
+        # those beyond every vocabulary, which the tokenizer process leaves out, become one that a message can hold
+        unique = dict.fromkeys(min(token, MOST_INT32) for token in unique)
+    return tuple(unique)
 
 
 def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
