@@ -229,7 +229,7 @@ class LLM:
     def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Raises ClientError."""
         _check_type("skip_special_tokens", skip_special_tokens, bool, "True or False")
-        packed = pack_any("ids", ids, self._handle.limits.vocab_size)
+        packed = pack_any("tokens", ids, self._handle.limits.vocab_size)
         return self._run(self._handle.detokenize(packed, skip_special_tokens))
 
     # -- beside it --------------------------------------------------------------------------------------------------

@@ -59,9 +59,10 @@ def test_a_stream_is_of_one_prompt(llm: LLM, prompt: Any) -> None:
 
 
 @pytest.mark.parametrize(("ids", "message"), [
-    ([5, True], f"ids[1] is True, {NO_ID}"), ([5, "x"], f"ids[1] is 'x', {NO_ID}"), ([-1], f"ids[0] is -1, {NO_ID}"),
-    ([2**70], f"ids[0] is {2**70}, {NO_ID}"), (None, "ids is None, must be a list of token ids"),
-    ("abc", "ids is 'abc', must be a list of token ids"),
+    ([5, True], f"tokens[1] is True, {NO_ID}"), ([5, "x"], f"tokens[1] is 'x', {NO_ID}"),
+    ([-1], f"tokens[0] is -1, {NO_ID}"),
+    ([2**70], f"tokens[0] is {2**70}, {NO_ID}"), (None, "tokens is None, must be a list of token ids"),
+    ("abc", "tokens is 'abc', must be a list of token ids"),
 ])  # fmt: skip
 def test_what_is_no_id_to_decode_is_named(llm: LLM, ids: Any, message: str) -> None:
     assert refusal(lambda: llm.detokenize(ids)) == message
