@@ -18,6 +18,7 @@ from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.long_list import LongList, parts_of
 from ramet.runtime.scheduler.batch import Step, plan_step
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -123,7 +124,7 @@ def what_clients_see(top: BenchTop, uid: int) -> dict[str, Any]:
         "finish": (finish.kind, finish.matched, finish.length, finish.cut, finish.message, finish.status),
         "prompt_tokens": top.opened[uid].prompt_tokens,
         "logprobs": logprobs and logprobs.meta(),
-        "hidden": hidden and hidden.meta(),
+        "hidden": hidden and LongList(parts_of(hidden.meta())).whole(),
     }
 
 

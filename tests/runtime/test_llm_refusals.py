@@ -136,8 +136,8 @@ WHY = "which cannot be written as JSON"
     ),
     (
         [HI, HI],
-        {"sampling_params": [{}, {"stop_token_ids": [9999]}]},
-        f"sampling_params[1].stop_token_ids[0] is 9999, {NO_ID}",
+        {"sampling_params": [{}, {"logit_bias": {"9999": 1}}]},
+        f"sampling_params[1].logit_bias has the key 9999, {NO_ID}",
     ),
 ])  # fmt: skip
 def test_what_is_wrong_of_a_chat_is_named_with_its_place(

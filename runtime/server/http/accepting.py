@@ -12,6 +12,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from aiohttp import web
 
@@ -140,11 +141,10 @@ class Refusal(asyncio.Protocol):
 
     def __init__(self, all_: "set[Refusal]") -> None:
         self._all = all_
-        self._transport: asyncio.Transport
+        self._transport: Any  # uvloop's is no asyncio.Transport
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._all.add(self)
         self._end = asyncio.get_running_loop().call_later(LINGER_S, self._close)
