@@ -18,7 +18,7 @@ from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.long_list import LongList, parts_of
+from ramet.runtime.long_list import Listed, LongList, parts_of
 from ramet.runtime.scheduler.batch import Step, plan_step
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -116,6 +116,10 @@ def run(schedule: Schedule, top: BenchTop) -> BenchTop:
     return top
 
 
+def made(entries: Listed) -> list[Any]:
+    return LongList(parts_of(entries)).whole()
+
+
 def what_clients_see(top: BenchTop, uid: int) -> dict[str, Any]:
     """All but when: how much of a prompt was found in the cache, and how often a request was retracted."""
     finish, logprobs, hidden = top.finish[uid], top.scores.get(uid), top.hidden.get(uid)
@@ -123,8 +127,8 @@ def what_clients_see(top: BenchTop, uid: int) -> dict[str, Any]:
         "tokens": top.tokens[uid],
         "finish": (finish.kind, finish.matched, finish.length, finish.cut, finish.message, finish.status),
         "prompt_tokens": top.opened[uid].prompt_tokens,
-        "logprobs": logprobs and logprobs.meta(),
-        "hidden": hidden and LongList(parts_of(hidden.meta())).whole(),
+        "logprobs": logprobs and {name: made(entries) for name, entries in logprobs.meta().items()},
+        "hidden": hidden and made(hidden.meta()),
     }
 
 
