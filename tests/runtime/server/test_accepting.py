@@ -5,10 +5,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
+import uvloop
 
-from tests.fakes.clock_loop import forward
+from tests.fakes.clock_loop import ClockLoop, forward
 from tests.fakes.peer import HEALTH, Peer, half_body, is_open, on_clock, turn, turn_loop
 from tests.fakes.server import Served
 
@@ -18,7 +20,8 @@ def busy(server: Served) -> Awaitable[Peer]:
     return Peer.of(server, half_body("/generate"))
 
 
-def test_a_connection_over_the_limit_gets_a_503_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("loop", [ClockLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_connection_over_the_limit_gets_a_503_and_one_line(loop: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def check(server: Served) -> None:
         first, _second = await busy(server), await busy(server)
         for _ in range(5):
@@ -34,7 +37,7 @@ def test_a_connection_over_the_limit_gets_a_503_and_one_line(caplog: pytest.LogC
         await turn_loop()
         assert (await (await Peer.of(server, HEALTH)).reply())[0] == 200
 
-    on_clock(check, max_connections=2)
+    on_clock(check, loop, max_connections=2)
 
 
 def test_a_flood_over_the_limit_is_closed_and_the_server_lives(caplog: pytest.LogCaptureFixture) -> None:
