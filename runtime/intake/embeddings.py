@@ -112,12 +112,12 @@ def read_pairs(rid: str, fields: ScoreFields, limits: Limits) -> list[Prompt]:
     pack_checked("label_token_ids", labels, limits.vocab_size)
     spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=tuple(labels)))
     [(_, query)], _ = read_contents("query", fields.query, limits)
-    items, _ = read_contents("items", fields.items, limits)
+    items, several = read_contents("items", fields.items, limits)
     pairs = []
-    for place, item in items:
+    for (place, item), given in zip(items, fields.items if several else [fields.items], strict=True):
         if item.keys() != query.keys():
             wanted = "a string" if "text" in query else "a list of token ids"
-            raise ClientError(place, f"must be {wanted}, as query is")
+            raise ClientError(place, f"is {shown(given)}, must be {wanted}, as query is")
         first, second = (item, query) if fields.item_first else (query, item)
         pairs.append(Prompt(rid, spec, place=place, **{name: first[name] + second[name] for name in first}))
     return pairs

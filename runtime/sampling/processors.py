@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.sampling.columns import REQUEST, RequestView
 
@@ -156,13 +157,15 @@ class TemperatureByPosition(LogitProcessor):
     the request's temperature as well."""
 
     def check(self, params: dict[str, Any], vocab_size: int) -> None:
-        steps = params.get("temperatures")
-        if not isinstance(steps, list) or not steps or not all(map(_is_step, steps)):
-            raise ValueError("temperatures must be a list of [position, temperature], temperature in [0.01, 100]")
+        words = "[position, temperature], position an integer >= 0, temperature in [0.01, 100]"
+        steps = _list(params, "temperatures", f"a list of at most {MOST_STEPS} {words}", MOST_STEPS)
+        if not steps:
+            raise ValueError("temperatures is [], must hold at least one [position, temperature]")
+        wrong = next((i for i, step in enumerate(steps) if not _is_step(step)), None)
+        if wrong is not None:
+            raise ValueError(f"temperatures[{wrong}] is {shown(steps[wrong])}, must be {words}")
         if [at for at, _ in steps] != sorted({at for at, _ in steps}):
             raise ValueError("temperatures must be sorted by position, without doubles")
-        if len(steps) > MOST_STEPS:
-            raise ValueError(f"temperatures has {len(steps)} entries, must have at most {MOST_STEPS}")
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any]]) -> Tensor:
         for row, params in zip(logits, custom_param_list, strict=True):
@@ -244,10 +247,23 @@ def _is_step(step: Any) -> bool:
 
 
 def _ids(params: dict[str, Any], name: str, vocab_size: int) -> list[int]:
-    ids = params.get(name)
-    if not isinstance(ids, list) or len(ids) > MOST_IDS or not all(_is_id(token, vocab_size) for token in ids):
-        raise ValueError(f"{name} must be a list of at most {MOST_IDS} token ids in [0, {vocab_size})")
+    ids = _list(params, name, f"a list of at most {MOST_IDS} token ids in [0, {vocab_size})", MOST_IDS)
+    wrong = next((i for i, token in enumerate(ids) if not _is_id(token, vocab_size)), None)
+    if wrong is not None:
+        raise ValueError(f"{name}[{wrong}] is {shown(ids[wrong])}, must be a token id in [0, {vocab_size})")
     return ids
+
+
+def _list(params: dict[str, Any], name: str, words: str, most: int) -> list[Any]:
+    """`words`: what it must be."""
+    if name not in params:
+        raise ValueError(f"{name} is missing, must be {words}")
+    given = params[name]
+    if not isinstance(given, list):
+        raise ValueError(f"{name} is {shown(given)}, must be {words}")
+    if len(given) > most:
+        raise ValueError(f"{name} has {len(given)} entries, must be {words}")
+    return given
 
 
 def _is_id(token: Any, vocab_size: int) -> bool:

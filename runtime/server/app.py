@@ -25,8 +25,8 @@ def make_app(service: Service) -> web.Application:
         return await _answer(service, allowed, request)
 
     async def add_cors_headers(request: web.Request, response: web.StreamResponse) -> None:
-        if "Origin" in request.headers:
-            access.add_cors_headers(allowed, request.headers["Origin"], response.headers)
+        if len(origins := request.headers.getall("Origin", [])) == 1:
+            access.add_cors_headers(allowed, origins[0], response.headers)
 
     app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
     app[exchange.TRANSFER_TIMEOUT_S] = service.args.serve.transfer_timeout_s

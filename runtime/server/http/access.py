@@ -69,7 +69,7 @@ async def check_host(allowed: Allowed, host: str) -> None:
     found = HOST.fullmatch(host.lower())
     if found is not None and (allowed.hosts.allow(found[1]) or _is_address(found[1]) or await _is_full_name(found[1])):
         return
-    fact = f"The header Host names {shown(host)}, which is not known as a name of this server."
+    fact = f"The request is for {shown(host)} (header Host, or target), which is not known as a name of this server."
     raise ClientError("", fact, "start it with that name in --allowed-hosts, or with --api-key", 403)
 
 
@@ -94,7 +94,7 @@ def _full_name() -> str:
 def check_origin(allowed: Allowed, request: web.Request) -> None:
     """Raises ClientError for a page of another site. A request without the header comes from no page."""
     if "Origin" in request.headers and not _may_ask(allowed, request):
-        raise _foreign(request.headers["Origin"])
+        raise _foreign(request.headers.getall("Origin"))
 
 
 def preflight(allowed: Allowed, request: web.Request) -> web.Response | None:
@@ -103,7 +103,7 @@ def preflight(allowed: Allowed, request: web.Request) -> web.Response | None:
     if request.method != "OPTIONS" or "Origin" not in asked or "Access-Control-Request-Method" not in asked:
         return None
     if not _may_ask(allowed, request):
-        raise _foreign(asked["Origin"])
+        raise _foreign(asked.getall("Origin"))
     names = asked.get("Access-Control-Request-Headers", "")
     headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_S)}
     if names and _WORDS.fullmatch(names):
@@ -134,6 +134,8 @@ def _may_ask(allowed: Allowed, request: web.Request) -> bool:
     return origin is not None and origin.came_from(request.headers.get("Host", ""))
 
 
-def _foreign(origin: str) -> ClientError:
-    fact = f"The header Origin names {shown(origin)}: pages from there may not use this server."
+def _foreign(origins: Sequence[str]) -> ClientError:
+    if len(origins) > 1:
+        return ClientError("", f"The request has {len(origins)} headers Origin, must have one at most.", status=403)
+    fact = f"The header Origin names {shown(origins[0])}: pages from there may not use this server."
     return ClientError("", fact, "start it with that origin in --allowed-origins", 403)

@@ -60,6 +60,8 @@ def transfer_time(timeout_s: float, num_bytes: int) -> float:
 async def _read(request: web.Request, timeout_s: float) -> bytes:
     """The whole body. `request.read()` has no deadline that could move with the bytes."""
     body, limit = bytearray(), request.client_max_size
+    if (request.content_length or 0) > limit:
+        raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)
     request.content.set_read_chunk_size(limit)  # unpacks compressed bodies in large pieces
     start = asyncio.get_running_loop().time()
     async with asyncio.timeout(timeout_s) as deadline:

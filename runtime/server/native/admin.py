@@ -157,6 +157,9 @@ async def abort_request(service: Service, request: web.Request) -> web.Response:
     """End the sequences of a request: {"rid": ID} (exact match) or {"abort_all": true}."""
     body = await read_body(request, AbortBody)
     if body.abort_all:
+        if body.rid is not None:
+            fact = f"is {shown(body.rid)}, but abort_all is true: which of them is meant is not clear"
+            raise ClientError("rid", fact, "send one of the two")
         return respond(AbortReply(service.client.abort(None, "aborted with every other request")))
     if not body.rid:
         fact = "is missing" if body.rid is None else f"is {shown(body.rid)}, must be the id of a request"

@@ -245,3 +245,19 @@ def test_a_processor_cannot_write_a_requests_tokens():
     row = ProcessorRow(0, 1, {}, np.array([1, 2], np.int32), np.array([3], np.int32))
     process(torch.zeros(1, 4), (ProcessorRows("writes", (row,)),), make_all(), {})
     assert (row.prompt_ids.tolist(), row.output_ids.tolist()) == ([1, 2], [3])
+
+
+WRONG_PARAMETERS = [
+    ("force_tokens", {"tokens": [1]}, r"token_ids is missing, must be a list of at most 65536 token ids in \[0, 50\)"),
+    ("force_tokens", {"token_ids": 3}, r"token_ids is 3, must be a list"),
+    ("ban_tokens", {"token_ids": [1, 2, -7]}, r"token_ids\[2\] is -7, must be a token id in \[0, 50\)"),
+    ("allow_tokens", {"token_ids": [50]}, r"token_ids\[0\] is 50, must be a token id in \[0, 50\)"),
+    ("temperature_by_position", {}, "temperatures is missing, must be a list of at most 1024"),
+    ("temperature_by_position", {"temperatures": [[0, 1], [2, 500]]}, r"temperatures\[1\] is \[2, 500\], must be"),
+]
+
+
+@pytest.mark.parametrize("name, params, fact", WRONG_PARAMETERS)
+def test_a_wrong_parameter_is_named_with_its_place_and_value(name: str, params: dict, fact: str) -> None:
+    with pytest.raises(ValueError, match=fact):
+        make_all()[name].check(params, 50)

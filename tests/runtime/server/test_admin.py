@@ -147,10 +147,14 @@ def test_the_version_needs_no_key() -> None:
     served(check, api_key="secret")
 
 
-@pytest.mark.parametrize(
-    "body, fact", [({}, "rid is missing"), ({"rid": None}, "rid is missing"), ({"rid": ""}, "rid is ''")]
-)
-def test_an_abort_says_what_is_missing(body: dict, fact: str) -> None:
+ABORTS = [
+    ({}, "rid is missing"), ({"rid": None}, "rid is missing"), ({"rid": ""}, "rid is ''"),
+    ({"rid": "a", "abort_all": True}, "rid is 'a', but abort_all is true"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body, fact", ABORTS)
+def test_an_abort_says_what_is_missing_or_too_much(body: dict, fact: str) -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post("/abort_request", body)
         assert status == 400 and fact in reply["error"]["message"] and "None" not in reply["error"]["message"]

@@ -1,5 +1,6 @@
 """Whatever a client sends: a 4xx that names field, value and range; nothing reaches the engine, the server goes on."""
 
+import asyncio
 import gzip
 import json
 from typing import Any
@@ -293,6 +294,16 @@ def test_a_body_over_the_limit_is_a_413_that_names_the_option() -> None:
             status, reply = await server.post(GENERATE, data)
             assert status == 413 and "--max-body-mb" in error_of(reply)
         await goes_on(server)
+
+    served(check, max_body_mb=0.1)
+
+
+def test_a_body_that_says_it_is_over_the_limit_is_refused_before_it_comes() -> None:
+    async def check(server: Served) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
+        assert b" 413 " in await reader.readline()
+        writer.close()
 
     served(check, max_body_mb=0.1)
 

@@ -72,6 +72,7 @@ BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, p
     ({"items": ["a"] * 16385}, "items", ("16385", "16384")),
     ({"query": [1], "items": [[1], [VOCAB]]}, "items[1][0]", (str(VOCAB), f"[0, {VOCAB})")),
     ({"query": [-1], "items": [[1]]}, "query[0]", ("-1",)),
+    ({"items": [[5]]}, "items[0]", ("is [5]", "a string, as query is")),
     ({"label_token_ids": []}, "label_token_ids", ("empty",)),
     ({"label_token_ids": [1, VOCAB]}, "label_token_ids[1]", (str(VOCAB),)),
     ({"label_token_ids": [1] * 1025}, "label_token_ids", ("1025", "1024")),
