@@ -32,6 +32,11 @@ ALIASES = {
 }
 
 
+def aliases_of(option: Option) -> list[str]:
+    """As flags."""
+    return ["--" + alias.replace("_", "-") for alias, name in ALIASES.items() if name == option.name]
+
+
 @dataclass(frozen=True)
 class Given:
     """A checked value and where it came from: the flag, the variable, or the line of the file."""
@@ -51,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser, options: Sequence[Option], titl
     """One argument per option, under its group's title. Values stay text here, so that `check` reports all errors."""
     groups = {name: parser.add_argument_group(name, title) for name, title in titles.items()}
     for option in options:
-        names = [option.flag, *("--" + a.replace("_", "-") for a, name in ALIASES.items() if name == option.name)]
+        names = [option.flag, *aliases_of(option)]
         target = groups.get(option.group, parser)
         if isinstance(option.type, inspect.BoolType):
             target.add_argument(
@@ -141,12 +146,15 @@ def _from_file(path: str | None) -> dict[str, Given]:
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:
-    return {o.name: Given(check(o, env[o.variable], o.variable), o.variable) for o in OPTIONS if env.get(o.variable)}
+    """Another server's spelling counts where the option's own variable is not set."""
+    spellings = [(PREFIX + alias.upper(), BY_NAME[name]) for alias, name in ALIASES.items()]
+    found = [*spellings, *((option.variable, option) for option in OPTIONS)]
+    return {o.name: Given(check(o, env[name], name), name) for name, o in found if env.get(name)}
 
 
 def warn_misspelt(env: Mapping[str, str]) -> None:
     """Say which variables look like an option of ours and are none. Others that start with RAMET_ are left alone."""
-    known = [o.variable for o in OPTIONS] + [PREFIX + "CONFIG"]
+    known = [o.variable for o in OPTIONS] + [PREFIX + name.upper() for name in ("config", *ALIASES)]
     for variable in env:
         if variable.startswith(PREFIX) and variable not in known and (close := nearest(variable, known, 0.85)):
             print(f"warning: {variable} is not an option{close}", file=sys.stderr)

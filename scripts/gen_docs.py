@@ -19,6 +19,7 @@ from ramet.bench.figures import page, records
 from ramet.bench.figures.questions import views_of
 from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
+from ramet.runtime.flags import aliases_of
 from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
@@ -50,15 +51,17 @@ MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` 
 def options() -> str:
     lines = [
         "# Options of `ramet serve`\n",
-        "Flag, environment variable (`RAMET_PORT`) and YAML key (`port:`) of each.",
+        "Every option is a flag (`--port`), an environment variable (`RAMET_PORT`) and a key (`port:`) of the YAML",
+        "file that `--config` names. A flag counts before a variable, and a variable before the file. Names in brackets are",
+        "those of other servers for the same option.\n",
     ]
-    lines.append("A flag goes before a variable, a variable before the file given with `--config`.\n")
     group = ""
     for option in options_of(Args):
         if option.group != group:
             group = option.group
             lines += [f"\n## {group}\n", "| option | valid | default | |", "|---|---|---|---|"]
-        lines.append(f"| `{option.flag}` | {option.valid} | {default_of(option)} | {option.about} |")
+        also = "".join(f" (`{alias}`)" for alias in aliases_of(option))
+        lines.append(f"| `{option.flag}`{also} | {option.valid} | {default_of(option)} | {option.about} |")
     return "\n".join(lines).replace("`` |", "empty |") + "\n"
 
 

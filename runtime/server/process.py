@@ -6,6 +6,7 @@ Decides the order of start and end, and the exit code: 0 after a drain, 1 when a
 import asyncio
 import errno
 import gc
+import ipaddress
 import os
 import socket
 import time
@@ -56,12 +57,17 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
 
 
 def bind(serve: ServeArgs) -> socket.socket:
-    """A socket that listens: connections wait in its backlog until the server serves. Port 0 picks a free port."""
+    """A socket that listens: connections wait in its backlog until the server serves. Port 0 picks a free port.
+
+    Logs if others may use the server without a key.
+    """
     try:
         found = socket.getaddrinfo(serve.host, serve.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
     family, *_, address = found[0]
+    if not (serve.api_key or ipaddress.ip_address(address[0]).is_loopback):
+        LOGGER.warning("--host %s without --api-key: whoever reaches this machine may use the server", serve.host)
     try:  # to listen at once: two sockets may share a bound port for as long as none of them listens
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)

@@ -236,3 +236,10 @@ class TestRun:
     def test_what_is_new_of_each_reply_is_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run.write_through(iter([{"text": "a"}, {"text": "a"}, {"text": "a bc"}])) == {"text": "a bc"}
         assert capsys.readouterr().out == "a bc\n"
+
+
+def test_a_variable_may_have_another_servers_name_for_the_option() -> None:
+    assert parse([], {"RAMET_MAX_MODEL_LEN": "600"}).model.context_length == 600
+    assert parse([], {"RAMET_MAX_MODEL_LEN": "600", "RAMET_CONTEXT_LENGTH": "500"}).model.context_length == 500
+    with pytest.raises(ConfigError, match="RAMET_MAX_NUM_SEQS is 'x'"):
+        parse([], {"RAMET_MAX_NUM_SEQS": "x"})

@@ -167,3 +167,13 @@ def test_port_0_is_a_free_port_and_it_can_be_bound_again_at_once() -> None:
     again = bind(ServeArgs(port=port))
     assert again.getsockname()[1] == port > 0
     again.close()
+
+
+@pytest.mark.parametrize(
+    "options, warned", [({}, False), ({"host": "0.0.0.0"}, True), ({"host": "0.0.0.0", "api_key": "key"}, False)]
+)
+def test_a_server_that_everybody_may_use_says_so(
+    options: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    bind(ServeArgs(port=0, **options)).close()
+    assert ("without --api-key" in caplog.text) is warned
