@@ -52,8 +52,8 @@ def options() -> str:
     lines = [
         "# Options of `ramet serve`\n",
         "Every option is a flag (`--port`), an environment variable (`RAMET_PORT`) and a key (`port:`) of the YAML",
-        "file that `--config` names. A flag counts before a variable, and a variable before the file. Names in brackets",
-        "are those of other servers for the same option.\n",
+        "file that `--config` names. A flag counts before a variable, and a variable before the file. Names in",
+        "brackets are those of other servers for the same option.\n",
     ]
     group = ""
     for option in options_of(Args):
