@@ -20,7 +20,7 @@ from ramet.runtime.intake.parsers.tools import CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
-from ramet.runtime.server.http.exchange import encode, read_object, respond
+from ramet.runtime.server.http.exchange import encode, read_object, respond, written
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
@@ -36,8 +36,8 @@ Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is r
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    written = with_items(await read_object(request))
-    body = convert(written, ResponsesBody)
+    sent = with_items(await read_object(request))
+    body = convert(sent, ResponsesBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
     asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
     previous = body.previous_response_id
@@ -51,10 +51,10 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
         def keep(response: ResponseReply) -> bool:
             messages = chat_after(before, body.input, response.output)
-            kept = Stored(encode(response), encode(written["input"]), encode(messages))
+            kept = Stored(encode(response), encode(sent["input"]), encode(messages))
             return service.responses.put(response.id, kept)
 
-        begun = _begun(body, asked, params, written.get("tool_choice") or "auto", stored)
+        begun = _begun(body, asked, params, sent.get("tool_choice") or "auto", stored)
         output = Output(sequence, reader, begun, keep)
         if body.stream:
             return await sse.stream(request, submission, [output.events], failure=output.failure, done=b"")
@@ -141,7 +141,7 @@ class Output(Items[replies.OutputItem]):
     def __init__(self, sequence: Sequence, reader: Reader, response: ResponseReply, keep: Keep) -> None:
         super().__init__(sequence, reader)
         self.response, self._keep = response, keep
-        self._logprobs: list[TokenLogprob] = []  # of the open item
+        self._logprobs = bytearray()  # of the open item: JSON of entries, made once, as they come
         self._pending: list[TokenLogprob] = []  # of tokens whose text is not certain yet
         self._number = 0
 
@@ -187,16 +187,16 @@ class Output(Items[replies.OutputItem]):
     def _grew(self, item: replies.OutputItem, text: str) -> None:
         match item:
             case replies.MessageItem():
-                logprobs, self._pending = self._pending, []
-                self._logprobs += logprobs
-                self._send(replies.OutputTextDelta, **self._at(item), delta=text, logprobs=logprobs)
+                logprobs, self._pending = encode(self._pending), []
+                self._logprobs += (b"," if self._logprobs and len(logprobs) > 2 else b"") + logprobs[1:-1]
+                self._send(replies.OutputTextDelta, **self._at(item), delta=text, logprobs=written(logprobs))
             case replies.ReasoningItem():
                 self._send(replies.ReasoningDelta, **self._at(item), delta=text)
             case replies.CallItem():
                 self._send(replies.ArgumentsDelta, **self._at(item), delta=text)
 
     def _ended(self, item: replies.OutputItem, text: str, complete: bool) -> replies.OutputItem:
-        at, logprobs, self._logprobs = self._at(item), self._logprobs, []
+        at, logprobs, self._logprobs = self._at(item), written(b"[" + self._logprobs + b"]"), bytearray()
         whole: dict[str, Any] = {"status": "completed" if complete else "incomplete"}
         match item:
             case replies.CallItem(name=name):

@@ -149,8 +149,9 @@ def listed(response_id: str, items: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def chat_after(before: list[Message], given: str | list[InputItem], output: list[OutputItem]) -> list[Message]:
-    """The messages up to a response's end, as the next one reads them."""
-    return [*before, *_messages(given), *_messages(convert(to_builtins(output), list[InputItem]))]
+    """The messages up to a response's end, as the next one reads them: without log-probabilities."""
+    items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
+    return [*before, *_messages(given), *_messages(items)]
 
 
 def _messages(items: str | list[InputItem]) -> list[Message]:
