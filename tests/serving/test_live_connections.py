@@ -1,13 +1,14 @@
 """One process opens hundreds of connections and goes no further: each ends, streams run on whole, memory is back."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
 from live import Live
 from samples import slow
 
-from ramet.bench.connections import Streams, fill, streaming
+from ramet.bench.connections import Streams, fill, settled, streaming
 from ramet.bench.crowd import Crowd, Kind, provide_files
 from ramet.bench.server import resident_bytes
 
@@ -53,3 +54,21 @@ def test_a_crowd_that_goes_no_further_is_ended_and_streams_run_on(num: int) -> N
         assert state["leased_tokens"] == state["owned_tokens"] == 0
         assert "Traceback" not in live.output()
         assert live.stop() == 0
+
+
+def test_memory_of_replies_is_back_when_clients_leave_that_never_read() -> None:
+    async def readers(url: str, num: int) -> None:
+        with Crowd(url) as crowd:
+            await crowd.open(Kind.READER, num)
+            await settled(url, 0)
+            held.append(resident_bytes(live.process.pid)["server"])
+
+    held: list[int] = []
+    provide_files(200)
+    with Live(dtype="float32", max_running_requests=64) as live:
+        asyncio.run(readers(live.url, 8))  # what a first request leaves is no part of it
+        before = resident_bytes(live.process.pid)["server"]
+        asyncio.run(readers(live.url, 200))
+        assert held[-1] - before > 20 << 20, "the test shows something only if replies take memory"
+        while resident_bytes(live.process.pid)["server"] - before > (held[-1] - before) / 2:
+            time.sleep(0.1)  # ends by the time limit of a test

@@ -70,13 +70,15 @@ class Connections:
         self.metrics.requests.add(1, "unknown", str(status))
 
     def note_unread(self) -> None:
-        """A client that does not read its reply was disconnected. When no more follow, their memory is given back."""
-        loop = asyncio.get_running_loop()
+        """A client that does not read its reply was disconnected."""
         line = "A client does not read its reply and is disconnected (--transfer-timeout-s %g)"
-        self.unread.note(loop.time(), line, self.args.transfer_timeout_s)
+        self.unread.note(asyncio.get_running_loop().time(), line, self.args.transfer_timeout_s)
+
+    def trim_later(self) -> None:
+        """Memory of a reply was freed unsent. When no more of them follow, it is given back to the system."""
         if self.trim is not None:
             self.trim.cancel()
-        self.trim = loop.call_later(TRIM_AFTER_S, return_free_memory)
+        self.trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, return_free_memory)
 
 
 class Connection(web.RequestHandler):
@@ -138,6 +140,8 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._cancel_header()
+        if self._unread is not None:
+            self._all.trim_later()
         self._cancel_unread()
         self._all.open.discard(self)
         if isinstance(exc, TimeoutError):  # TCP_USER_TIMEOUT
@@ -180,7 +184,6 @@ class Connection(web.RequestHandler):
             self._unread = None
 
     def _end_unread(self) -> None:
-        self._unread = None
         self._all.note_unread()
         self._wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, DROP_UNSENT)
         self._wire.abort()
