@@ -1,7 +1,7 @@
 """Which connections a server accepts: as many as --max-connections allows, for which it has file descriptors.
 
 At the limit, connections that have waited longest for a next request make room for new ones; where there are none, a
-new one gets a 503. The loop accepts by itself, because neither event loop does it well when descriptors run out:
+new one gets a 503. This module accepts, because neither event loop does it well when descriptors run out:
 asyncio's logs a traceback for every place of the backlog each second, uvloop's closes what waits without a word.
 """
 
@@ -28,6 +28,7 @@ RESERVED_FILES = MAX_REFUSED + 64  # descriptors for refusals, for sockets betwe
 MIN_IDLE_S = 1.0  # a connection that waits for less may have its next request on the way
 MADE_ROOM = 32  # connections closed at once, so that not every new one looks through all
 RETRY_S = 0.25  # until accepting is tried again
+AT_ONCE = 64  # connections that are accepted before others are served
 UNSENT_BYTES = 128 << 10  # that the kernel takes beyond what is on the way; without it, megabytes for who does not read
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 UNLIMITED = 1 << 20
@@ -61,12 +62,12 @@ async def accepting(
     """Connections are accepted within the block; those that are open at its end stay so."""
     listener.setblocking(False)
     _bound_the_kernel(listener, args.transfer_timeout_s)
-    task = asyncio.create_task(Acceptor(Connections(server, args, metrics)).run(listener))
+    acceptor = Acceptor(Connections(server, args, metrics), listener)
+    acceptor.start()
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait((task,))
+        await acceptor.stop()
         listener.close()
 
 
@@ -79,42 +80,64 @@ def _bound_the_kernel(listener: socket.socket, timeout_s: float) -> None:
 
 
 class Acceptor:
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+    """Whatever one connection does, the next is accepted."""
+
+    def __init__(self, connections: Connections, listener: socket.socket) -> None:
+        self._connections, self._listener = connections, listener
         self._max_open = connections.args.max_connections or MAX_CONNECTIONS
         self._refusals: set[Refusal] = set()
         self._full, self._no_files = Episode(), Episode()
         self._loop = asyncio.get_running_loop()
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
 
-    async def run(self, listener: socket.socket) -> None:
-        """Never returns. Whatever one connection does, the next is accepted."""
-        while True:
-            try:
-                await self._accept(listener)
-            except OSError as error:
-                if error.errno in OUT_OF_RESOURCES:
-                    self._out_of_files(error)
-                    await asyncio.sleep(RETRY_S)
-            except Exception:  # noqa: BLE001  a bug: this connection is lost, not the server
-                LOGGER.exception("a connection could not be accepted")
-                await asyncio.sleep(RETRY_S)
+    def start(self) -> None:
+        self._loop.add_reader(self._listener, self._accept_waiting)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        accepted, _ = await self._loop.sock_accept(listener)
+    async def stop(self) -> None:
+        """Those that are open by then stay so."""
+        self._loop.remove_reader(self._listener)
+        if self._retry is not None:
+            self._retry.cancel()
+        await asyncio.gather(*self._beginning)
+
+    def _accept_waiting(self) -> None:
+        """AT_ONCE connections at most: then others are served."""
         try:
-            full = len(self._connections.open) >= self._max_open and not self._make_room()
-            if full and len(self._refusals) >= MAX_REFUSED:
-                accepted.close()
-                await asyncio.sleep(0)  # others must run, however many are refused
-            else:
-                await self._loop.connect_accepted_socket(self._refuse if full else self._connection, accepted)
+            for _ in range(AT_ONCE):
+                self._begin(self._listener.accept()[0])
+        except OSError as error:  # most often that none is left; or a client has gone already
+            if error.errno in OUT_OF_RESOURCES:
+                self._out_of_files(error)
+                self._pause()
+        except Exception:  # noqa: BLE001  a bug: this connection is lost, not the server
+            LOGGER.exception("a connection could not be accepted")
+            self._pause()
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._listener)
+        self._retry = self._loop.call_later(RETRY_S, self.start)
+
+    def _begin(self, accepted: socket.socket) -> None:
+        if len(self._connections.open) < self._max_open or self._make_room():
+            task = self._loop.create_task(self._open(accepted, Connection(self._connections), self._connections.open))
+        elif len(self._refusals) < MAX_REFUSED:
+            task = self._loop.create_task(self._open(accepted, self._refusal(), self._refusals))
+        else:
+            accepted.close()
+            return
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    async def _open(self, accepted: socket.socket, protocol: asyncio.Protocol, among: set[Any]) -> None:
+        accepted.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
         except OSError:  # the client has gone already
             accepted.close()
+            among.discard(protocol)
 
-    def _connection(self) -> Connection:
-        return Connection(self._connections)
-
-    def _refuse(self) -> "Refusal":
+    def _refusal(self) -> "Refusal":
         line = "%d connections are open and none is idle (--max-connections): new ones get a 503"
         self._full.note(self._loop.time(), line, len(self._connections.open))
         self._connections.count(503)
@@ -141,12 +164,12 @@ class Refusal(asyncio.Protocol):
 
     def __init__(self, all_: "set[Refusal]") -> None:
         self._all = all_
+        self._all.add(self)  # it counts before it is connected
         self._transport: Any  # uvloop's is no asyncio.Transport
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._all.add(self)
         self._end = asyncio.get_running_loop().call_later(LINGER_S, self._close)
 
     def data_received(self, data: bytes) -> None:

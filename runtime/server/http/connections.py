@@ -92,6 +92,7 @@ class Connection(web.RequestHandler):
             max_field_size=MAX_HEADER,
         )
         self._all = all_
+        self._all.open.add(self)  # it counts before it is connected
         self._wire: Any = None  # the transport, also after aiohttp has closed it
         self._header: asyncio.TimerHandle | None = None  # of a header that is not whole
         self._begun = False  # a byte of that header came
@@ -111,7 +112,6 @@ class Connection(web.RequestHandler):
         self._wire = transport
         self._wire.set_write_buffer_limits(high=0)  # `pause_writing` when the kernel takes no more, even while closing
         super().connection_made(transport)
-        self._all.open.add(self)
         self._await_header()
 
     def data_received(self, data: bytes) -> None:

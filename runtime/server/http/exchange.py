@@ -62,6 +62,8 @@ async def _read(request: web.Request, timeout_s: float) -> bytes:
     body, limit = bytearray(), request.client_max_size
     if (request.content_length or 0) > limit:
         raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)
+    if request.content.is_eof() and request.content.total_bytes <= limit:
+        return request.content.read_nowait()  # it has come already, as most have: nothing to wait for
     request.content.set_read_chunk_size(limit)  # unpacks compressed bodies in large pieces
     start = asyncio.get_running_loop().time()
     async with asyncio.timeout(timeout_s) as deadline:
