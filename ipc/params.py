@@ -44,7 +44,7 @@ class Check(NamedTuple):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What one request asks of sampling and stopping. Build it with `parse`, which checks every field."""
 
-    max_new_tokens: Annotated[int, about("tokens to draw at most; cut to what the context leaves; 0 only scores")] = 128
+    max_new_tokens: Annotated[int, about("tokens to draw at most, cut to what the context leaves; 0: none")] = 128
     stop: Annotated[tuple[str, ...], about("the output ends before the first of these texts")] = ()
     stop_token_ids: Annotated[tuple[int, ...], about("the output ends with one of these, also under ignore_eos")] = ()
     stop_regex: Annotated[tuple[str, ...], about("the output ends before the first match of one of these")] = ()
@@ -116,14 +116,19 @@ def shown(value: Any) -> str:
 
 
 def _start(value: Any, room: int) -> str:
-    """At least the first `room` characters of its repr, or all. Of millions of entries only a few are looked at."""
+    """More than the first `room` characters of its repr, or all. Of millions of entries, and of a list that contains
+    itself, only a few are looked at.
+    """
+    if room < 0:
+        return ""
     if type(value) is str:
         return repr(value if len(value) <= room else value[: room + 1])
     if type(value) is list or type(value) is dict:
         text = "[" if type(value) is list else "{"
         for item in value:
-            key = f"{_start(item, room)}: " if type(value) is dict else ""
-            entry = key + _start(value[item] if key else item, room)
+            left = room - len(text)
+            key = f"{_start(item, left)}: " if type(value) is dict else ""
+            entry = key + _start(value[item] if key else item, left - len(key))
             text += entry if len(text) == 1 else f", {entry}"
             if len(text) > room:
                 return text

@@ -164,8 +164,8 @@ def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
     flag = argument.split("=")[0]
     if not flag.startswith("-"):
         return f"unexpected argument {argument!r}"
-    known = [name for action in parser._actions for name in action.option_strings]
-    return f"{flag} is not an option{nearest(flag, known)}"
+    known = [name[2:] for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    return f"{flag} is not an option{nearest(flag.strip('-'), known, written='--')}"
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

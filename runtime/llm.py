@@ -194,7 +194,7 @@ class LLM:
         pooling: "mean" of all tokens or "last", normalize: to length 1; by default both are what the model's folder
         says. dimensions: only the first numbers of each vector.
         """
-        given = {"input": plain(input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
+        given = {"input": plain("input", input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert(given, EmbedFields)
         asked, used = read_inputs("", fields, self._pooling, self._handle.limits)
         return [vector_of(output.hidden, used, dimensions).tolist() for output in self._run(self._whole(asked))]
@@ -213,7 +213,8 @@ class LLM:
         Texts are joined as texts and ids as ids. apply_softmax: the scores of an item add up to 1. item_first: the
         query follows the item.
         """
-        given = {"query": plain(query), "items": plain(items), "label_token_ids": plain(label_token_ids)}
+        given = {"query": query, "items": items, "label_token_ids": label_token_ids}
+        given = {name: plain(name, value) for name, value in given.items()}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
         asked = read_pairs("", fields, self._handle.limits)
         return [label_scores(output.logprobs, fields.apply_softmax) for output in self._run(self._whole(asked))]

@@ -77,10 +77,10 @@ def check(option: Option, value: Any, origin: str) -> Any:
         raise ConfigError(f"{origin} is {shown}, must be {option.valid}") from None
 
 
-def nearest(word: str, words: Sequence[str], cutoff: float = 0.6) -> str:
-    """Half a sentence that names the closest known word, or nothing."""
+def nearest(word: str, words: Sequence[str], cutoff: float = 0.6, written: str = "") -> str:
+    """Half a sentence that names the closest known word, or nothing. `written`: before the word, not compared."""
     close = difflib.get_close_matches(word, words, n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {written}{close[0]}?" if close else ""
 
 
 def _without_none(kind: inspect.Type) -> tuple[inspect.Type, bool]:

@@ -90,7 +90,7 @@ def _by_flag(place: str, fact: str) -> ConfigError:
 def _parser() -> Parser:
     parser = serve_parser("ramet run", "Answer one prompt in this process, streamed to the terminal.")
     parser.add_argument("prompt", help="the prompt as it is, without a chat template; - reads stdin")
-    about = "How the answer is drawn; the fields of sampling_params. generation_config.json goes before the [defaults]."
+    about = "How the answer is drawn; the fields of sampling_params. generation_config.json overrides the [defaults]."
     group = parser.add_argument_group("sampling", about)
     for option in SAMPLING:
         kind = option.type

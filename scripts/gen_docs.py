@@ -76,9 +76,9 @@ def http_api() -> str:
         "Every reply has the header `X-Request-Id`: the one that was sent, or else the request's id. Reply, log,"
     )
     lines.append(
-        "`/abort_request` and `/v1/requests/{id}` call a request by its id: the body's `rid`, or one made here with the"
+        "`/abort_request` and `/v1/requests/{id}` call a request by its id: the body's `rid`, or one made here, which"
     )
-    lines.append("header's word behind it. `/openapi.json` describes all of this for programs.\n")
+    lines.append("ends with the header's value. `/openapi.json` describes all of this for programs.\n")
     lines += ["| path | methods | key | |", "|---|---|---|---|"]
     rows = [(path, route) for path, route in ROUTES.items()] + [(path + "{id}", named) for path, named in NAMED.items()]
     for path, route in rows:
@@ -155,16 +155,19 @@ def parsers_table() -> str:
 
 
 def body_rows(struct: Any) -> list[str]:
-    """A row for each field, those of the struct itself before its bases', those that are not built last."""
+    """A row for each field: those of the struct itself before its bases', then those that are accepted without effect,
+    and last those that are not built.
+    """
     (shape,), components = schema_components([struct], ref_template="{name}")
     fields = components[shape["$ref"]]["properties"]
 
-    def declared(name: str) -> int:
-        return next(i for i, base in enumerate(struct.__mro__) if name in base.__annotations__)
+    def place(name: str) -> tuple[bool, bool, int]:
+        declared = next(i for i, base in enumerate(struct.__mro__) if name in base.__annotations__)
+        return "x-unbuilt" in fields[name], fields[name].get("description", "").startswith("accepted"), declared
 
     return [
         f"| `{name}` | {kind_of(fields[name])} | {fields[name].get('description', '')} |"
-        for name in sorted(fields, key=lambda name: ("x-unbuilt" in fields[name], declared(name)))
+        for name in sorted(fields, key=place)
     ]
 
 
@@ -211,7 +214,7 @@ def sampling_defaults_note() -> str:
     unbuilt = ", ".join(f"`{name}`" for name in Constraints.__struct_fields__)
     changed = [f"`{name}` {getattr(bundled, name)}" for name in TAKEN if getattr(bundled, name) != getattr(table, name)]
     return (
-        f"The model's generation_config.json goes before the table for {taken}, unless the server runs with\n"
+        f"The model's generation_config.json overrides the table for {taken}, unless the server runs with\n"
         f"`--sampling-defaults openai`. The bundled model's has {', '.join(changed)}.\n\n"
         f"Known but not built yet, and refused unless neutral: {unbuilt}."
     )

@@ -18,6 +18,7 @@ from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of
 from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
+from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.reading import Reading
@@ -37,6 +38,8 @@ def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], def
 
 def read_prompt(prompt: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
     """As `read_prompts`, for a call that takes a single one."""
+    if _is_list(prompt) and len(prompt) and not _is_single(prompt):
+        raise ClientError("text", f"is {shown(prompt)}, must be one prompt: {PROMPT}")
     return _read([("", prompt)], sampling_params, extras, defaults)
 
 
@@ -53,16 +56,23 @@ def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
     unknown = set(extras) - set(known)
     if unknown:
         raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
-    return convert(plain({**extras, "sampling_params": sampling_params}), SpecLists)
+    given = {**extras, "sampling_params": sampling_params}
+    return convert({name: plain(name, value) for name, value in given.items()}, SpecLists)
 
 
-def plain(value: Any) -> Any:
-    """Arrays and tuples as lists, numbers of numpy or torch as Python's, which is what bodies hold."""
+def plain(place: str, value: Any, levels: int = MAX_DEPTH) -> Any:
+    """Arrays and tuples as lists, numbers of numpy or torch as Python's, which is what bodies hold. Raises ClientError
+    for what nests deeper than so many levels, as a list that contains itself.
+    """
     if hasattr(value, "tolist"):
         return value.tolist()
+    if not isinstance(value, dict | list | tuple):
+        return value
+    if levels == 0:
+        raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: plain(place, item, levels - 1) for key, item in value.items()}
+    return [plain(place, item, levels - 1) for item in value]
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------
@@ -98,8 +108,8 @@ def _is_single(prompts: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Of whatever type. An array of one can be made a number, but is none."""
-    return hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0
+    """Of whatever type. An array of one can be made a number, but is none; numpy's texts have the method as well."""
+    return hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0 and not isinstance(value, str | bytes)
 
 
 def _is_embeds(prompt: Any) -> bool:
@@ -181,6 +191,8 @@ def read_chats(
 def _read_chat(which: str, written: dict[str, Any], style: Style) -> Chat:
     """`which`: said before an error's place, in a list of chats."""
     try:
+        for name, value in written.items():
+            plain(name, value)  # what nests too deep is refused here: all that follows goes down without looking
         return chosen_chat(written, convert(written, ChatFields).tool_choice, style)
     except ClientError as error:
         raise error.at(which + error.place) from None

@@ -26,10 +26,10 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 _OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
 NOTES = {
-    "sampling_seed": "goes before `seed`",
+    "sampling_seed": "counts where `seed` is sent as well",
     "include_stop_str_in_output": "vLLM's name of `no_stop_trim`; both together must agree",
 }
-AGREE = frozenset({"no_stop_trim"})  # of several names none goes before the other
+AGREE = frozenset({"no_stop_trim"})  # of several names none counts more than the other
 OF_SOME = ("max_new_tokens", "stop", "n", "stream_interval")  # not every endpoint has them, nor under one name
 
 _ABOUT = {
@@ -75,7 +75,7 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
     for name, ours in _OURS.items():
         value = fields.get(name)
         if value is not None and ours in given:
-            valid = CHECKS[ours].read(name, value)  # what another one goes before must be valid as well
+            valid = CHECKS[ours].read(name, value)  # a value that does not count must be valid as well
             if ours in AGREE and valid != given[ours]:
                 fact = f"is {shown(value)}, but {names[ours]}, another name of it, is {shown(given[ours])}"
                 raise ClientError(name, fact, "send one of them")
@@ -91,7 +91,7 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
 Hidden = bool | Literal["last"]
 HIDDEN = about('hidden states: true: of every token that is read; "last": of the last one')
 UnbuiltHidden = Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))]
-_PRIORITY = about("the larger goes before the smaller, whatever the queue's policy says")
+_PRIORITY = about("requests with a larger one run first, whatever the queue's policy says")
 _SALT = about("prompts share cached prefixes only with those of their salt, a secret that keeps users apart")
 _KEY = about("the same, for a key that is no secret")
 _PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")

@@ -67,6 +67,8 @@ def test_a_flag_can_unset_what_the_file_set(tmp_path: Path) -> None:
         (["--dtype", "int4"], "--dtype is 'int4', must be one of auto, bfloat16, float16, float32"),
         (["--context-length", "1"], "--context-length is '1', must be an integer >= 2, or none"),
         (["--prot", "1"], "--prot is not an option; did you mean --port?"),
+        (["--tp", "2"], "--tp is not an option"),
+        (["--temperature", "1"], "--temperature is not an option"),
         (["stray"], "unexpected argument 'stray'"),
     ],
 )

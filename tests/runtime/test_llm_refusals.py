@@ -52,10 +52,14 @@ def test_what_is_no_prompt_is_named(llm: LLM, prompts: Any, message: str) -> Non
     assert refusal(lambda: llm.generate(prompts, ONE)).startswith(message)
 
 
-@pytest.mark.parametrize("prompt", [None, 5, ["a"]])
-def test_a_stream_is_of_one_prompt(llm: LLM, prompt: Any) -> None:
-    message = refusal(lambda: list(llm.stream(prompt, ONE)))
-    assert message.startswith(f"text is {prompt!r}, {NO_PROMPT}") or message == f"input_ids[0] is 'a', {NO_ID}"
+@pytest.mark.parametrize(("prompt", "message"), [
+    (None, f"text is None, {NO_PROMPT}"),
+    (5, f"text is 5, {NO_PROMPT}"),
+    (["a", "b"], "text is ['a', 'b'], must be one prompt: a text, token ids, or a floating array"),
+    ([[1], [2]], "text is [[1], [2]], must be one prompt: a text, token ids, or a floating array"),
+])  # fmt: skip
+def test_a_stream_is_of_one_prompt(llm: LLM, prompt: Any, message: str) -> None:
+    assert refusal(lambda: list(llm.stream(prompt, ONE))).startswith(message)
 
 
 @pytest.mark.parametrize(("ids", "message"), [
@@ -158,3 +162,31 @@ def test_a_wrong_option_is_named_with_its_value_and_what_it_must_be(option: str,
     with pytest.raises(ConfigError) as caught:
         LLM(**{option: value})
     assert str(caught.value).startswith(f"{option} is {valid}")
+
+
+LOOP: list[Any] = []
+LOOP += [LOOP, LOOP]
+DEEP = "is nested deeper than 64 levels"
+NO_CYCLES = [
+    (lambda llm: llm.generate("a", {"stop": LOOP}), f"sampling_params {DEEP}"),
+    (lambda llm: llm.generate("a", {"custom_params": {"x": LOOP}}), f"sampling_params {DEEP}"),
+    (lambda llm: llm.generate("a", token_ids_logprob=LOOP), f"token_ids_logprob {DEEP}"),
+    (lambda llm: llm.generate(LOOP), "input_ids[0][0] is [[["),
+    (lambda llm: llm.chat(LOOP), f"chat 0: messages {DEEP}"),
+    (lambda llm: llm.chat([{"role": "user", "content": LOOP}]), f"messages {DEEP}"),
+    (lambda llm: llm.chat([{"role": "user", "content": "a"}], tools=[{"x": LOOP}]), f"tools {DEEP}"),
+    (lambda llm: llm.chat([{"role": "user", "content": "a"}], chat_template_kwargs={"x": LOOP}), DEEP),
+    (lambda llm: llm.embed(LOOP), f"input {DEEP}"),
+    (lambda llm: llm.score("a", LOOP, [1]), f"items {DEEP}"),
+    (lambda llm: llm.detokenize(LOOP), "tokens[0] is [[["),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), NO_CYCLES)
+def test_a_list_that_contains_itself_is_refused(llm: LLM, call: Callable[[LLM], Any], message: str) -> None:
+    assert message in refusal(lambda: call(llm))
+
+
+def test_a_text_of_numpy_is_a_text(llm: LLM) -> None:
+    (of_numpy,), (own,) = llm.generate([np.str_("a b")], ONE), llm.generate(["a b"], ONE)
+    assert of_numpy["output_ids"] == own["output_ids"]

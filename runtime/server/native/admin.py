@@ -90,7 +90,7 @@ class RequestState(Struct, frozen=True):
 
 
 async def health(service: Service, request: web.Request) -> web.Response:
-    """Cheap: this process answers, and no other has ended."""
+    """Whether this process answers and no other has ended; no token is computed."""
     service.client.check_alive()
     return respond(Status())
 

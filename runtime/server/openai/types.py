@@ -143,7 +143,7 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
     messages: Messages
     max_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
-    max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "goes before `max_tokens`")] = None
+    max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "counts where `max_tokens` is sent as well")] = None
     logprobs: Annotated[bool | None, about("log-probabilities of the output's tokens")] = None
     top_logprobs: Annotated[Top | None, about("at each place those of this many best tokens; needs `logprobs`")] = None
     tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
