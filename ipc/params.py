@@ -239,7 +239,7 @@ def _logit_bias(where: str, value: Any) -> tuple[tuple[int, float], ...]:
         raise ClientError(where, f"has {len(value)} entries, must have at most {MAX_BIASES}")
     biases: dict[int, float] = {}
     for key, bias in value.items():
-        if not _DIGITS.fullmatch(str(key)) or int(key) >= 1 << 31:
+        if not _DIGITS.fullmatch(key if isinstance(key, str) else shown(key)) or int(key) >= 1 << 31:
             raise ClientError(where, f"has the key {shown(key)}, must be a token id of the vocabulary, >= 0")
         if int(key) in biases:
             raise ClientError(where, f"has the token id {int(key)} twice, must have it once")
@@ -277,7 +277,7 @@ CHECKS: dict[str, Check] = {
     "presence_penalty": _real(-2, 2),
     "repetition_penalty": _real(0, 2),
     "logit_bias": Check(
-        f"at most {MAX_BIASES} token ids, each with a number in [-100, 100], or the text of one",
+        f"at most {MAX_BIASES} token ids, each with a number in [-100, 100], which may be a string",
         _logit_bias,
         {
             "type": "object",

@@ -35,8 +35,8 @@ BENCHES = {  # word -> module
 def serve(argv: list[str]) -> int:
     from ramet.runtime.flags import parse, warn_misspelt
 
-    args = parse(argv, os.environ)
     warn_misspelt(os.environ)
+    args = parse(argv, os.environ)
     from ramet.runtime.launch import serve as launch
 
     return launch(args)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def main(argv: list[str]) -> None:
     _live_and_die_with(int(os.environ["RAMET_PARENT_PID"]))
     args = decode_args((folder / "args.json").read_bytes())
     setup(args.serve.log_level, role)
+    warnings.filterwarnings("ignore", "Possible (nested )?set", FutureWarning)  # of stop patterns, which are clients'
     sockets = SocketFolder(folder)
     parent = Sender(sockets.address(paths.PARENT))
     kind, _, worker = role.partition("-")

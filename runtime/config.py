@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.options import SECRET, options_of
 from ramet.runtime.origins import read_hosts, read_origins
@@ -99,8 +100,8 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
     max_queued_requests: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         _about(
-            "sequences (prompts times n) that may wait before 503; while none waits, one request may bring as many "
-            "more as run at once; unset: no limit"
+            "sequences (prompts times n) that may wait before 503; while none waits, one request may exceed it by as "
+            "many as can run at once; unset: no limit"
         ),
     ] = None
     schedule_conservativeness: Annotated[
@@ -164,7 +165,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         ""
     )
     admin_api_key: Annotated[
-        str, _about("alone opens what changes the server, and everything else too; empty: the API key opens that")
+        str, _about("key for what changes the server, and opens everything else as well; empty: the API key opens all")
     ] = ""
     allowed_origins: Annotated[
         tuple[str, ...],
@@ -251,8 +252,8 @@ def _wrong_one(options: dict[str, Any], owner: dict[str, str]) -> str:
         try:
             msgspec.convert({owner[option.name]: {option.name: options.get(option.name, option.default)}}, Args)
         except msgspec.ValidationError:
-            shown = "hidden" if option.name in SECRET else repr(options[option.name])
-            return f"{option.name} is {shown}, must be {option.valid}"
+            given = "hidden" if option.name in SECRET else shown(options[option.name])
+            return f"{option.name} is {given}, must be {option.valid}"
     raise AssertionError("the options are wrong together, but each of them is right")
 
 

@@ -38,8 +38,8 @@ class ServerError(RametError):
 class EngineClosed(ServerError):
     """The in-process engine was closed: while the call ran, or before it."""
 
-    def __init__(self) -> None:
-        super().__init__("The engine was closed (LLM.close, or the end of its `with` block).", 503)
+    def __init__(self, why: str = "The engine was closed (LLM.close, or the end of its `with` block).") -> None:
+        super().__init__(why, 503)
 
 
 class EngineFailed(ServerError):

@@ -6,7 +6,6 @@ coroutine on the event loop of the engine. Whoever waits may be interrupted: wha
 
 import asyncio
 import json
-import math
 import os
 import threading
 import weakref
@@ -22,7 +21,7 @@ from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine.cpu_threads import release_pool
-from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError, ConfigError
@@ -253,11 +252,14 @@ class LLM:
 
     def flush_cache(self, timeout_s: float = 60.0) -> None:
         """Forget every cached prefix, once nothing runs or waits. Raises ClientError if that takes longer."""
-        if not isinstance(timeout_s, int | float) or not 0 <= timeout_s < math.inf:
-            raise ClientError("timeout_s", f"is {shown(timeout_s)}, must be a finite number of seconds >= 0")
-        reply: ControlReply = self._run(self._handle.flush_cache(timeout_s))
+        seconds = plain("timeout_s", timeout_s)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_FLUSH_WAIT_S:
+            raise ClientError(
+                "timeout_s", f"is {shown(timeout_s)}, must be a number of seconds in [0, {MAX_FLUSH_WAIT_S:g}]"
+            )
+        reply: ControlReply = self._run(self._handle.flush_cache(float(seconds)))
         if not reply.ok:
-            raise ClientError("flush_cache", f"found requests still running after {timeout_s:g} s", status=409)
+            raise ClientError("flush_cache", f"found requests still running after {seconds:g} s", status=409)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the calling thread for what runs on the engine's event loop."""

@@ -27,7 +27,7 @@ SAMPLING = [option for option in options_of(SamplingParams) if option.name not i
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     args, space = parse_with(_parser(), argv, env)
     params = sampling_params(space)
-    prompt = sys.stdin.read() if space.prompt == "-" else space.prompt
+    prompt = sys.stdin.read().removesuffix("\n") if space.prompt == "-" else space.prompt
     if not prompt:
         raise ConfigError("the prompt is empty, must be text, or - to read it from stdin")
     return answer(args, prompt, params, custom_logit_processor=space.custom_logit_processor)
@@ -89,7 +89,9 @@ def _by_flag(place: str, fact: str) -> ConfigError:
 
 def _parser() -> Parser:
     parser = serve_parser("ramet run", "Answer one prompt in this process, streamed to the terminal.")
-    parser.add_argument("prompt", help="the prompt as it is, without a chat template; - reads stdin")
+    parser.add_argument(
+        "prompt", help="the prompt as it is, without a chat template; - reads stdin, without its last newline"
+    )
     about = "How the answer is drawn; the fields of sampling_params. generation_config.json overrides the [defaults]."
     group = parser.add_argument_group("sampling", about)
     for option in SAMPLING:

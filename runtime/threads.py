@@ -5,6 +5,7 @@ others before it calls what is registered with atexit: their owner must have the
 """
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -34,12 +35,15 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()  # a garbage collection while it is held may call `soon` from within
-        self._closed = False
+        self._closed, self._pid = False, os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Cancelling the future cancels the coroutine. Raises EngineClosed."""
+        if os.getpid() != self._pid:  # a fork has no threads but the one that forked
+            coroutine.close()
+            raise EngineClosed(f"The engine is one of process {self._pid}; after os.fork() the child makes its own.")
         with self._lock:
             if self._closed:
                 coroutine.close()

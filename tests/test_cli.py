@@ -104,8 +104,8 @@ def test_public_names_resolve_and_others_do_not() -> None:
 @pytest.mark.parametrize("module", ["ramet", "ramet.launch_server"])
 def test_print_config_prints_yaml_and_leaves(module: str) -> None:
     command = ["serve"] if module == "ramet" else []
-    done = run(*command, "--model-path", "/m", "--print-config", module=module, RAMET_PORT="4")
-    assert done.returncode == 0
+    done = run(*command, "--model-path", "/m", "--print-config", module=module, RAMET_PORT="4", RAMET_PRT="5")
+    assert done.returncode == 0 and "RAMET_PRT is not an option; did you mean RAMET_PORT?" in done.stderr
     assert 'model_path: "/m"  # from --model-path' in done.stdout and "port: 4  # from RAMET_PORT" in done.stdout
 
 

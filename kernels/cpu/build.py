@@ -71,6 +71,8 @@ def _load_from(folder: Path) -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
         except (NoCompiler, OSError) as error:  # OSError: what was made cannot be loaded
             failures.append(str(error))
+            said = failures[-1].strip().splitlines()[-1]
+            logging.getLogger("ramet").warning("%s does not compile the kernels: %s", compiler, said)
     raise NoCompiler("\n".join(failures) or f"none of {', '.join(compiler_names())} is on the path")
 
 

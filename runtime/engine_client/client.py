@@ -58,6 +58,7 @@ from ramet.runtime.metrics import Metrics
 
 A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply)
 IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
+MAX_FLUSH_WAIT_S = 3600.0
 
 
 class EngineClient:

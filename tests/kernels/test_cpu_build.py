@@ -90,8 +90,8 @@ def test_names_with_a_version_are_found_the_newest_first(tmp_path: Path, monkeyp
     assert [path.name for path in build.find_compilers()] == ["g++", "clang++-17", "g++-9"]
 
 
-def test_every_compiler_is_tried_and_what_each_said_is_kept(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_compiler_is_tried_and_what_each_said_is_kept_and_logged(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, tools = compiler(), tmp_path / "tools"
     tools.mkdir()
@@ -105,6 +105,8 @@ def test_every_compiler_is_tried_and_what_each_said_is_kept(
     monkeypatch.setattr(build, "COMPILERS", ("c++",))
     build.load_library()
     assert len(list(cache.iterdir())) == 1
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == 4 and all("too old" in line or "too new" in line for line in warned)
 
 
 def test_the_cache_folder_is_the_users_alone(cache: Path) -> None:

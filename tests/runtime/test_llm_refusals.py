@@ -1,12 +1,14 @@
 """A wrong call of a program: an error names the place, the value and what it must be. Numbers may be numpy's."""
 
+import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.errors import ClientError, ConfigError, EngineClosed
 from ramet.runtime.llm import LLM
 
 ONE = {"max_new_tokens": 1, "temperature": 0}
@@ -152,6 +154,7 @@ def test_what_is_wrong_of_a_chat_is_named_with_its_place(
 
 
 @pytest.mark.parametrize(("option", "value", "valid"), [
+    pytest.param("request_timeout_s", 10**5000, "an integer of 16610 bits, must be", id="request_timeout_s-huge"),
     ("max_total_tokens", "x", "'x', must be an integer >= 16, or none"),
     ("max_total_tokens", 3, "3, must be an integer >= 16, or none"),
     ("schedule_policy", "zz", "'zz', must be one of dfs-weight, fcfs, lof, lpm, random"),
@@ -190,3 +193,34 @@ def test_a_list_that_contains_itself_is_refused(llm: LLM, call: Callable[[LLM], 
 def test_a_text_of_numpy_is_a_text(llm: LLM) -> None:
     (of_numpy,), (own,) = llm.generate([np.str_("a b")], ONE), llm.generate(["a b"], ONE)
     assert of_numpy["output_ids"] == own["output_ids"]
+
+
+@pytest.mark.parametrize("seconds", [10**400, -1, math.inf, math.nan, True, "5", None])
+def test_how_long_a_flush_waits_is_checked(llm: LLM, seconds: Any) -> None:
+    assert "must be a number of seconds in [0, 3600]" in refusal(lambda: llm.flush_cache(seconds))
+
+
+def test_a_flush_waits_for_as_long_as_a_number_of_numpy_says(llm: LLM) -> None:
+    llm.flush_cache(np.float32(1))
+
+
+def test_a_bias_of_a_token_id_of_thousands_of_digits_is_refused(llm: LLM) -> None:
+    assert "must be a token id" in refusal(lambda: llm.generate("a", {"logit_bias": {10**5000: 1}}))
+
+
+def test_a_forked_child_cannot_use_it(llm: LLM) -> None:
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        said = "nothing"
+        try:
+            llm.generate("a", ONE)
+        except EngineClosed as error:
+            said = str(error)
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read().startswith(f"The engine is one of process {os.getpid()}; after os.fork()")
+    os.waitpid(child, 0)
+    assert len(llm.generate("a", ONE)) == 1

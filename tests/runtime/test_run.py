@@ -36,7 +36,7 @@ def test_the_answer_is_on_stdout_and_its_usage_on_stderr(answered: "subprocess.C
 
 
 def test_a_dash_reads_the_prompt_from_stdin(answered: "subprocess.CompletedProcess[str]"):
-    piped = run("-", *GREEDY, stdin="Once upon a time")
+    piped = run("-", *GREEDY, stdin="Once upon a time\n")  # as echo writes it
     assert (piped.returncode, piped.stdout) == (0, answered.stdout)
 
 

@@ -109,6 +109,11 @@ def test_stop_strings_that_span_tokens_are_trimmed_or_kept(server: Live):
         assert all(reply["text"].startswith(chunk["text"]) for chunk in chunks)  # nothing of the stop leaks
 
 
+def test_a_stop_pattern_that_python_warns_of_writes_nothing_to_the_log(server: Live):
+    assert server.generate(text="a", sampling_params={"max_new_tokens": 1, "stop_regex": "[[:alpha:]]x"}).ok
+    assert "Warning" not in server.output()
+
+
 def test_stop_regex_and_stop_token_ids(server: Live):
     whole = server.generate(text="Hello", sampling_params={**GREEDY, "max_new_tokens": 40}).json()
     letter = next(c for c in whole["text"][5:] if c.isascii() and c.isalpha())

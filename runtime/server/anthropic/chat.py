@@ -109,8 +109,9 @@ class CountBody(Struct, frozen=True, kw_only=True):
     thinking: Annotated[
         ThinkingOptions | None,
         about(
-            "`enabled` or `disabled` (as if absent): given to the chat template as `enable_thinking`; nothing is done "
-            "with `budget_tokens`; with the `display` `omitted` the reply has no thoughts"
+            "`enabled`, `adaptive` (the same) or `disabled` (as if absent): given to the chat template as "
+            "`enable_thinking`; nothing is done with `budget_tokens`; with the `display` `omitted` the reply has no "
+            "thoughts"
         ),
     ] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None

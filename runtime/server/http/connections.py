@@ -203,7 +203,11 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Bytes that are no request, or an exception outside of our handlers."""
+        """Bytes that are no request, or an exception outside of our handlers. Raises ConnectionError of a client that
+        has gone: there is nobody to answer.
+        """
+        if isinstance(exc, ConnectionError):
+            raise exc
         if not isinstance(exc, HttpProcessingError):
             LOGGER.error("%s %s failed", request.method, request.path, exc_info=exc)
         if request.writer.output_size > 0:
@@ -244,7 +248,7 @@ def refused_bytes(error: HttpProcessingError) -> ClientError:
         if error.args[1] == MAX_TARGET:
             return ClientError("", f"The request's target is longer than {MAX_TARGET} bytes.", status=414)
         return ClientError("", f"A header of the request is longer than {MAX_HEADER} bytes.", status=431)
-    fact = (error.message.strip().splitlines() or ["malformed"])[0].rstrip(":")
+    fact = (error.message.strip().splitlines() or ["malformed"])[0].rstrip(":.")
     if fact.startswith("Too many headers"):
         return ClientError("", "The request has too many headers.", status=431)
     return ClientError("", f"The request is no valid HTTP: {fact[:200]}.")

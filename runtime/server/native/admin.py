@@ -16,6 +16,7 @@ from ramet.ipc.messages import ControlReply, pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
@@ -26,7 +27,6 @@ from ramet.runtime.server.http.service import Service
 from ramet.version import __version__
 
 GENERATE_WITHIN_S = 20.0
-MAX_FLUSH_WAIT_S = 3600.0
 ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: it is being tokenised or detokenised"}
 

@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from ramet.ipc.messages import Abort, Generate, TextStep
+from ramet.runtime.server.http.connections import Connection
 from tests.fakes.clock_loop import forward
 from tests.fakes.peer import (
     HEADER_S,
@@ -252,3 +253,23 @@ def test_every_half_open_connection_ends_on_both_loops(loop: Any) -> None:
             await server.engine.saw(Abort)
 
     on_clock(check, loop, auto=False, header_timeout_s=0.2, transfer_timeout_s=0.2, keep_alive_timeout_s=0.2)
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+def test_a_client_that_goes_while_its_stream_is_written_is_no_error(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(server: Served) -> None:
+        body = {"text": "a"} if path == "/generate" else {"messages": [{"role": "user", "content": "a"}]}
+        peer = await Peer.of(server, post(path, {**body, "stream": True}))
+        await server.engine.saw(Generate)
+        server.engine.step()
+        await peer.reader.readuntil(b"data: ")
+        (connection,) = (each for each in gc.get_objects() if isinstance(each, Connection) and each.transport)
+        server.engine.step()
+        connection.transport.abort()  # as the kernel's word that the client has gone, in the turn that brings a token
+        await peer.reader.read()
+        await turn(server)
+        assert not caplog.records
+
+    on_clock(check, auto=False)
