@@ -36,7 +36,7 @@ class ServerError(RametError):
 
 
 class EngineClosed(ServerError):
-    """The in-process engine was closed: while the call ran, or before it."""
+    """The in-process engine was closed: while the call ran, or before it. Or it is one of the process that forked."""
 
     def __init__(self, why: str = "The engine was closed (LLM.close, or the end of its `with` block).") -> None:
         super().__init__(why, 503)

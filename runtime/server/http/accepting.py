@@ -133,9 +133,11 @@ class Acceptor:
         accepted.setblocking(False)
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-        except OSError:  # the client has gone already
+        except Exception as error:  # noqa: BLE001  most often the client has gone already
             accepted.close()
             among.discard(protocol)
+            if not isinstance(error, OSError):  # a bug: this connection is lost, not the server
+                LOGGER.exception("a connection could not be opened")
 
     def _refusal(self) -> "Refusal":
         line = "%d connections are open and none is idle (--max-connections): new ones get a 503"
