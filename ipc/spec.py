@@ -43,6 +43,26 @@ class Truncation(msgspec.Struct, frozen=True, array_like=True):
         return ids[: self.keep] if self.from_start else ids[-self.keep :]
 
 
+class ConstraintKind(Enum):
+    """What the text of a constraint is written in."""
+
+    REGEX = "regex"  # the whole output matches it
+    JSON_SCHEMA = "json_schema"  # JSON text
+    EBNF = "ebnf"  # GBNF, or Lark where the backend reads it
+    STRUCTURAL_TAG = "structural_tag"  # JSON text: literals, schemas, patterns and free text put together
+
+
+class Constraint(msgspec.Struct, frozen=True, array_like=True):
+    """What an output keeps to."""
+
+    kind: ConstraintKind
+    text: str
+    place: str = ""  # the field that a client wrote it in, for errors
+    backend: str = ""  # empty: that of --grammar-backend
+    whitespace: str = ""  # of JSON; empty: that of --json-whitespace
+    after: str = ""  # it begins after this text of the output (the end of reasoning); empty: with the first token
+
+
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     """What is asked for each of a prompt's samples."""
 
@@ -55,3 +75,4 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     prefix_lease_s: float | None = None  # how long the prompt's prefix is held; 0: a lease on it ends
     truncate: Truncation | None = None  # None: a prompt that is too long is refused
     returns_prompt: bool = False  # the reply has the prompt's ids
+    constraint: Constraint | None = None  # what its output keeps to
