@@ -1,0 +1,100 @@
+"""A model without weights: random logits over a real vocabulary, leaning to what ends an output.
+
+It is played on a Grammar alone, and checks at every token what the contract of a Grammar says.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.grammar.base import Grammar, Vocabulary
+
+CLOSERS = b'"]}'
+MAX_COMPLETION = 300  # tokens
+ATTEMPTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    tokens: list[int]
+    data: bytes
+    ended: bool
+
+    @property
+    def text(self) -> str:
+        return self.data.decode()
+
+
+class RandomModel:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tokenizer = vocabulary.tokenizer
+        self.vocabulary = vocabulary
+        self._eos = sorted(vocabulary.eos_ids)
+        self.pieces = [tokenizer.token_bytes(token) or b"" for token in range(vocabulary.size)]
+        never = tokenizer.special_ids | vocabulary.eos_ids
+        self._texts = np.array([bool(piece) and i not in never for i, piece in enumerate(self.pieces)])
+        self._closing = np.array([bool(piece.strip()) and not piece.strip(b" " + CLOSERS) for piece in self.pieces])
+        self._closing[self._eos] = True
+        self._words = -(-vocabulary.size // 32)
+
+    def leaning(self, shortest: str) -> np.ndarray:
+        """[V]: 1 for what ends, for closing brackets and quotes, and for the parts of a shortest output."""
+        data = shortest.encode()
+        parts = {data[i:j] for i in range(len(data)) for j in range(i + 1, min(i + 16, len(data)) + 1)}
+        towards = np.array([piece in parts for piece in self.pieces])
+        return (towards | self._closing).astype(np.float64)
+
+    def legal(self, grammar: Grammar) -> np.ndarray:
+        """The tokens of the mask. Raises AssertionError where it disagrees with the rest of the contract."""
+        bits: Ints = np.zeros(self._words, np.int32)
+        grammar.fill_mask(bits)
+        flags = np.unpackbits(bits.view(np.uint8), bitorder="little").astype(bool)
+        assert not flags[self.vocabulary.size :].any(), "a token beyond the vocabulary is legal"
+        flags = flags[: self.vocabulary.size]
+        assert not (flags & ~self._texts)[[i for i in range(len(flags)) if i not in self._eos]].any(), "no text"
+        assert all(flags[eos] == grammar.may_end for eos in self._eos), f"the end is legal and {grammar.may_end=}"
+        found: np.ndarray = np.flatnonzero(flags)
+        assert len(found), "nothing is legal"
+        if forced := grammar.forced():
+            assert list(found) == forced[:1], f"{forced} is forced and {found[:8]} are legal"
+        if grammar.must_end:
+            assert set(found) == set(self._eos), f"must end, and {found[:8]} are legal"
+        return found
+
+    def play(self, grammar: Grammar, shortest: str, max_new_tokens: int, seed: int, lean: float) -> Output:
+        """An output of at most so many tokens. `lean`: how many nats more what ends an output has."""
+        noise = np.random.default_rng(seed)
+        bias = lean * self.leaning(shortest)
+        tokens: list[int] = []
+        while len(tokens) < max_new_tokens:
+            token = self._drawn(self.legal(grammar), bias, noise)
+            assert grammar.accept(token), f"{self.pieces[token]!r} is legal and is not accepted"
+            if token in self._eos:
+                return Output(tokens, self._joined(tokens), ended=True)
+            tokens.append(token)
+        return Output(tokens, self._joined(tokens), ended=False)
+
+    def completed(self, grammar: Grammar, output: Output, shortest: str, seed: int) -> bytes | None:
+        """The output with more tokens after it, up to where it may end; None where no attempt came to an end."""
+        bias = 9.0 * self.leaning(shortest)
+        for attempt in range(ATTEMPTS):
+            noise, other, tokens = np.random.default_rng([seed, attempt]), grammar.fork(), list(output.tokens)
+            for _ in range(MAX_COMPLETION):
+                if other.may_end:
+                    return self._joined(tokens)
+                tokens.append(self._drawn(self.legal(other), bias, noise))
+                assert other.accept(tokens[-1])
+        return None
+
+    def _drawn(self, legal: np.ndarray, bias: np.ndarray, noise: np.random.Generator) -> int:
+        return int(legal[np.argmax(bias[legal] + noise.gumbel(size=len(legal)))])
+
+    def _joined(self, tokens: list[int]) -> bytes:
+        return b"".join(self.pieces[token] for token in tokens)
+
+
+def lean_of(seed: int) -> float:
+    """Some outputs wander, most come to their end."""
+    return Random(seed).choice((4.0, 7.0, 9.0, 9.0))
