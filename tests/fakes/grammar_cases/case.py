@@ -15,6 +15,8 @@ class Case:
     constraint: Constraint
     shortest: str
     fault: Callable[[str], str | None]  # what is wrong with a finished output; None: it keeps to the constraint
+    begins: Callable[[str], bool] | None = None  # whether a finished output begins with a text, where that can be told
+    hints: tuple[str, ...] = ()  # what parts of it may need to end that `shortest` has not
 
     def max_new_tokens(self, tokenizer: Tokenizer) -> int:
         """Four times the tokens of the shortest output, the one that ends it among them."""

@@ -1,4 +1,4 @@
-"""Whether a text has a format of JSON Schema: read from the RFCs, strictly, for the validator of the conformance tests."""
+"""Whether a text has a format of JSON Schema, read strictly from the RFCs: for the validator of conformance tests."""
 
 import ipaddress
 import re

@@ -10,10 +10,28 @@ from random import Random
 
 from grammar_cases.case import Case
 from grammar_cases.earley import Earley, Symbol
-
 from ramet.ipc.spec import Constraint, ConstraintKind
 
-LITERALS = ("a", "if", "(", ")", "+", "x = ", '"', "\\", "é", "日本", "🙂", "[", "]", "\n", "\t", "::=", "| #")
+LITERALS = (
+    "a",
+    "if",
+    "(",
+    ")",
+    "+",
+    "x = ",
+    '"',
+    "\\",
+    "é",
+    "日本",
+    "🙂",
+    "[",
+    "]",
+    "\n",
+    "\t",
+    "::=",
+    "| #",
+    "<|im_end|>",
+)
 CLASSES = (  # as written, its ranges, negated, a character of it
     ("[a-z]", "az", False, "a"), ("[0-9]", "09", False, "0"), ("[A-Za-z_]", "AZaz__", False, "A"),
     ('[^"\\\\]', '""\\\\', True, "a"), ("[^a-z\\n]", "az\n\n", True, "A"), ("[а-я]", "ая", False, "а"),
@@ -142,7 +160,8 @@ def grammar_cases(seed: int, count: int) -> Iterator[Case]:
             text = maker.gbnf()
             shortest = shortest_text(maker.rules, "root")
         earley = Earley(maker.rules, "root")
-        yield Case(f"grammar {seed}/{number}", Constraint(ConstraintKind.EBNF, text), shortest, partial(_fault, earley))
+        constraint = Constraint(ConstraintKind.EBNF, text)
+        yield Case(f"grammar {seed}/{number}", constraint, shortest, partial(_fault, earley), earley.begins)
 
 
 def _fault(earley: Earley, text: str) -> str | None:

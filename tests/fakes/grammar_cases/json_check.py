@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from decimal import Context, Decimal, localcontext
 from typing import Any
 
-from grammar_cases import formats
 from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, ValidationError, validators
 from jsonschema_specifications import REGISTRY
+
+from grammar_cases import formats
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
 DIGITS = 2000  # of numbers, more than any output here has: exact for multiples and comparisons

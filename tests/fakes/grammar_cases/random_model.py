@@ -3,16 +3,20 @@
 It is played on a Grammar alone, and checks at every token what the contract of a Grammar says.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 
+from grammar_cases.case import Case
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, Vocabulary
 
 CLOSERS = b'"]}'
-MAX_COMPLETION = 300  # tokens
+OPENERS = b"{["
+MAX_PART = 16  # bytes of a text that are looked for among the tokens
+MAX_COMPLETION = 500  # tokens
 ATTEMPTS = 12
 
 
@@ -37,12 +41,19 @@ class RandomModel:
         self._texts = np.array([bool(piece) and i not in never for i, piece in enumerate(self.pieces)])
         self._closing = np.array([bool(piece.strip()) and not piece.strip(b" " + CLOSERS) for piece in self.pieces])
         self._closing[self._eos] = True
+        self._opening = np.array([bool(set(piece) & set(OPENERS)) for piece in self.pieces])
+        self._null = np.array([bool(piece) and piece in b" null" for piece in self.pieces])
+        self._never = ~self._texts
+        self._never[self._eos] = False
+        self._of_byte = {piece[0]: token for token, piece in enumerate(self.pieces) if len(piece) == 1}
         self._words = -(-vocabulary.size // 32)
 
-    def leaning(self, shortest: str) -> np.ndarray:
-        """[V]: 1 for what ends, for closing brackets and quotes, and for the parts of a shortest output."""
-        data = shortest.encode()
-        parts = {data[i:j] for i in range(len(data)) for j in range(i + 1, min(i + 16, len(data)) + 1)}
+    def leaning(self, *texts: str) -> np.ndarray:
+        """[V]: 1 for what ends, for closing brackets and quotes, and for the parts of the texts."""
+        found = (text.encode() for text in texts)
+        parts = {
+            data[i:j] for data in found for i in range(len(data)) for j in range(i + 1, min(i + 16, len(data)) + 1)
+        }
         towards = np.array([piece in parts for piece in self.pieces])
         return (towards | self._closing).astype(np.float64)
 
@@ -53,7 +64,7 @@ class RandomModel:
         flags = np.unpackbits(bits.view(np.uint8), bitorder="little").astype(bool)
         assert not flags[self.vocabulary.size :].any(), "a token beyond the vocabulary is legal"
         flags = flags[: self.vocabulary.size]
-        assert not (flags & ~self._texts)[[i for i in range(len(flags)) if i not in self._eos]].any(), "no text"
+        assert not (flags & self._never).any(), "a token that is no text is legal"
         assert all(flags[eos] == grammar.may_end for eos in self._eos), f"the end is legal and {grammar.may_end=}"
         found: np.ndarray = np.flatnonzero(flags)
         assert len(found), "nothing is legal"
@@ -63,30 +74,53 @@ class RandomModel:
             assert set(found) == set(self._eos), f"must end, and {found[:8]} are legal"
         return found
 
-    def play(self, grammar: Grammar, shortest: str, max_new_tokens: int, seed: int, lean: float) -> Output:
-        """An output of at most so many tokens. `lean`: how many nats more what ends an output has."""
+    def play(self, grammar: Grammar, case: Case, seed: int, lean: float) -> Output:
+        """An output within the case's budget. `lean`: how many nats more what ends an output has."""
         noise = np.random.default_rng(seed)
-        bias = lean * self.leaning(shortest)
-        tokens: list[int] = []
+        bias, tokens = lean * self.leaning(case.shortest), list[int]()
+        max_new_tokens = case.max_new_tokens(self.vocabulary.tokenizer)
         while len(tokens) < max_new_tokens:
-            token = self._drawn(self.legal(grammar), bias, noise)
-            assert grammar.accept(token), f"{self.pieces[token]!r} is legal and is not accepted"
+            token = self._single(grammar, bias, noise)
             if token in self._eos:
                 return Output(tokens, self._joined(tokens), ended=True)
             tokens.append(token)
         return Output(tokens, self._joined(tokens), ended=False)
 
-    def completed(self, grammar: Grammar, output: Output, shortest: str, seed: int) -> bytes | None:
+    def completed(self, grammar: Grammar, output: Output, case: Case, seed: int) -> bytes | None:
         """The output with more tokens after it, up to where it may end; None where no attempt came to an end."""
-        bias = 9.0 * self.leaning(shortest)
+        leaning = self.leaning(case.shortest, *case.hints)
+        biases = (
+            9.0 * leaning,
+            np.where(self._opening, -9.0, np.where(self._null, 9.0, 9.0 * leaning)),  # for what nests in itself
+            3.0 * leaning,  # for numbers: more digits than those of the shortest
+        )
         for attempt in range(ATTEMPTS):
-            noise, other, tokens = np.random.default_rng([seed, attempt]), grammar.fork(), list(output.tokens)
-            for _ in range(MAX_COMPLETION):
-                if other.may_end:
-                    return self._joined(tokens)
-                tokens.append(self._drawn(self.legal(other), bias, noise))
-                assert other.accept(tokens[-1])
+            noise, other = np.random.default_rng([seed, attempt]), grammar.fork()
+            tokens = list(output.tokens)
+            while len(tokens) < len(output.tokens) + MAX_COMPLETION and not other.may_end:
+                tokens += self._hinted(other, case.hints, noise) or [self._single(other, biases[attempt % 3], noise)]
+            if other.may_end:
+                return self._joined(tokens)
         return None
+
+    def _hinted(self, grammar: Grammar, hints: Sequence[str], noise: np.random.Generator) -> list[int]:
+        """The tokens of a hint, or of some end of it, that the grammar took."""
+        if not hints or noise.random() < 0.5:
+            return []
+        hint = hints[noise.integers(len(hints))]
+        start = noise.integers(len(hint)) if noise.random() < 0.5 else 0
+        taken = []
+        for byte in hint[start:].encode():
+            token = self._of_byte[byte]
+            if grammar.may_end or not grammar.accept(token):
+                break
+            taken.append(token)
+        return taken
+
+    def _single(self, grammar: Grammar, bias: np.ndarray, noise: np.random.Generator) -> int:
+        token = self._drawn(self.legal(grammar), bias, noise)
+        assert grammar.accept(token), f"{self.pieces[token]!r} is legal and is not accepted"
+        return token
 
     def _drawn(self, legal: np.ndarray, bias: np.ndarray, noise: np.random.Generator) -> int:
         return int(legal[np.argmax(bias[legal] + noise.gumbel(size=len(legal)))])

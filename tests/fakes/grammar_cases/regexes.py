@@ -8,11 +8,35 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from grammar_cases.case import Case
+import regex
 
+from grammar_cases.case import Case
 from ramet.ipc.spec import Constraint, ConstraintKind
 
-LITERALS = ("a", "b", "xy", "foo", "Z", "0", "42", " ", "-", "_", ",", ":", "é", "日本", "я", "🙂", '"', "'", "/", "%")
+LITERALS = (
+    "a",
+    "b",
+    "xy",
+    "foo",
+    "Z",
+    "0",
+    "42",
+    " ",
+    "-",
+    "_",
+    ",",
+    ":",
+    "é",
+    "日本",
+    "я",
+    "🙂",
+    '"',
+    "'",
+    "/",
+    "%",
+    "</s>",
+)
+CONTROL = "<|im_end|>"  # text that a control token also has: the token is no way to write it
 ESCAPED = (r"\.", r"\*", r"\+", r"\?", r"\(", r"\)", r"\[", r"\]", r"\{", r"\}", r"\|", r"\\", r"\^", r"\$")
 CLASSES = (  # a class, and one character of it
     ("[a-z]", "a"), ("[A-Za-z0-9_]", "A"), ("[0-9a-f]", "0"), ("[^a-z]", "A"), ('[^"\\\\]', "a"), ("[abc]", "a"),
@@ -24,6 +48,7 @@ CLASSES = (  # a class, and one character of it
 class Pattern(NamedTuple):
     text: str
     shortest: str
+    ways: tuple[str, ...] = ()  # the shortest of each alternative inside: one of them ends any other match
 
 
 def make_pattern(draw: Random, depth: int = 2) -> Pattern:
@@ -32,12 +57,15 @@ def make_pattern(draw: Random, depth: int = 2) -> Pattern:
 
 def _alternatives(draw: Random, depth: int) -> Pattern:
     options = [_sequence(draw, depth) for _ in range(draw.randint(2, 4))]
-    return Pattern("|".join(option.text for option in options), min((o.shortest for o in options), key=len))
+    shortest = min((option.shortest for option in options), key=len)
+    ways = tuple(way for option in options for way in (option.shortest, *option.ways))
+    return Pattern("|".join(option.text for option in options), shortest, ways)
 
 
 def _sequence(draw: Random, depth: int) -> Pattern:
     parts = [_quantified(draw, depth) for _ in range(draw.randint(1, 4))]
-    return Pattern("".join(part.text for part in parts), "".join(part.shortest for part in parts))
+    ways = tuple(way for part in parts for way in part.ways)
+    return Pattern("".join(part.text for part in parts), "".join(part.shortest for part in parts), ways)
 
 
 def _quantified(draw: Random, depth: int) -> Pattern:
@@ -47,20 +75,22 @@ def _quantified(draw: Random, depth: int) -> Pattern:
         [("", 1), ("", 1), ("", 1), ("?", 0), ("*", 0), ("+", 1), (f"{{{low}}}", low), (f"{{{low},}}", low),
          (f"{{{low},{low + draw.randint(0, 4)}}}", low)]
     )  # fmt: skip
-    return Pattern(atom.text + quantifier, atom.shortest * least)
+    return Pattern(atom.text + quantifier, atom.shortest * least, atom.ways or (atom.shortest,))
 
 
 def _atom(draw: Random, depth: int) -> Pattern:
     match draw.choice(("literal", "literal", "escaped", "class", "class", "group")):
         case "group" if depth > 0:
             inside = make_pattern(draw, depth - 1)
-            return Pattern(draw.choice(("(", "(?:")) + inside.text + ")", inside.shortest)
+            return inside._replace(text=draw.choice(("(", "(?:")) + inside.text + ")")
         case "escaped":
             text = draw.choice(ESCAPED)
             return Pattern(text, text[1:])
         case "class":
             return Pattern(*draw.choice(CLASSES))
     text = draw.choice(LITERALS)
+    if draw.random() < 0.02:
+        return Pattern("(?:" + CONTROL.replace("|", "\\|") + ")", CONTROL)
     return Pattern(text if len(text) == 1 else f"(?:{text})", text)
 
 
@@ -74,9 +104,12 @@ def regex_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def regex_case(name: str, pattern: Pattern) -> Case:
-    matcher = re.compile(pattern.text)
+    matcher, partial_matcher = re.compile(pattern.text), regex.compile(pattern.text)
 
     def fault(text: str) -> str | None:
         return None if matcher.fullmatch(text) else "no match"
 
-    return Case(name, Constraint(ConstraintKind.REGEX, pattern.text), pattern.shortest, fault)
+    def begins(text: str) -> bool:
+        return partial_matcher.fullmatch(text, partial=True) is not None
+
+    return Case(name, Constraint(ConstraintKind.REGEX, pattern.text), pattern.shortest, fault, begins)

@@ -7,7 +7,21 @@ from typing import Any, NamedTuple
 from grammar_cases import formats
 from grammar_cases.regexes import Pattern, make_pattern
 
-STRINGS = ("", "a", "yes", "no", "two words", "naïve", "東京", "🙂", 'a "quote"', "back\\slash", "line\nbreak", "\t", "/")
+STRINGS = (
+    "",
+    "a",
+    "yes",
+    "no",
+    "two words",
+    "naïve",
+    "東京",
+    "🙂",
+    'a "quote"',
+    "back\\slash",
+    "line\nbreak",
+    "\t",
+    "/",
+)
 OTHERS = (None, True, False, 0, 7, -1, 1.5, 100000, [], [1, "a"], {}, {"a": 1}, {"b": [None], "a": {"ü": '"'}})
 CLOSED_TYPES = ("null", "boolean", "integer", "number", "string")
 GRID = 3  # decimal places of numbers that are tried
@@ -17,10 +31,11 @@ class Made(NamedTuple):
     schema: Any
     shortest: Any
     types: frozenset[str]  # JSON types that it allows: schemas of different ones exclude each other
+    hints: tuple[str, ...] = ()  # texts that strings may need to end
 
 
-def made(schema: Any, shortest: Any, *types: str) -> Made:
-    return Made(schema, shortest, frozenset(types))
+def made(schema: Any, shortest: Any, *types: str, hints: tuple[str, ...] = ()) -> Made:
+    return Made(schema, shortest, frozenset(types), hints)
 
 
 def length(value: Any) -> int:
@@ -43,7 +58,7 @@ def make_integer(draw: Random) -> Made:
     schema: dict[str, Any] = {"type": "integer", **_bounds(draw, low, high, by=1)}
     if step:
         schema["multipleOf"] = step
-    candidates = (sign * number for number in range(0, 100_000) for sign in (1, -1))
+    candidates = (sign * number for number in range(100_000) for sign in (1, -1))
     found = (n for n in candidates if _inside(n, low, high) and (not step or n % step == 0))
     return made(schema, next(found), "integer")
 
@@ -115,7 +130,9 @@ def make_string(draw: Random) -> Made:
             return _patterned(draw)
         case "format":
             name = draw.choice(sorted(formats.SHORTEST))
-            return made({"type": "string", "format": name}, formats.SHORTEST[name], "string")
+            return made(
+                {"type": "string", "format": name}, formats.SHORTEST[name], "string", hints=(formats.SHORTEST[name],)
+            )
         case "both":
             low, more = draw.randint(0, 4), draw.randint(0, 6)
             text = draw.choice(("^[a-z]*$", "^[A-Z][a-z ]*$", "^(ab|c)+$", "^[^0-9]+$", "^\\S+$", "^[日本語]{1,}$"))
@@ -123,7 +140,7 @@ def make_string(draw: Random) -> Made:
             size = max(low, 0 if text == "^[a-z]*$" else 1)
             shortest = first + ("日" if first == "日" else "c" if first == "c" else "a") * (size - 1) if size else ""
             schema = {"type": "string", "pattern": text, "minLength": low, "maxLength": low + more + 1}
-            return made(schema, shortest, "string")
+            return made(schema, shortest, "string", hints=(shortest,))
     return made({"type": "string"}, "", "string")
 
 
@@ -132,7 +149,8 @@ def _patterned(draw: Random) -> Made:
     pattern: Pattern = make_pattern(draw, depth=1)
     before, after = draw.choice((("^", "$"), ("^", "$"), ("^", "$"), ("^", ""), ("", "$"), ("", "")))
     inside = f"(?:{pattern.text})" if "|" in pattern.text else pattern.text
-    return made({"type": "string", "pattern": before + inside + after}, pattern.shortest, "string")
+    schema = {"type": "string", "pattern": before + inside + after}
+    return made(schema, pattern.shortest, "string", hints=(pattern.shortest, *pattern.ways))
 
 
 def make_enum(draw: Random) -> Made:
@@ -158,7 +176,8 @@ def make_types(draw: Random) -> Made:
         schema |= option.schema
     schema["type"] = [option.schema["type"] for option in options]
     shortest = min((option.shortest for option in options), key=length)
-    return Made(schema, shortest, frozenset[str]().union(*(option.types for option in options)))
+    types = frozenset[str]().union(*(option.types for option in options))
+    return Made(schema, shortest, types, tuple(hint for option in options for hint in option.hints))
 
 
 SCALARS = (

@@ -1,7 +1,7 @@
 """Seeded JSON schemas, each made together with a shortest value that it allows.
 
 Every keyword that a value needs is bounded, so the shortest is known by construction; optional parts may be open.
-A few schemas have keywords of HARD, which a backend may refuse, or keep to.
+A few schemas are of TRICKY, which a backend may refuse, or keep to.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from grammar_cases.case import Case
 from grammar_cases.json_check import JsonCheck
 from grammar_cases.scalars import Made, length, made, make_integer, make_scalar
-
+from grammar_cases.tricky import TRICKY
 from ramet.ipc.spec import Constraint, ConstraintKind
 
 NAMES = (
@@ -22,24 +22,6 @@ NAMES = (
 DEFINITIONS = ("node", "a/b", "t~n", "пара", "List", "x y", "100%")
 NOTES = ({"title": "T"}, {"description": 'says "so"'}, {"default": None}, {"examples": [1]}, {"$comment": "c"},
          {"deprecated": True}, {"readOnly": True})  # fmt: skip
-HARD: tuple[tuple[Any, Any], ...] = (
-    ({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "maxItems": 3, "uniqueItems": True}, []),
-    ({"type": "array", "items": {"type": "boolean"}, "contains": {"const": True}, "maxItems": 3}, [True]),
-    ({"type": "array", "items": {"enum": [1, 2]}, "contains": {"const": 1}, "minContains": 2, "maxItems": 4}, [1, 1]),
-    ({"type": "integer", "not": {"const": 0}, "minimum": 0, "maximum": 9}, 1),
-    ({"not": {"type": ["string", "object", "array"]}}, 0),
-    ({"if": {"type": "integer"}, "then": {"minimum": 5}, "else": {"type": "string", "maxLength": 2}}, 5),
-    ({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "dependentRequired": {"a": ["b"]},
-      "additionalProperties": False}, {}),
-    ({"type": "object", "properties": {"a": {"type": "null"}}, "dependentSchemas": {"a": {"minProperties": 2}}}, {}),
-    ({"type": "object", "propertyNames": {"maxLength": 2}, "additionalProperties": {"type": "null"}}, {}),
-    ({"type": "object", "properties": {"a": {"type": "null"}}, "unevaluatedProperties": False}, {}),
-    ({"type": "array", "prefixItems": [{"type": "null"}], "unevaluatedItems": False}, []),
-    ({"type": "string", "format": "iri"}, "a:"),
-    ({"type": "string", "pattern": "^(?!a)[a-c]{2}$"}, "ba"),
-    ({"oneOf": [{"type": "integer", "minimum": 0}, {"type": "integer", "maximum": 10}]}, 11),
-    ({"oneOf": [{"type": "number", "multipleOf": 2}, {"type": "number", "multipleOf": 3}]}, 2),
-)  # fmt: skip
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
@@ -48,12 +30,13 @@ class SchemaMaker:
         self._draw = draw
         self._draft_7 = draw.random() < 0.15
         self._definitions: dict[str, Any] = {}
+        self.hints = ['"', ", "]  # texts of values that may be needed, from inside a string on
         self._place = "definitions" if self._draft_7 else "$defs"
 
     def whole(self) -> Made:
         """A schema with its definitions."""
         top = self._draw.choice((self._object, self._object, self._object, self._array, self._any_of, self._reference))
-        schema, shortest, types = top(3) if self._draw.random() < 0.8 else self.value(2)
+        schema, shortest, types, _ = top(3) if self._draw.random() < 0.8 else self.value(2)
         if not isinstance(schema, dict):
             schema = {"allOf": [schema]}
         if self._definitions:
@@ -66,14 +49,25 @@ class SchemaMaker:
 
     def value(self, depth: int) -> Made:
         if depth <= 0 or self._draw.random() < 0.35:
-            return self._noted(make_scalar(self._draw))
+            return self._noted(self._scalar())
         makers: tuple[Callable[[int], Made], ...] = (
             self._object, self._object, self._array, self._array, self._any_of, self._one_of, self._all_of,
             self._reference, self._recursive, self._anything,
         )  # fmt: skip
-        if not self._draft_7 and self._draw.random() < 0.04:
-            return made(*self._draw.choice(HARD), "anything")
+        if not self._draft_7 and self._draw.random() < 0.1:
+            schema, shortest, *hints = self._draw.choice(TRICKY)
+            self._hint(shortest, *hints)
+            return made(schema, shortest, "anything")
         return self._noted(self._draw.choice(makers)(depth - 1))
+
+    def _scalar(self) -> Made:
+        one = make_scalar(self._draw)
+        self._hint(one.shortest, *one.hints)
+        return one
+
+    def _hint(self, *values: Any) -> None:
+        """Texts are spelled from inside their quotes on."""
+        self.hints += [json.dumps(value, ensure_ascii=False).removeprefix('"') for value in values]
 
     def _noted(self, one: Made) -> Made:
         if isinstance(one.schema, dict) and "$ref" not in one.schema and self._draw.random() < 0.1:
@@ -98,7 +92,9 @@ class SchemaMaker:
         shortest = {name: one.shortest for name, one in properties.items() if name in required}
         patterned = draw.random() < 0.1
         if patterned:
-            schema["patternProperties"] = {draw.choice(("^x_", "_n$", "^[1-9]+$")): self.value(0).schema}
+            pattern, name = draw.choice((("^x_", "x_"), ("_n$", "_n"), ("^[1-9]+$", "1")))
+            schema["patternProperties"] = {pattern: self.value(0).schema}
+            self.hints.append(f'{name}"')
         match draw.choice(("closed", "closed", "closed", "closed", "closed", "open", "absent", "typed")):
             case "closed":
                 schema["additionalProperties"] = False
@@ -179,7 +175,7 @@ class SchemaMaker:
 
     def _all_of(self, depth: int) -> Made:
         """One schema, its keywords in several: those that read each other stay together."""
-        one = make_scalar(self._draw) if self._draw.random() < 0.6 else self._merged(depth)
+        one = self._scalar() if self._draw.random() < 0.6 else self._merged(depth)
         if not isinstance(one.schema, dict) or set(one.schema) & {"$ref", "enum", "const"}:
             return one._replace(schema={"allOf": [one.schema]})
         first = {key: value for key, value in one.schema.items() if self._draw.random() < 0.5 or key == "type"}
@@ -223,7 +219,7 @@ class SchemaMaker:
         """A definition that needs itself only where it may also stop."""
         name = f"more{len(self._definitions)}"
         self._definitions[name] = None
-        again, inside = self._to(name), make_scalar(self._draw)
+        again, inside = self._to(name), self._scalar()
         closed = {"additionalProperties": False}
         match self._draw.choice(("list", "tree", "nested", "mutual")):
             case "list":
@@ -249,14 +245,15 @@ class SchemaMaker:
 def schema_cases(seed: int, count: int) -> Iterator[Case]:
     for number in range(count):
         draw = Random(f"schema {seed} {number}")
-        one = SchemaMaker(draw).whole()
+        maker = SchemaMaker(draw)
+        one = maker.whole()
         whitespace = draw.choice(("single-space",) * 6 + ("compact", "flexible"))
-        yield schema_case(f"schema {seed}/{number}", one, whitespace)
+        yield schema_case(f"schema {seed}/{number}", one, whitespace, tuple(maker.hints))
 
 
-def schema_case(name: str, one: Made, whitespace: str = "single-space") -> Case:
+def schema_case(name: str, one: Made, whitespace: str = "single-space", hints: tuple[str, ...] = ()) -> Case:
     text = json.dumps(one.schema, ensure_ascii=False)
     separators = (",", ":") if whitespace == "compact" else (", ", ": ")
     shortest = json.dumps(one.shortest, ensure_ascii=False, separators=separators)
     constraint = Constraint(ConstraintKind.JSON_SCHEMA, text, whitespace=whitespace)
-    return Case(name, constraint, shortest, JsonCheck(text, whitespace).fault)
+    return Case(name, constraint, shortest, JsonCheck(text, whitespace).fault, hints=hints)
