@@ -3,11 +3,15 @@
 import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from random import Random
 from typing import cast
 
 from grammar_cases.case import Case
+from grammar_cases.mutations import mutations
 from grammar_cases.random_model import Output, RandomModel, lean_of
-from ramet.runtime.grammar.base import Backend, Grammar, GrammarError, Whitespace
+from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError, Whitespace
+
+NUM_MUTATIONS = 12  # of each text
 
 
 @dataclass(slots=True)
@@ -41,23 +45,38 @@ def judged(backend: Backend, model: RandomModel, cases: Iterable[Case], seed: in
         except GrammarError as error:
             tally.refused.append((case, error))
             continue
+        ready = backend.load(prepared)
         try:
-            _play(backend.load(prepared).start(), model, case, seed + number, tally)
+            texts = [case.shortest, _play(ready.start(), model, case, seed + number, tally)]
+            assert model.takes(ready.start(), case.shortest), f"the shortest output {case.shortest!r} is not accepted"
+            for text in texts:
+                _mutate(ready, model, case, text, seed + number)
         except (AssertionError, GrammarError, UnicodeDecodeError) as error:
             tally.wrong.append(f"{case.name}: {error}\n  {case.constraint.text}")
     return tally
 
 
-def _play(grammar: Grammar, model: RandomModel, case: Case, seed: int, tally: Tally) -> None:
+def _play(grammar: Grammar, model: RandomModel, case: Case, seed: int, tally: Tally) -> str:
+    """The output, which must be right or the beginning of something right."""
     output = model.play(grammar, case, seed, lean_of(seed))
     tally.finished += output.ended
     tally.unfinished += not output.ended
-    if output.ended or case.begins is None:
-        data = output.data if output.ended else _completion(grammar, model, output, case, seed)
-        fault = case.fault(data.decode())
-        assert fault is None, f"{fault}\n  {data!r}, of which {output.data!r} was drawn"
-    else:
-        assert case.begins(whole_characters(output.data)), f"no output begins with {output.data!r}"
+    if not output.ended and case.begins is not None:
+        begun = whole_characters(output.data)
+        assert case.begins(begun), f"no output begins with {output.data!r}"
+        return begun
+    data = output.data if output.ended else _completion(grammar, model, output, case, seed)
+    fault = case.fault(data.decode())
+    assert fault is None, f"{fault}\n  {data!r}, of which {output.data!r} was drawn"
+    return data.decode()
+
+
+def _mutate(ready: Compiled, model: RandomModel, case: Case, text: str, seed: int) -> None:
+    """Texts that nobody drew: what is accepted is right too."""
+    for changed in mutations(text, Random(seed), NUM_MUTATIONS):
+        if model.takes(ready.start(), changed):
+            fault = case.fault(changed)
+            assert fault is None, f"{fault}\n  {changed!r} is accepted"
 
 
 def _completion(grammar: Grammar, model: RandomModel, output: Output, case: Case, seed: int) -> bytes:

@@ -122,5 +122,5 @@ CHECKS = {
 }  # fmt: skip
 SHORTEST = {
     "date": "2000-01-01", "time": "00:00:00Z", "date-time": "2000-01-01T00:00:00Z", "duration": "P1D", "email": "a@b",
-    "hostname": "a", "ipv4": "0.0.0.0", "ipv6": "::", "uuid": "00000000-0000-0000-0000-000000000000", "uri": "a:",
+    "hostname": "a", "ipv4": "0.0.0.0", "ipv6": "::", "uuid": "00000000-0000-0000-0000-000000000000", "uri": "a:b",
 }  # fmt: skip

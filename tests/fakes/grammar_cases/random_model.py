@@ -86,6 +86,10 @@ class RandomModel:
             tokens.append(token)
         return Output(tokens, self._joined(tokens), ended=False)
 
+    def takes(self, grammar: Grammar, text: str) -> bool:
+        """Whether a whole text is accepted, byte by byte."""
+        return all(grammar.accept(self._of_byte[byte]) for byte in text.encode()) and grammar.may_end
+
     def completed(self, grammar: Grammar, output: Output, case: Case, seed: int) -> bytes | None:
         """The output with more tokens after it, up to where it may end; None where no attempt came to an end."""
         leaning = self.leaning(case.shortest, *case.hints)
