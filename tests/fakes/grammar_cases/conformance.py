@@ -11,7 +11,7 @@ from grammar_cases.mutations import mutations
 from grammar_cases.random_model import Output, RandomModel, lean_of
 from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError, Whitespace
 
-NUM_MUTATIONS = 12  # of each text
+NUM_MUTATIONS = 8  # of each text
 
 
 @dataclass(slots=True)
