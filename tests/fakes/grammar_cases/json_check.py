@@ -31,9 +31,8 @@ class JsonCheck:
     def __init__(self, schema: str, whitespace: str = "single-space") -> None:
         parsed = as_python_patterns(read(schema))
         draft_7 = isinstance(parsed, dict) and str(parsed.get("$schema", "")).startswith(DRAFT_7)
-        made = _DRAFT_7 if draft_7 else _DRAFT_2020
-        self._validator = made(parsed, format_checker=_FORMATS, registry=REGISTRY)
-        ordered = validators.extend(made, {"properties": _in_order})
+        plain, ordered = _DRAFT_7 if draft_7 else _DRAFT_2020
+        self._validator = plain(parsed, format_checker=_FORMATS, registry=REGISTRY)
         self._ordered = ordered(parsed, format_checker=_FORMATS, registry=REGISTRY)
         self._spacing = SPACING[whitespace]
 
@@ -127,9 +126,11 @@ def _is_number(checker: Any, value: Any) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
-def _with_exact_numbers(validator: Any) -> Any:
+def _with_exact_numbers(validator: Any) -> tuple[Any, Any]:
+    """A class of validators, and one that also looks at the order of properties."""
     types = validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
-    return validators.extend(validator, type_checker=types)
+    plain = validators.extend(validator, type_checker=types)
+    return plain, validators.extend(plain, {"properties": _in_order})
 
 
 _DRAFT_7, _DRAFT_2020 = _with_exact_numbers(Draft7Validator), _with_exact_numbers(Draft202012Validator)

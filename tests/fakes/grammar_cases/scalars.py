@@ -85,7 +85,7 @@ def make_number(draw: Random) -> Made:
         nearest = [around // spacing * spacing + sign * spacing * k for k in range(2100) for sign in (1, -1)]
         fits = [n for n in nearest if _inside(n, low, high) and (not step or n % step == 0)]
         if fits:
-            return made(schema, min((_thousandths(n) for n in fits), key=length), "number", "integer")
+            return made(schema, min((_thousandths(n) for n in fits), key=lambda n: len(str(n))), "number", "integer")
     raise AssertionError(schema)
 
 
