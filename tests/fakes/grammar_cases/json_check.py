@@ -7,7 +7,8 @@ characters that JSON has.
 import json
 import re
 from collections.abc import Iterator
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, ValidationError, validators
@@ -16,7 +17,6 @@ from jsonschema_specifications import REGISTRY
 from grammar_cases import formats
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
-DIGITS = 2000  # of numbers, more than any output here has: exact for multiples and comparisons
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 SPACING = {  # outside of strings
     "single-space": re.compile(r"(?:[^\s,:]|, (?=\S)|: (?=\S))*"),
@@ -43,12 +43,11 @@ class JsonCheck:
             return f"no JSON: {error}"
         if not self._spacing.fullmatch(STRING.sub('""', text)):
             return "white space is not as asked for"
-        with localcontext(Context(prec=DIGITS, Emax=10**9, Emin=-(10**9))):
-            for value in (last,) if first == last else (last, first):
-                if (error := next(self._validator.iter_errors(value), None)) is not None:
-                    return f"invalid: {error.message} at {list(error.path)}"
-            if (error := next(self._ordered.iter_errors(last), None)) is not None:
-                return f"properties are out of order: {error.message}"
+        for value in (last,) if first == last else (last, first):
+            if (error := next(self._validator.iter_errors(value), None)) is not None:
+                return f"invalid: {error.message} at {list(error.path)}"
+        if (error := next(self._ordered.iter_errors(last), None)) is not None:
+            return f"properties are out of order: {error.message}"
         return None
 
 
@@ -116,6 +115,22 @@ def _in_order(validator: Any, properties: Any, instance: Any, schema: Any) -> It
             yield ValidationError(f"{found} are not in the order of {list(properties)}")
 
 
+def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "number") or instance == 0:
+        return
+    sign, digits, exponent = Decimal(instance).as_tuple()
+    assert isinstance(exponent, int)
+    # whether digits 10^exponent / step is whole; an output may have an exponent that no power should be taken of
+    numerator, denominator = Fraction(step).as_integer_ratio()
+    whole = int("".join(map(str, digits))) * denominator
+    if exponent >= 0:
+        multiple = whole * pow(10, exponent, numerator) % numerator == 0
+    else:
+        multiple = -exponent <= len(str(whole)) and whole % (numerator * 10**-exponent) == 0
+    if not multiple:
+        yield ValidationError(f"{instance} is not a multiple of {step}")
+
+
 def _is_integer(checker: Any, value: Any) -> bool:
     if isinstance(value, Decimal):
         return value.is_finite() and value == value.to_integral_value()
@@ -129,7 +144,7 @@ def _is_number(checker: Any, value: Any) -> bool:
 def _with_exact_numbers(validator: Any) -> tuple[Any, Any]:
     """A class of validators, and one that also looks at the order of properties."""
     types = validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
-    plain = validators.extend(validator, type_checker=types)
+    plain = validators.extend(validator, {"multipleOf": _multiple_of}, type_checker=types)
     return plain, validators.extend(plain, {"properties": _in_order})
 
 

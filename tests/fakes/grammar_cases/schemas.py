@@ -11,7 +11,7 @@ from typing import Any
 
 from grammar_cases.case import Case
 from grammar_cases.json_check import JsonCheck
-from grammar_cases.scalars import Made, length, made, make_integer, make_scalar
+from grammar_cases.scalars import Made, length, made, make_scalar
 from grammar_cases.tricky import TRICKY
 from ramet.ipc.spec import Constraint, ConstraintKind
 
@@ -29,6 +29,8 @@ class SchemaMaker:
     def __init__(self, draw: Random) -> None:
         self._draw = draw
         self._draft_7 = draw.random() < 0.15
+        # what some backends refuse is in some schemas only, so that each backend has many left to play
+        self._multiples, self._patterned, self._counted, self._tricky = (draw.random() < 0.25 for _ in range(4))
         self._definitions: dict[str, Any] = {}
         self.hints = ['"', ", "]  # texts of values that may be needed, from inside a string on
         self._place = "definitions" if self._draft_7 else "$defs"
@@ -54,7 +56,7 @@ class SchemaMaker:
             self._object, self._object, self._array, self._array, self._any_of, self._one_of, self._all_of,
             self._reference, self._recursive, self._anything,
         )  # fmt: skip
-        if not self._draft_7 and self._draw.random() < 0.1:
+        if self._tricky and not self._draft_7 and self._draw.random() < 0.4:
             schema, shortest, *hints = self._draw.choice(TRICKY)
             self._hint(shortest, *hints)
             return made(schema, shortest, "anything")
@@ -62,6 +64,8 @@ class SchemaMaker:
 
     def _scalar(self) -> Made:
         one = make_scalar(self._draw)
+        while "multipleOf" in one.schema and not self._multiples:
+            one = make_scalar(self._draw)
         self._hint(one.shortest, *one.hints)
         return one
 
@@ -90,7 +94,7 @@ class SchemaMaker:
         if required:
             schema["required"] = draw.sample(required, len(required))
         shortest = {name: one.shortest for name, one in properties.items() if name in required}
-        patterned = draw.random() < 0.1
+        patterned = self._patterned and draw.random() < 0.4
         if patterned:
             pattern, name = draw.choice((("^x_", "x_"), ("_n$", "_n"), ("^[1-9]+$", "1")))
             schema["patternProperties"] = {pattern: self.value(0).schema}
@@ -105,7 +109,7 @@ class SchemaMaker:
                 schema["additionalProperties"] = True
             case "typed":
                 schema["additionalProperties"] = self.value(0).schema
-        if not patterned and draw.random() < 0.15:
+        if self._counted and not patterned and draw.random() < 0.5:
             self._count(schema, properties, shortest)
         shortest = {name: shortest[name] for name in [*names, *shortest] if name in shortest}
         return made(schema, shortest, "object")
@@ -232,7 +236,7 @@ class SchemaMaker:
                 schema = {"type": "object", "properties": properties, "required": ["of"], **closed}
                 shortest = {"of": inside.shortest}
             case "nested":
-                schema = {"anyOf": [{"type": "array", "items": again, "maxItems": 2}, make_integer(self._draw).schema]}
+                schema = {"anyOf": [{"type": "array", "items": again, "maxItems": 2}, {"type": "integer"}]}
                 shortest = []
             case _:
                 other = {"type": "object", "properties": {"of": inside.schema, "back": again}, "required": ["of"]}
