@@ -118,7 +118,7 @@ def _in_order(validator: Any, properties: Any, instance: Any, schema: Any) -> It
 def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not validator.is_type(instance, "number") or instance == 0:
         return
-    sign, digits, exponent = Decimal(instance).as_tuple()
+    _, digits, exponent = Decimal(instance).as_tuple()
     assert isinstance(exponent, int)
     # whether digits 10^exponent / step is whole; an output may have an exponent that no power should be taken of
     numerator, denominator = Fraction(step).as_integer_ratio()
