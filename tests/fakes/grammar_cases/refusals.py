@@ -1,21 +1,45 @@
-"""Whether a schema may be refused: only for a keyword in it that stands on the backend's list, and that is named."""
+"""Whether a schema may be refused: only for a keyword in it that stands on a list and that the refusal names."""
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.keywords import UNSUPPORTED
 
-PARTLY = {"oneOf", "minProperties", "maxProperties", "patternProperties", "multipleOf", "pattern", "format", "$ref"}
-EMPTY = ("nothing", "Unsatisfiable")  # of schemas that nothing is valid for
-PLACE = re.compile(r"#\S*")  # a pointer, whose parts may be called like keywords
+EVERYWHERE = {
+    "oneOf": "options that may overlap",
+    "pattern": "lookaround, references, boundaries inside",
+    "patternProperties": "lookaround, references, boundaries inside",
+    "format": "formats that are not among FORMATS",
+    "$ref": "schemas elsewhere, and circles",
+}
+PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyword that is not on UNSUPPORTED
+    "llguidance": {
+        "minProperties": "beside optional properties",
+        "maxProperties": "beside optional properties",
+        "patternProperties": "patterns that may overlap",
+        "multipleOf": "steps of many digits",
+    },
+    "xgrammar": {
+        "minProperties": "beside optional properties",
+        "maxProperties": "beside optional properties",
+        "patternProperties": "more than one pattern, or beside other properties",
+        "minLength": "beside a pattern or a format",
+        "maxLength": "beside a pattern or a format",
+    },
+}
+EMPTY = re.compile("nothing|[Uu]nsatisfiable")  # of schemas that nothing is valid for
 
 
 def rightful(error: GrammarError, schema: Any, backend: BackendName) -> bool:
-    words = set(re.findall(r"\$?\w+", PLACE.sub("", error.fact.replace("min/max", "min"))))
-    named = words & (UNSUPPORTED[backend] | PARTLY) & keys(schema)
-    return bool(named) or (bool(words & set(EMPTY)) and "false" in json.dumps(schema))
+    listed = UNSUPPORTED[backend] | EVERYWHERE.keys() | PARTLY[backend].keys()
+    # at the end of the place of what is wrong, or between the words that say what is
+    named = (rf"(?:^|[/\s'])({re.escape(keyword)})(?:[:\s']|$)" for keyword in listed & keys(schema))
+    if any(re.search(pattern, error.fact) for pattern in named):
+        return True
+    return EMPTY.search(error.fact) is not None and "false" in json.dumps(schema)
 
 
 def keys(value: Any) -> set[str]:

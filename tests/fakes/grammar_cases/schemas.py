@@ -255,6 +255,14 @@ def schema_cases(seed: int, count: int) -> Iterator[Case]:
         yield schema_case(f"schema {seed}/{number}", one, whitespace, tuple(maker.hints))
 
 
+def tricky_cases(count: int) -> Iterator[Case]:
+    """Each of TRICKY so many times."""
+    for number, (schema, shortest, *hints) in enumerate(TRICKY):
+        ends = tuple(json.dumps(text, ensure_ascii=False).removeprefix('"') for text in (shortest, *hints, ""))
+        for _ in range(count):
+            yield schema_case(f"tricky {number}", made(schema, shortest), hints=ends)
+
+
 def schema_case(name: str, one: Made, whitespace: str = "single-space", hints: tuple[str, ...] = ()) -> Case:
     text = json.dumps(one.schema, ensure_ascii=False)
     separators = (",", ":") if whitespace == "compact" else (", ", ": ")

@@ -14,7 +14,7 @@ from grammar_cases.grammars import grammar_cases
 from grammar_cases.random_model import RandomModel
 from grammar_cases.refusals import rightful
 from grammar_cases.regexes import regex_cases
-from grammar_cases.schemas import schema_cases
+from grammar_cases.schemas import schema_cases, tricky_cases
 from grammar_cases.vocabularies import bundled, multi_byte
 from samples import slow
 
@@ -51,6 +51,14 @@ def test_outputs_keep_to_schemas(name, part):
     refused = [(case.name, error.fact) for case, error in tally.refused if not _rightly(case, error, name)]
     assert not refused, "\n".join(map(str, refused))
     assert tally.share_finished > LEAST_FINISHED
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_outputs_keep_to_schemas_whose_keywords_meet(name):
+    tally = tally_of(name, list(tricky_cases(count=4)))
+    assert not tally.wrong, "\n".join(tally.wrong)
+    refused = [(case.name, error.fact) for case, error in tally.refused if not _rightly(case, error, name)]
+    assert not refused, "\n".join(map(str, refused))
 
 
 @each_part
