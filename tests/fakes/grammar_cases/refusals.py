@@ -1,4 +1,4 @@
-"""Whether a schema may be refused: only for a keyword in it that stands on a list and that the refusal names."""
+"""Whether a schema may be refused: only for a keyword in it, or a shape, that stands on a list and is named."""
 
 import json
 import re
@@ -15,6 +15,13 @@ EVERYWHERE = {
     "format": "formats that are not among FORMATS",
     "$ref": "schemas elsewhere, and circles",
 }
+WRITTEN_OUT = {  # where a schema becomes rules or a regular expression
+    "minProperties": "beside optional properties",
+    "maxProperties": "beside optional properties",
+    "patternProperties": "more than one pattern, or beside other properties",
+    "minLength": "beside a pattern or a format",
+    "maxLength": "beside a pattern or a format",
+}
 PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyword that is not on UNSUPPORTED
     "llguidance": {
         "minProperties": "beside optional properties",
@@ -22,13 +29,13 @@ PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyw
         "patternProperties": "patterns that may overlap",
         "multipleOf": "steps of many digits",
     },
-    "xgrammar": {
-        "minProperties": "beside optional properties",
-        "maxProperties": "beside optional properties",
-        "patternProperties": "more than one pattern, or beside other properties",
-        "minLength": "beside a pattern or a format",
-        "maxLength": "beside a pattern or a format",
-    },
+    "xgrammar": WRITTEN_OUT,
+    "outlines": WRITTEN_OUT,
+}
+SHAPES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of a schema as a whole
+    "llguidance": (),
+    "xgrammar": (),
+    "outlines": ("allows any value", "has no type", "refers to itself, or is too large"),
 }
 EMPTY = re.compile("nothing|[Uu]nsatisfiable")  # of schemas that nothing is valid for
 
@@ -37,7 +44,9 @@ def rightful(error: GrammarError, schema: Any, backend: BackendName) -> bool:
     listed = UNSUPPORTED[backend] | EVERYWHERE.keys() | PARTLY[backend].keys()
     # at the end of the place of what is wrong, or between the words that say what is
     named = (rf"(?:^|[/\s'])({re.escape(keyword)})(?:[:\s']|$)" for keyword in listed & keys(schema))
-    if any(re.search(pattern, error.fact) for pattern in named):
+    if any(re.search(pattern, error.fact) for pattern in named) or any(
+        shape in error.fact for shape in SHAPES[backend]
+    ):
         return True
     return EMPTY.search(error.fact) is not None and "false" in json.dumps(schema)
 
