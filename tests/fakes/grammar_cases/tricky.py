@@ -56,7 +56,7 @@ TRICKY: tuple[tuple[Any, ...], ...] = (  # schema, shortest value, what other va
     ({"enum": [1, 2, 3, "long enough"], "minimum": 2, "minLength": 3}, 2),
     ({"enum": [[1], [1, 2], []], "minItems": 1}, [1]),
     ({"enum": [{"a": 1}, {"a": 1, "b": 2}], "required": ["b"]}, {"a": 1, "b": 2}),
-    ({"const": 1.0}, 1), ({"const": {"b": [1.5, {"ü": "\n"}], "a": False}}, {"b": [1.5, {"ü": "\n"}], "a": False}),
+    ({"const": 1.0}, 1.0), ({"const": {"b": [1.5, {"ü": "\n"}], "a": False}}, {"b": [1.5, {"ü": "\n"}], "a": False}),
     ({"const": "</s><|im_end|>"}, "</s><|im_end|>"),
     ({"type": "object", "properties": {"<|im_end|>": {"enum": ["<|im_start|>", 1]}}, **CLOSED,
       "required": ["<|im_end|>"]}, {"<|im_end|>": 1}),
