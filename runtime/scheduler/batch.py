@@ -297,6 +297,7 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
     """One entry for each of `rows` [Q], which draw in this step. Every array is a copy."""
     table = running.table
     flags, num_output = table.flags[rows], table.planned_totals[rows] - table.prompt_lens[rows]
+    constrained = (flags & RowFlag.CONSTRAINED) != 0  # their grammars know what may end them
     biased, biases = _biases(running, rows, np.flatnonzero(flags & RowFlag.BIAS))
     return SamplingColumns(
         temperature=table.temperature[rows],
@@ -309,8 +310,9 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
         biased=biased,
         biases=biases,
         processors=_processors([(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.PROCESSOR)]),
-        banned=_banned(running, rows, np.flatnonzero(num_output < table.min_new[rows]), eos_ids),
-        logprobs=tuple(_logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
+        banned=_banned(running, rows, np.flatnonzero((num_output < table.min_new[rows]) & ~constrained), eos_ids),
+        masked=np.flatnonzero(constrained).astype(np.int32) if constrained.any() else None,
+        logprobs=tuple(logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
     )
 
 
@@ -340,7 +342,7 @@ def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int
     return _entries(at, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
 
 
-def _logprob_row(at: int, running: RunningRequest) -> LogprobRow:
+def logprob_row(at: int, running: RunningRequest) -> LogprobRow:
     asked = running.request.spec.logprobs
     assert asked is not None, running.uid
     return LogprobRow(at, asked.num_top, np.array(asked.ids, dtype=np.int32))

@@ -13,15 +13,17 @@ from typing import Protocol
 import numpy as np
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ToScheduler, Uid, unpack_ids
+from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, GrammarReady, ToScheduler, Uid, unpack_ids
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
+from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
+from ramet.runtime.scheduler.constraints import Constraints, make_masks
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -68,6 +70,7 @@ class Scheduler:
         tokenizer: Tokenizer | None,
         eos_ids: frozenset[int],
         clock: Clock = time.monotonic,
+        grammars: GrammarSource | None = None,
     ) -> None:
         seed = args.schedule.random_seed or 0
         self._seeds = np.random.default_rng(seed)
@@ -95,6 +98,7 @@ class Scheduler:
         self._decode_planner = DecodePlanner(self.running, eos_ids)
         self._results = Results(self.running, self.leases, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
+        self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
@@ -139,7 +143,8 @@ class Scheduler:
             release_pool()
 
     def close(self) -> None:
-        """End the device's thread, if there is one. What is in flight is not applied."""
+        """End the device's thread, if there is one, and what compiles constraints. What is in flight is not applied."""
+        self._constraints.close()
         if isinstance(self._device, DeviceThread):
             self._device.close()
 
@@ -154,6 +159,9 @@ class Scheduler:
                     self._enqueue(message)
                 case Abort():
                     self._abort(message)
+                case GrammarReady():
+                    for request, refused in self._constraints.settled():
+                        self._wait_or_close(request, refused)
                 case control:
                     self._control.handle(control)
 
@@ -161,6 +169,7 @@ class Scheduler:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
         launched = self._launch()
         if launched is not None:
+            self._draw(launched)
             self._apply(launched)
         self._settle()
         return launched.step if launched is not None else None
@@ -173,6 +182,8 @@ class Scheduler:
             self._apply_in_flight()
             launched = self._launch()
         self._apply_in_flight()
+        if launched is not None:
+            self._draw(launched)
         self._in_flight = launched
         self._settle()
         return launched.step if launched is not None else None
@@ -192,6 +203,8 @@ class Scheduler:
         if waiting is not None:
             reason = self._refusals.get(uid, self._queue_wait_reason)
             return {"state": "waiting", "reason": reason, "retractions": waiting.num_retractions}
+        if reason := self._constraints.waiting(uid):
+            return {"state": "waiting", "reason": reason, "retractions": 0}
         running = self.running.get(uid)
         if running is not None:
             known = {"computed_tokens": running.applied, "output_tokens": running.num_output}
@@ -208,6 +221,11 @@ class Scheduler:
             return None
         plan_s = time.perf_counter() - started
         return InFlight(step, self._device.launch(step.batch), plan_s)
+
+    def _draw(self, launched: InFlight) -> None:
+        """Give a step the masks that it waits for: every step before it has been applied."""
+        if launched.step.batch.sampling.masked is not None:
+            launched.pending.draw(make_masks(self.running, launched.step, self._loaded.vocab_size))
 
     def _apply_in_flight(self) -> None:
         launched, self._in_flight = self._in_flight, None
@@ -263,8 +281,8 @@ class Scheduler:
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
-                    self._results.open(running)
-                    prefills += budget.take(running)
+                    if self._results.open(running):
+                        prefills += budget.take(running)
                 case Refused(reason, full):
                     self._refusals[request.uid] = reason
                     if full:
@@ -307,8 +325,16 @@ class Scheduler:
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
                 self._results.close_waiting(request, finish)
-            else:
+            elif spec.constraint is None:
                 self.waiting.add(request)
+            elif (attached := self._constraints.attach(request)) is not False:
+                self._wait_or_close(request, None if attached is True else attached)
+
+    def _wait_or_close(self, request: Request, refused: Finish | None) -> None:
+        if refused is None:
+            self.waiting.add(request)
+        else:
+            self._results.close_waiting(request, refused)
 
     def _refusal(self, spec: RequestSpec) -> str:
         """Why it cannot be served by this model; empty: it can."""
@@ -319,7 +345,7 @@ class Scheduler:
 
     def _abort(self, message: Abort) -> None:
         for uid in message.uids:
-            waiting = self.waiting.remove(uid)
+            waiting = self.waiting.remove(uid) or self._constraints.remove(uid)
             if waiting is not None:
                 self._results.close_waiting(waiting, Finish(FinishKind.ABORT, message=message.message))
             running = self.running.get(uid)
