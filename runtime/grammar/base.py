@@ -7,14 +7,13 @@ V vocabulary of the model, W = ceil(V / 32) words of a mask; bit i of word w is 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
+from ramet.ipc.spec import BackendName as BackendName
 from ramet.ipc.spec import Constraint
+from ramet.ipc.spec import Whitespace as Whitespace
 from ramet.runtime.arrays import Ints
 from ramet.runtime.text.tokenizer import Tokenizer
-
-Whitespace = Literal["single-space", "compact", "flexible"]  # between the tokens of JSON
-BackendName = Literal["llguidance", "xgrammar", "outlines"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,20 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
-from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec, Truncation
+from ramet.ipc.spec import (
+    BackendName,
+    Constraint,
+    HiddenMode,
+    LogprobSpec,
+    Namespace,
+    ProcessorName,
+    RequestSpec,
+    Truncation,
+)
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
+from ramet.runtime.intake.constraints import Constraints, only_one
 from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
@@ -41,23 +51,6 @@ def sampled(name: str, note: str = "") -> Meta:
     """Says of a field that it is the sampling parameter `name`, which ipc/params.py checks."""
     text = f"{_ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
-
-
-class Constraints(Checked, frozen=True, kw_only=True):
-    """What an output keeps to."""
-
-    json_schema: Annotated[
-        str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to", neutral=("",))
-    ] = None
-    regex: Annotated[str | None, unbuilt("a pattern that the output matches", neutral=("",))] = None
-    ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to", neutral=("",))] = None
-    structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output", neutral=("",))] = None
-
-    def __post_init__(self) -> None:
-        given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
-        if sum(each is not None and each != "" for each in given) > 1:
-            raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
-        super().__post_init__()
 
 
 _EACH = "or a list with one for each prompt"
@@ -121,7 +114,6 @@ class SamplingFields(SpecFields, frozen=True, kw_only=True):
     skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
     rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
     request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
-    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None
 
 
@@ -156,6 +148,7 @@ class SpecLists(Checked, frozen=True, kw_only=True):
             "seconds for which the prompt's prefix stays cached, `--max-prefix-lease-s` at most; 0 ends such a lease"
         ),
     ] = None
+    grammar_backend: Annotated[OrEach[BackendName], about("as in `sampling_params`, where it may stand as well")] = None
 
 
 def read_spec(
@@ -167,6 +160,7 @@ def read_spec(
     lease_s: float | None = None,
     truncate: Truncation | None = None,
     returns_prompt: bool = False,
+    constraint: Constraint | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -185,6 +179,7 @@ def read_spec(
         lease_s,
         truncate,
         returns_prompt,
+        constraint,
     )
 
 
@@ -199,9 +194,12 @@ def read_specs(
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
     params = _params_of_each(body.sampling_params, count, batch, defaults)
+    kept_to = _constraint_of_each(body.sampling_params, count)
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
     each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
-    return [_read_listed(one, params[i], processors_on, lists.keys(), f"[{i}]") for i, one in enumerate(each)]
+    return [
+        _read_listed(one, params[i], kept_to[i], processors_on, lists.keys(), f"[{i}]") for i, one in enumerate(each)
+    ]
 
 
 def listed_fields(body: SpecLists) -> frozenset[str]:
@@ -214,15 +212,22 @@ def listed_fields(body: SpecLists) -> frozenset[str]:
     return frozenset(names)
 
 
-def _read_listed(body: Any, params: SamplingParams, processors_on: bool, listed: Set[str], entry: str) -> RequestSpec:
+def _read_listed(
+    body: Any,
+    params: SamplingParams,
+    constraint: Constraint | None,
+    processors_on: bool,
+    listed: Set[str],
+    entry: str,
+) -> RequestSpec:
     """`body`: SpecLists with one value in each field. `entry`: where the values of those that are listed stand."""
     try:
-        return _read_one(body, params, processors_on)
+        return _read_one(body, params, _with_backend(constraint, body.grammar_backend), processors_on)
     except ClientError as error:
         raise error.at(error.place + entry) if error.place in listed else error from None
 
 
-def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> RequestSpec:
+def _read_one(body: Any, params: SamplingParams, constraint: Constraint | None, processors_on: bool) -> RequestSpec:
     logprobs = None
     if body.return_logprob:
         start = None if body.logprob_start_len == -1 else body.logprob_start_len
@@ -236,7 +241,35 @@ def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> Request
         body.return_hidden_states,
         body.prefix_lease_s,
         returns_prompt=bool(body.return_prompt_token_ids),
+        constraint=constraint,
     )
+
+
+def _with_backend(constraint: Constraint | None, backend: BackendName | None) -> Constraint | None:
+    """`backend`: named beside the sampling parameters, which may name it themselves."""
+    if constraint is None or backend is None:
+        return constraint
+    if constraint.backend not in ("", backend):
+        fact = f"is {backend!r}, but sampling_params.grammar_backend is {constraint.backend!r}"
+        raise ClientError("grammar_backend", fact, "send one of them")
+    return replace(constraint, backend=backend)
+
+
+def _constraint_of_each(given: Any, count: int) -> list[Constraint | None]:
+    """Its place is that of the scheduler's words, as those of all sampling parameters."""
+    if not isinstance(given, list):
+        return [_constraint_of(given)] * count
+    found = []
+    for i, one in enumerate(given):
+        try:
+            found.append(_constraint_of(one))
+        except ClientError as error:
+            raise error.at(error.place.replace("sampling_params", f"sampling_params[{i}]", 1)) from None
+    return found
+
+
+def _constraint_of(given: GivenParams | None) -> Constraint | None:
+    return only_one(given.constraints("sampling_params."), given.grammar_backend) if given is not None else None
 
 
 def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:

@@ -62,7 +62,6 @@ def test_a_flat_list_of_ids_is_for_all_prompts() -> None:
         (2, {"token_ids_logprob": [[1], 2]}, "token_ids_logprob[1]", "a list of token ids, as others are"),
         (1, {"token_ids_logprob": list(range(1025))}, "token_ids_logprob", "1024"),
         (1, {"cache_salt": "\ud800"}, "cache_salt", "Unicode"),
-        (1, {"sampling_params": {"regex": "a"}}, "sampling_params.regex", "not built yet"),
         (
             1,
             {"sampling_params": {"regex": "a", "ebnf": "b"}},
