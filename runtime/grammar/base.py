@@ -18,7 +18,7 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a backend is built from. Ids in [0, size) that are no text (special, padding) are never legal by themselves."""
+    """What a backend is built from. Of [0, size), ids that are no text (special, padding) are never legal alone."""
 
     tokenizer: Tokenizer
     folder: Path  # of tokenizer.json

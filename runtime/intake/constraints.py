@@ -6,7 +6,7 @@ Knows no field but those that /generate has as well.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import orjson
@@ -48,16 +48,21 @@ class Constraints(Checked, frozen=True, kw_only=True):
 
     def constraints(self, place: str = "") -> list[Constraint]:
         """Those that are asked for. `place`: what stands before the fields' names. Raises ClientError."""
-        found = list[Constraint]()
-        if self.json_schema is not None and self.json_schema != "":
-            found.append(of_schema(place + "json_schema", self.json_schema))
-        if self.regex:
-            found.append(of_text(place + "regex", ConstraintKind.REGEX, self.regex))
-        if self.ebnf:
-            found.append(of_text(place + "ebnf", ConstraintKind.EBNF, self.ebnf))
-        if self.structural_tag is not None and self.structural_tag != "":
-            found.append(of_tag(place + "structural_tag", self.structural_tag))
-        return found
+        return [
+            *given(of_schema, place + "json_schema", self.json_schema),
+            *given(of_pattern, place + "regex", self.regex),
+            *given(of_grammar, place + "ebnf", self.ebnf),
+            *given(of_tag, place + "structural_tag", self.structural_tag),
+        ]
+
+    def backend(self) -> BackendName | None:
+        """The library that is asked for. Raises ClientError."""
+        return self.grammar_backend
+
+
+def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> list[Constraint]:
+    """That of a field, if it asks for one."""
+    return [] if value is None or value == "" else [read(place, value)]
 
 
 def only_one(found: list[Constraint], backend: str | None) -> Constraint | None:
@@ -71,10 +76,14 @@ def only_one(found: list[Constraint], backend: str | None) -> Constraint | None:
 # -- of one field ------------------------------------------------------------------------------------------------------
 
 
-def of_text(place: str, kind: ConstraintKind, text: str) -> Constraint:
-    """A pattern or a grammar, as the client wrote it."""
-    _check_text(place, text)
-    return Constraint(kind, text, place)
+def of_pattern(place: str, pattern: str) -> Constraint:
+    _check_text(place, pattern)
+    return Constraint(ConstraintKind.REGEX, pattern, place)
+
+
+def of_grammar(place: str, grammar: str) -> Constraint:
+    _check_text(place, grammar)
+    return Constraint(ConstraintKind.EBNF, grammar, place)
 
 
 def of_schema(place: str, schema: str | dict[str, Any] | bool, whitespace: Whitespace | None = None) -> Constraint:
@@ -106,7 +115,7 @@ def of_choices(place: str, choices: list[str]) -> Constraint:
             raise ClientError(f"{place}[{i}]", "is '', must not be empty")
         if first.setdefault(choice, i) != i:
             raise ClientError(f"{place}[{i}]", f"is {shown(choice)}, as {place}[{first[choice]}] is: they must differ")
-    return of_text(place, ConstraintKind.REGEX, "|".join(map(_literal, choices)))
+    return of_pattern(place, "|".join(map(_literal, choices)))
 
 
 def _literal(text: str) -> str:

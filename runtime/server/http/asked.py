@@ -49,7 +49,7 @@ def read_asked(
         raise ClientError("request_id", fact, "send one of them")
     new_id = prefix + prompts.new_id()
     rid = set_request_id(request, new_id, body.rid or body.request_id)
-    constraint = only_one(body.constraints(), body.grammar_backend)
+    constraint = only_one(body.constraints(), body.backend())
     processors_on = service.args.execute.enable_custom_logit_processor
     spec = read_spec(body, params, processors_on, constraint=constraint, **asked)
     return Asked(service.args.model_name, new_id, rid, spec, as_shown=body.skip_special_tokens is not None)
