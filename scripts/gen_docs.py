@@ -21,9 +21,9 @@ from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
 from ramet.runtime.flags import aliases_of
 from ramet.runtime.intake.calls import GenerateBody
-from ramet.runtime.intake.constraints import Constraints
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
+from ramet.runtime.intake.specs import Constraints
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS

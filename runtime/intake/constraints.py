@@ -7,57 +7,20 @@ Knows no field but those that /generate has as well.
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 from msgspec.structs import replace
 
-from ramet.ipc.params import about, shown
-from ramet.ipc.spec import BackendName, Constraint, ConstraintKind, RequestSpec, Whitespace
+from ramet.ipc.params import shown
+from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec, Whitespace
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import Checked, deeper_than
+from ramet.runtime.intake.body import deeper_than
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
 from ramet.runtime.intake.prompts import check_most
 
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _SPELLED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-
-
-class Constraints(Checked, frozen=True, kw_only=True):
-    """What an output keeps to."""
-
-    json_schema: Annotated[
-        str | dict[str, Any] | None, about("the output is JSON that this JSON schema, an object or its text, allows")
-    ] = None
-    regex: Annotated[str | None, about("the whole output matches this pattern")] = None
-    ebnf: Annotated[str | None, about("the output keeps to this grammar: GBNF, or Lark where the backend reads it")] = (
-        None
-    )
-    structural_tag: Annotated[
-        str | dict[str, Any] | None, about("literals, JSON, patterns and free text put together, an object or its text")
-    ] = None
-    grammar_backend: Annotated[
-        BackendName | None, about("the library that keeps the output to its constraint; `--grammar-backend` if absent")
-    ] = None
-
-    def __post_init__(self) -> None:
-        given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
-        if sum(each is not None and each != "" for each in given) > 1:
-            raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
-        super().__post_init__()
-
-    def constraints(self, place: str = "") -> list[Constraint]:
-        """Those that are asked for. `place`: what stands before the fields' names. Raises ClientError."""
-        return [
-            *given(of_schema, place + "json_schema", self.json_schema),
-            *given(of_pattern, place + "regex", self.regex),
-            *given(of_grammar, place + "ebnf", self.ebnf),
-            *given(of_tag, place + "structural_tag", self.structural_tag),
-        ]
-
-    def backend(self) -> BackendName | None:
-        """The library that is asked for. Raises ClientError."""
-        return self.grammar_backend
 
 
 def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> list[Constraint]:
@@ -121,6 +84,14 @@ def of_choices(place: str, choices: list[str]) -> Constraint:
 def _literal(text: str) -> str:
     """The pattern of this text alone."""
     return "".join(_SPELLED.get(char) or (f"\\{char}" if _SPECIAL.match(char) else char) for char in text)
+
+
+READERS: dict[str, Callable[[str, Any], Constraint]] = {
+    "json_schema": of_schema,
+    "regex": of_pattern,
+    "ebnf": of_grammar,
+    "structural_tag": of_tag,
+}
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------

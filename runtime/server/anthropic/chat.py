@@ -21,7 +21,8 @@ from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Media
 from ramet.runtime.intake.prompts import check_most
-from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
+from ramet.runtime.intake.sampling_fields import SamplingFields, UnbuiltHidden
+from ramet.runtime.intake.specs import sampled
 
 
 class Block(Struct, frozen=True, tag_field="type"):

@@ -14,7 +14,8 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import Style, prepare
 from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
-from ramet.runtime.intake.specs import SamplingFields, read_params, read_spec
+from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
+from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 

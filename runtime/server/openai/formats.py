@@ -14,7 +14,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import given, of_choices, of_grammar, of_pattern, of_schema, of_tag
 from ramet.runtime.intake.fields import unbuilt
-from ramet.runtime.intake.specs import SamplingFields
+from ramet.runtime.intake.sampling_fields import SamplingFields
 
 ANY_OBJECT = {"type": "object"}
 # patterns of white space that clients of vLLM send -> ours, which is as they ask or a part of it

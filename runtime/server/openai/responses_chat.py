@@ -15,7 +15,8 @@ from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
-from ramet.runtime.intake.specs import UnbuiltHidden, sampled
+from ramet.runtime.intake.sampling_fields import UnbuiltHidden
+from ramet.runtime.intake.specs import sampled
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_replies import OutputItem
 from ramet.runtime.server.openai.types import Top

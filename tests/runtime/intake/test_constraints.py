@@ -13,9 +13,9 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.constraints import Constraints, beginning_after, of_choices, of_schema, of_tag, only_one
+from ramet.runtime.intake.constraints import beginning_after, of_choices, of_schema, of_tag, only_one
 from ramet.runtime.intake.limits import MAX_CONSTRAINT_BYTES
-from ramet.runtime.intake.specs import SpecLists, read_specs
+from ramet.runtime.intake.specs import Constraints, SpecLists, read_specs
 
 PARAMS = SamplingParams()
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}}

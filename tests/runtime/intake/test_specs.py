@@ -8,7 +8,8 @@ from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.specs import GivenParams, SamplingFields, SpecLists, read_params, read_spec, read_specs
+from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
+from ramet.runtime.intake.specs import GivenParams, SpecLists, read_spec, read_specs
 
 DEFAULTS = SamplingParams(temperature=0.5)
 
