@@ -50,7 +50,6 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
     lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
     session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
-    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
 
 

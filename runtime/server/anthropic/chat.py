@@ -12,15 +12,17 @@ from msgspec.structs import fields
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
+from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import NOT_FORCED, Style, chat_of, refuse_without_parser
+from ramet.runtime.intake.constraints import of_schema
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Media
 from ramet.runtime.intake.prompts import check_most
-from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
+from ramet.runtime.intake.sampling_fields import SamplingFields, UnbuiltHidden
+from ramet.runtime.intake.specs import sampled
 
 
 class Block(Struct, frozen=True, tag_field="type"):
@@ -87,8 +89,16 @@ class ThinkingOptions(Struct, frozen=True, kw_only=True):
     display: str | None = None
 
 
-class OutputConfig(Checked, frozen=True, kw_only=True):
-    format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, frozen=True, kw_only=True):
+    format: Annotated[OutputFormat | None, about("the text of the output is JSON that a JSON schema allows")] = None
+
+
+Config = Annotated[OutputConfig | None, about("`format`; nothing is done with `effort`")]
 
 
 @including(other_servers.COUNTED)
@@ -115,7 +125,7 @@ class CountBody(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    output_config: Annotated[OutputConfig | None, about("nothing is done with `effort`")] = None
+    output_config: Config = None
 
 
 @including((*((field.name, field.type, field.default) for field in fields(CountBody)), *other_servers.MESSAGES))
@@ -134,7 +144,8 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     return_hidden_states: UnbuiltHidden = None
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
-    output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
+    output_config: Config = None
+    output_format: Annotated[OutputFormat | None, about("an older name of `output_config.format`")] = None
     # the code sends the client's tool runner back to whole chats
     thread: Annotated[
         dict[str, Any] | None,
@@ -144,6 +155,12 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
             code="thread_unsupported_request",
         ),
     ] = None
+
+    def constraints(self, place: str = "") -> list[Constraint]:
+        config = self.output_config
+        asked = {"output_config.format": config and config.format, "output_format": self.output_format}
+        schemas = [of_schema(name, form.schema) for name, form in asked.items() if form]
+        return schemas + super().constraints(place)
 
 
 Message = dict[str, Any]

@@ -12,8 +12,10 @@ from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import Style, prepare
+from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
-from ramet.runtime.intake.specs import SamplingFields, read_params, read_spec
+from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
+from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 
@@ -48,7 +50,9 @@ def read_asked(
         raise ClientError("request_id", fact, "send one of them")
     new_id = prefix + prompts.new_id()
     rid = set_request_id(request, new_id, body.rid or body.request_id)
-    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, **asked)
+    constraint = only_one(body.constraints(), body.backend())
+    processors_on = service.args.execute.enable_custom_logit_processor
+    spec = read_spec(body, params, processors_on, constraint=constraint, **asked)
     return Asked(service.args.model_name, new_id, rid, spec, as_shown=body.skip_special_tokens is not None)
 
 

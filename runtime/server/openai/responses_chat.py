@@ -9,15 +9,17 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
+from ramet.ipc.spec import Constraint
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
-from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
+from ramet.runtime.intake.sampling_fields import UnbuiltHidden
+from ramet.runtime.intake.specs import sampled
+from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_replies import OutputItem
-from ramet.runtime.server.openai.types import ResponseFormat, Top
+from ramet.runtime.server.openai.types import Top
 
 
 class Item(Struct, frozen=True, tag_field="type"):
@@ -56,13 +58,13 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
     summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
 
 
-class TextOptions(Checked, frozen=True, kw_only=True):
+class TextOptions(Struct, frozen=True, kw_only=True):
     format: ResponseFormat = None
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
 @including(other_servers.RESPONSES)
-class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
+class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
         about(
@@ -94,6 +96,9 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
+
+    def constraints(self, place: str = "") -> list[Constraint]:
+        return of_format("text.format", self.text.format if self.text else None) + super().constraints(place)
 
 
 Message = dict[str, Any]
