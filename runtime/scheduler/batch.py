@@ -82,7 +82,7 @@ class Step:
     uids: npt.NDArray[np.int64]  # [R]
     epochs: npt.NDArray[np.int64]  # [R]
     batch: Batch
-    prefills: Ints  # indices into R of rows that compute tokens of a prompt
+    prefills: Ints  # indices into R of rows that compute tokens they were admitted with
     prompt_logprobs: tuple[Span, ...]  # whose they are: one for each of batch.prompt_logprobs
     hidden: tuple[HiddenSpan, ...]  # one for each of batch.hidden
 
@@ -137,7 +137,8 @@ def plan_step(
         embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
         forgotten=running.take_forgotten(),
     )
-    indices = np.arange(len(decoding), len(rows), dtype=np.int32)
+    prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
+    indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
     step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans)
     running.advance(number, rows, num_new, rows[draws])
     return step

@@ -6,6 +6,7 @@ Knows no library and no device. K rows that draw under a constraint, W words of 
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -142,6 +143,27 @@ def _fill(backend: Backend, group: list[tuple[int, ConstrainedOutput]], bits: In
                 bits[k] = -1
 
 
+class MaskThread:
+    """Makes masks, here or on a thread of its own while the device computes the step that they are for."""
+
+    def __init__(self, running: RunningSet, vocab_size: int) -> None:
+        self._running, self._vocab_size = running, vocab_size
+        self._thread: ThreadPoolExecutor | None = None  # started by the first constraint
+
+    def make(self, step: Step) -> Ints:
+        return make_masks(self._running, step, self._vocab_size)
+
+    def fill(self, step: Step) -> "Future[Ints]":
+        """Nothing of the running set may change until it is done."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="masks")
+        return self._thread.submit(self.make, step)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+
+
 Send = Callable[[Uid, int, Logprobs | None], None]
 Decide = Callable[[RunningRequest, int], Finish | None]
 
@@ -230,8 +252,7 @@ class ConstrainedRows:
 
     def send_unsent(self, request: Request, kept: int = 0) -> None:
         """All but the last `kept` tokens."""
-        if request.constrained is None:
-            return
+        assert request.constrained is not None, request.uid
         unsent = request.constrained.unsent
         num = max(len(unsent) - kept, 0)
         for token, logprobs in unsent[:num]:

@@ -7,6 +7,7 @@ the same parts, not another scheduler. Knows no socket type, no tensor and no mo
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ import numpy as np
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, GrammarReady, ToScheduler, Uid, unpack_ids
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
@@ -23,7 +25,7 @@ from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
-from ramet.runtime.scheduler.constraints import Constraints, make_masks
+from ramet.runtime.scheduler.constraints import Constraints, MaskThread
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -48,6 +50,7 @@ class InFlight:
     step: Step
     pending: Pending
     plan_s: float
+    filling: Future[Ints] | None = None  # its masks, if they are made meanwhile
 
 
 class MemoryShort(Exception):
@@ -99,6 +102,7 @@ class Scheduler:
         self._results = Results(self.running, self.leases, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
+        self._masks = MaskThread(self.running, runner.vocab_size)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
@@ -145,6 +149,7 @@ class Scheduler:
     def close(self) -> None:
         """End the device's thread, if there is one, and what compiles constraints. What is in flight is not applied."""
         self._constraints.close()
+        self._masks.close()
         if isinstance(self._device, DeviceThread):
             self._device.close()
 
@@ -167,7 +172,7 @@ class Scheduler:
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
-        launched = self._launch()
+        launched = self._launch(self._masks)
         if launched is not None:
             self._draw(launched)
             self._apply(launched)
@@ -213,19 +218,25 @@ class Scheduler:
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 
-    def _launch(self) -> InFlight | None:
-        """Plan the next step and hand it to the device. Raises MemoryShort."""
+    def _launch(self, masks: MaskThread | None = None) -> InFlight | None:
+        """Plan the next step and hand it to the device. Raises MemoryShort.
+
+        `masks` fills the step's masks while the device computes, where no result is waited for.
+        """
         started = time.perf_counter()
         step = self._plan()
         if step is None:
             return None
         plan_s = time.perf_counter() - started
-        return InFlight(step, self._device.launch(step.batch), plan_s)
+        is_masked = masks is not None and step.batch.sampling.masked is not None
+        filling = masks.fill(step) if masks is not None and is_masked else None
+        return InFlight(step, self._device.launch(step.batch), plan_s, filling)
 
     def _draw(self, launched: InFlight) -> None:
         """Give a step the masks that it waits for: every step before it has been applied."""
         if launched.step.batch.sampling.masked is not None:
-            launched.pending.draw(make_masks(self.running, launched.step, self._loaded.vocab_size))
+            filling = launched.filling
+            launched.pending.draw(self._masks.make(launched.step) if filling is None else filling.result())
 
     def _apply_in_flight(self) -> None:
         launched, self._in_flight = self._in_flight, None

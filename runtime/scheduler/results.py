@@ -162,8 +162,7 @@ class Results:
 
     def _publish(self, running: RunningRequest) -> None:
         """Share what is computed of its prompt; the lease that it asked for begins with the last of it."""
-        if running.lease.length < min(running.applied, len(running.request.tokens)):  # an output waits for its end
-            self._running.publish(running)
+        self._running.publish(running)
         if running.uid in self._leases.open and running.applied >= running.request.prompt_len:
             self._leases.begin(running.request)
 
@@ -300,7 +299,8 @@ class Results:
             self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish) -> None:
-        self.constrained.send_unsent(request)
+        if request.constrained is not None:
+            self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
         if request.uid in self._leases.open:
             (self._leases.withdraw if finish.aborted else self._leases.keep)(request.uid)
