@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import llguidance
@@ -45,9 +46,9 @@ class LLGuidanceGrammar:
     def accept(self, token: int) -> bool:
         if self._ended:
             return False
-        if token in self._eos:
-            self._ended = self._matcher.is_accepting()
-            return self._ended
+        if token in self._eos and self._matcher.is_accepting():
+            self._ended = True
+            return True
         return self._matcher.try_consume_tokens([token]) == 1
 
     def fill_mask(self, bits: Ints) -> None:
@@ -61,7 +62,7 @@ class LLGuidanceGrammar:
     def forced(self) -> list[int]:
         if self.must_end:
             return []
-        return [token for token in self._matcher.compute_ff_tokens() if token not in self._eos]
+        return list(takewhile(lambda token: token not in self._eos, self._matcher.compute_ff_tokens()))
 
     def forced_text(self) -> bytes:
         return b"" if self.must_end else self._matcher.compute_ff_bytes()
@@ -112,11 +113,11 @@ class LLGuidanceBackend:
         self._tokens = Tokens(vocabulary)
         self._eos = frozenset(self._tokens.eos_ids)
         self._end_mask = self._tokens.mask_of(self._tokens.eos_ids)
-        path = (vocabulary.folder / "tokenizer.json").resolve()
+        plain = self._tokens.plain_tokenizer()
         try:
-            self._tokenizer = LLTokenizer(str(path), n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
+            self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
-            raise ConfigError(f"llguidance cannot read {path}: {short(str(error))}") from error
+            raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
         self._executor = LLExecutor(num_threads)
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
