@@ -19,7 +19,7 @@ BackendName = Literal["llguidance", "xgrammar", "outlines"]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a backend is built from. Ids in [0, size) that are no text (special, padding) are never legal by themselves."""
+    """What a backend is built from. Ids in [0, size) that are no text (special, padding) are never legal as such."""
 
     tokenizer: Tokenizer
     folder: Path  # of tokenizer.json
