@@ -24,7 +24,8 @@ from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
-from ramet.runtime.grammar.worker import LENGTH, Outcome, Refused
+from ramet.runtime.grammar.byte_fsm import ByteFsm
+from ramet.runtime.grammar.worker import LENGTH, Job, Outcome, Refused
 from ramet.runtime.log import LOGGER
 
 WORKERS = 2
@@ -39,6 +40,7 @@ class Loaded:
 
     compiled: Compiled
     backend: Backend
+    fsm: ByteFsm | None = None  # of a regular expression, where jumps ask for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,12 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
 
-    def run(self, constraint: Constraint, timeout_s: float) -> Outcome:
+    def run(self, job: Job, timeout_s: float) -> Outcome:
         """Raises _TimedOut, or EOFError where the process ended."""
         if self._process is None:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._read(START_TIMEOUT_S)
-        data = msgspec.msgpack.encode(constraint)
+        data = msgspec.msgpack.encode(job)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(LENGTH.pack(len(data)) + data)
@@ -130,14 +132,20 @@ class _Worker:
 class CompilePool:
     """`ready` is called whenever a constraint is done, from its threads, by one at a time.
 
-    Threads and processes start with the first constraint.
+    Threads and processes start with the first constraint. `wants_fsm`: Loaded.fsm is wanted where there is one.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, *, timeout_s: float, cache_bytes: int, ready: Callable[[], None]
+        self,
+        vocabulary: Vocabulary,
+        *,
+        timeout_s: float,
+        cache_bytes: int,
+        ready: Callable[[], None],
+        wants_fsm: bool = False,
     ) -> None:
         self._vocabulary, self._timeout_s, self._ready = vocabulary, timeout_s, ready
-        self._cache = GrammarCache(cache_bytes)
+        self._wants_fsm, self._cache = wants_fsm, GrammarCache(cache_bytes)
         self._jobs: queue.SimpleQueue[Constraint | None] = queue.SimpleQueue()
         self._lock, self._building = threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
@@ -188,11 +196,11 @@ class CompilePool:
 
     def _compile(self, worker: _Worker, constraint: Constraint) -> Loaded | Failed:
         try:
-            outcome = worker.run(constraint, self._timeout_s)
+            outcome = worker.run(Job(constraint, self._wants_fsm), self._timeout_s)
             if isinstance(outcome, Refused):
                 return Failed(outcome.fact, outcome.hint)
             backend = self._backend(constraint)
-            return Loaded(backend.load(outcome.data), backend)
+            return Loaded(backend.load(outcome.data), backend, ByteFsm.from_bytes(outcome.fsm) if outcome.fsm else None)
         except _TimedOut:
             LOGGER.warning("compiling a %s took longer than %g s: given up", constraint.kind.value, self._timeout_s)
             return Failed(f"takes longer than the {self._timeout_s:g} s of --grammar-timeout-s to compile", status=504)
@@ -239,4 +247,8 @@ class GrammarCache:
 
 
 def _size(key: Constraint, value: Loaded | Failed) -> int:
-    return len(key.text) + (value.compiled.num_bytes if isinstance(value, Loaded) else REFUSAL_BYTES)
+    return len(key.text) + (_loaded_bytes(value) if isinstance(value, Loaded) else REFUSAL_BYTES)
+
+
+def _loaded_bytes(value: Loaded) -> int:
+    return value.compiled.num_bytes + (value.fsm.num_bytes if value.fsm is not None else 0)

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError
-from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, retokenize
+from ramet.runtime.grammar.byte_fsm import ByteFsm
+from ramet.runtime.grammar.compressed import FsmPath
+from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.text.tokenizer import Tokenizer
 
 
@@ -54,7 +56,10 @@ class Ending:
 
 
 class ConstrainedOutput:
-    """`mode` OFF: every token is drawn. `after`: the constraint begins when the output has had this text."""
+    """`after`: the constraint begins when the output has had this text.
+
+    `mode` OFF: every token is drawn. RETOKENIZE needs a `retokenizer`; what is forced `fsm` says, if there is one.
+    """
 
     def __init__(
         self,
@@ -64,12 +69,16 @@ class ConstrainedOutput:
         ending: Ending,
         mode: JumpMode = JumpMode.OFF,
         after: bytes = b"",
+        retokenizer: Retokenizer | None = None,
+        fsm: ByteFsm | None = None,
     ) -> None:
         self.grammar: Grammar = compiled.start()
         self.backend, self.mode = backend, mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, after
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._num_accepted = 0  # by the grammar
+        self._retokenizer = retokenizer
+        self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
         self.active = not after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
         self.failure = ""  # why no mask could be made
@@ -103,6 +112,8 @@ class ConstrainedOutput:
         if not self.grammar.accept(token):
             raise GrammarError(f"was left by token {token}")
         self._num_accepted += 1
+        if self._path is not None:
+            self._path.push(self._tokenizer.token_bytes(token) or b"")
         self.ended = self.grammar.must_end and self.end_token is None
         return None
 
@@ -131,6 +142,8 @@ class ConstrainedOutput:
         if known:
             self.grammar.rollback(known)
             self._num_accepted -= known
+            if self._path is not None:
+                self._path.pop(known)
 
     def finish_mask(self, bits: Ints, num_output: int) -> None:
         """WRITES bits [W] int32, which the grammar filled if it is active: what the request adds to it.
@@ -167,11 +180,14 @@ class ConstrainedOutput:
         return Jump(1, tuple(self._tokenizer.encode(kept, add_special_tokens=False)))
 
     def _retokenized(self, output: Ints) -> Jump | None:
-        forced = self.grammar.forced_text()
+        assert self._retokenizer is not None, "there is nothing to tokenise anew with"
+        forced = self._path.forced() if self._path is not None else self.grammar.forced_text()
         if not forced:
             return None
         window = output[len(output) - min(self._num_accepted, RETOKENIZE_WINDOW) :].tolist()
-        found = retokenize(self._tokenizer, window, forced)
+        found = self._retokenizer.retokenize(window, forced)
+        if not found.tokens:
+            return None
         dropped = window[len(window) - found.num_dropped :]
         return Jump(found.num_dropped, tuple(found.tokens)) if self._allows(dropped, found.tokens) else None
 
@@ -184,7 +200,7 @@ class ConstrainedOutput:
         self.grammar.rollback(taken)
         for token in dropped:
             assert self.grammar.accept(token), f"the grammar does not take token {token} again"
-        return bool(tokens) and taken == len(tokens)
+        return taken == len(tokens)
 
 
 Words = npt.NDArray[np.uint32]

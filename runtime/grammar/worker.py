@@ -15,10 +15,11 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from ramet.ipc.spec import Constraint
+from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.text.tokenizer import Tokenizer
 
 LENGTH = struct.Struct("<I")
@@ -27,10 +28,16 @@ PR_SET_PDEATHSIG = 1
 MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
 
 
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    constraint: Constraint
+    wants_fsm: bool  # the compressed finite state machine as well, of what a regular expression describes
+
+
 class Prepared(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """What `Backend.load` reads. The first frame of a worker, when it is ready, is an empty one."""
 
     data: bytes
+    fsm: bytes = b""  # what ByteFsm.from_bytes reads, where it was asked for and there is one
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -72,8 +79,8 @@ def main(argv: list[str]) -> None:
     compiler = Compiler(vocabulary)
     write_frame(stdout, msgspec.msgpack.encode(Prepared(b"")))
     while (frame := read_frame(stdin)) is not None:
-        constraint = msgspec.msgpack.decode(frame, type=Constraint)
-        write_frame(stdout, msgspec.msgpack.encode(compiler.run(constraint)))
+        job = msgspec.msgpack.decode(frame, type=Job)
+        write_frame(stdout, msgspec.msgpack.encode(compiler.run(job.constraint, job.wants_fsm)))
 
 
 def end_with_parent() -> None:
@@ -89,10 +96,13 @@ class Compiler:
         self._vocabulary = vocabulary
         self._backends: dict[str, Backend] = {}
 
-    def run(self, constraint: Constraint) -> Outcome:
+    def run(self, constraint: Constraint, wants_fsm: bool) -> Outcome:
         try:
             backend = self._backend(cast(BackendName, constraint.backend))
-            return Prepared(backend.prepare(constraint, cast(Whitespace, constraint.whitespace)))
+            data = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
+            return Prepared(
+                data, _fsm(constraint.text) if wants_fsm and constraint.kind is ConstraintKind.REGEX else b""
+            )
         except GrammarError as error:
             return Refused(error.fact, error.hint)
         except ConfigError as error:
@@ -108,6 +118,14 @@ class Compiler:
         if name not in self._backends:
             self._backends[name] = build(name, self._vocabulary)
         return self._backends[name]
+
+
+def _fsm(pattern: str) -> bytes:
+    """Nothing for a pattern that is too large for it: the library then says what is forced."""
+    try:
+        return build_byte_fsm(pattern).to_bytes()
+    except GrammarError:
+        return b""
 
 
 if __name__ == "__main__":

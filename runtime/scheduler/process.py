@@ -14,9 +14,11 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
+from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -67,12 +69,19 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
     if args.grammar.grammar_backend == "none":
         return None
     check_installed(args.grammar.grammar_backend)
+    retokenizes = args.grammar.jump_forward == "retokenize"
+    if retokenizes and not Retokenizer(tokenizer).possible:
+        raise ConfigError(
+            "--jump-forward is retokenize, but this tokenizer does not spell single tokens: what they add to a text "
+            "depends on their neighbours; use ff or off"
+        )
     eos_ids = frozenset(token for token in tokenizer.eos_ids if token < vocab_size)
     return CompilePool(
         Vocabulary(tokenizer, args.tokenizer_folder, vocab_size, eos_ids),
         timeout_s=args.grammar.grammar_timeout_s,
         cache_bytes=int(args.grammar.grammar_cache_mb * (1 << 20)),
         ready=ready,
+        wants_fsm=retokenizes,
     )
 
 

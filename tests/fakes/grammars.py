@@ -1,9 +1,10 @@
 """Constraints compiled on the spot, or when a test says so, by the real backends."""
 
-from ramet.ipc.spec import Constraint
+from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, GrammarError, Vocabulary
+from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.compile import Failed, Loaded
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -33,6 +34,7 @@ class Grammars:
             self._backends[name] = build(name, self._vocabulary)
         backend = self._backends[name]
         try:
-            return Loaded(backend.load(backend.prepare(constraint, constraint.whitespace)), backend)
+            fsm = build_byte_fsm(constraint.text) if constraint.kind is ConstraintKind.REGEX else None
+            return Loaded(backend.load(backend.prepare(constraint, constraint.whitespace)), backend, fsm)
         except GrammarError as error:
             return Failed(error.fact, error.hint)
