@@ -6,10 +6,11 @@ in the dialect that every backend reads alike.
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ramet.runtime.grammar import references, regex
-from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.keywords import ANNOTATIONS, SHAPES, TYPES, Support
 from ramet.runtime.grammar.one_of import Disjoint
@@ -24,18 +25,32 @@ MAX_INTEGER = 2**53
 Schema = bool | dict[str, Any]
 
 
-def read(text: str, support: Support) -> dict[str, Any]:
-    """The schema in `text` as the backend may see it. Raises GrammarError that names the place of what is wrong."""
-    root = parse(text)
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A schema as a backend may see it, and the schemas that its references lead to."""
+
+    backend: BackendName
+    root: dict[str, Any]
+    targets: dict[str, Schema]
+
+
+def read(text: str, support: Support) -> Document:
+    """The schema in `text`. Raises GrammarError that names the place of what is wrong."""
+    return read_value(parse(text), support)
+
+
+def read_value(value: Any, support: Support) -> Document:
+    """A schema that is JSON already."""
     reader = Reader(support)
-    schema = reader.schema(root, "#")
-    disjoint = Disjoint(references.check(reader.places))
+    schema = reader.schema(value, "#")
+    targets = references.check(reader.places)
+    disjoint = Disjoint(targets)
     for place, part in reader.places.items():
         if isinstance(part, dict) and "oneOf" in part:
             replace_one_of(part, place, disjoint)
     if schema is False:
         raise GrammarError("is the schema false, which nothing is valid for")
-    return {} if schema is True else schema
+    return Document(support.backend, {} if schema is True else schema, targets)
 
 
 def parse(text: str) -> Any:

@@ -14,6 +14,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar import json_schema, regex
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.keywords import SUPPORTED
+from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.vocabulary import Tokens
 
 LIMITS = LLParserLimits(
@@ -31,7 +32,6 @@ WHITESPACE: dict[Whitespace, dict[str, Any]] = {
     "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False},
     "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES},
 }
-MAX_MESSAGE = 300  # characters of the library's words
 
 
 class LLGuidanceGrammar:
@@ -157,7 +157,7 @@ class LLGuidanceBackend:
                 return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
             case ConstraintKind.JSON_SCHEMA:
                 schema = json_schema.read(constraint.text, SUPPORTED[self.name])
-                return self._json_grammar(schema, whitespace)
+                return self._json_grammar(schema.root, whitespace)
             case ConstraintKind.EBNF:
                 try:
                     return llguidance.grammar_from("ebnf", constraint.text)
@@ -165,9 +165,3 @@ class LLGuidanceBackend:
                     raise GrammarError(f"cannot be read: {short(str(error))}") from error
             case ConstraintKind.STRUCTURAL_TAG:
                 raise GrammarError("structural tags are not read by llguidance")
-
-
-def short(message: str) -> str:
-    """The first lines of a library's message, on one line."""
-    words = " ".join(message.split())
-    return words if len(words) <= MAX_MESSAGE else f"{words[:MAX_MESSAGE]}..."
