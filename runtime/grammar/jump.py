@@ -8,8 +8,7 @@ machine jumps forward. Pure: knows no grammar and no request.
 import codecs
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import pairwise
+from functools import cached_property
 from typing import NamedTuple
 
 from ramet.runtime.grammar.vocabulary import control_tokens
@@ -32,34 +31,8 @@ class Retokenized(NamedTuple):
 NOTHING = Retokenized(0, [])
 
 
-def retokenize(tokenizer: Tokenizer, window: Sequence[int], forced: bytes) -> Retokenized:
-    """What is kept of `window` and the new tokens spell it and all whole characters of `forced`, or nothing is new.
-
-    `window`: the output's last tokens, all of them or RETOKENIZE_WINDOW.
-    """
-    speller = _speller(tokenizer)
-    pieces = [speller.text_of(token) for token in window]
-    begin = max((index + 1 for index, piece in enumerate(pieces) if not piece), default=0)
-    fresh = begin > 0 or len(window) < RETOKENIZE_WINDOW  # nothing before it is part of the same text
-    found = NOTHING
-    for start in range(begin, len(window) + 1):
-        tokens = speller.extended(b"".join(pieces[start:]), forced)
-        if tokens is None:
-            continue
-        kept = _common(window[start:], tokens)
-        found = Retokenized(len(window) - start - kept, tokens[kept:])
-        if kept or (start == begin and fresh):  # else `start` may be inside of what is one word to the tokenizer
-            break
-    return found
-
-
-def can_retokenize(tokenizer: Tokenizer) -> bool:
-    """Its tokens have a text of their own each, and it gives a text back as it was."""
-    return tokenizer.pieces is not None and _speller(tokenizer).spell("A b") is not None
-
-
-class _Speller:
-    """The tokens of a text inside an output, none of them a control token."""
+class Retokenizer:
+    """Of one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -68,25 +41,49 @@ class _Speller:
         self._written = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)")
         self._contexts = [(text, tokenizer.encode(text, add_special_tokens=False)) for text in CONTEXTS]
 
-    def text_of(self, token: int) -> bytes:
-        """Empty for a token that is no text."""
-        return b"" if token in self._never else self._tokenizer.token_bytes(token) or b""
+    @cached_property
+    def possible(self) -> bool:
+        """The tokenizer can spell single tokens, and gives a text back as it was."""
+        return self._tokenizer.pieces is not None and self._spell("A b") is not None
 
-    def extended(self, before: bytes, forced: bytes) -> list[int] | None:
-        """The tokens of `before` and the whole characters of `forced`; None: there are none, or nothing spells them."""
+    def retokenize(self, window: Sequence[int], forced: bytes) -> Retokenized:
+        """`window`: the output's last tokens, all of them or RETOKENIZE_WINDOW. What is kept of them and the new tokens
+        spell the window and all whole characters of `forced`, or nothing is new.
+        """
+        pieces = [self._text_of(token) or b"" for token in window]
+        begin = max((index + 1 for index, piece in enumerate(pieces) if not piece), default=0)
+        fresh = begin > 0 or len(window) < RETOKENIZE_WINDOW  # nothing before it is part of the same text
+        found = NOTHING
+        for start in range(begin, len(window) + 1):
+            tokens = self._spell_bytes(b"".join(pieces[start:]), forced)
+            if tokens is None:
+                continue
+            kept = _common(window[start:], tokens)
+            found = Retokenized(len(window) - start - kept, tokens[kept:])
+            if kept or (start == begin and fresh):  # else `start` may be inside of what is one word to the tokenizer
+                break
+        return found
+
+    def _text_of(self, token: int) -> bytes | None:
+        return None if token in self._never else self._tokenizer.token_bytes(token)
+
+    def _spell_bytes(self, before: bytes, forced: bytes) -> list[int] | None:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
             text = decoder.decode(before + forced)
         except UnicodeDecodeError:
             return None
-        return self.spell(text) if len(text.encode()) > len(before) else None
+        return self._spell(text) if len(text.encode()) > len(before) else None
 
-    def spell(self, text: str) -> list[int] | None:
-        """None: no tokens spell it as it is."""
+    def _spell(self, text: str) -> list[int] | None:
+        """The tokens of a text inside an output; None: no tokens spell it as it is."""
+        parts, begin = [], 0
+        for match in self._written.finditer(text):  # cut in two, no control token can be made of it
+            parts.append(text[begin : match.start() + 1])
+            begin = match.start() + 1
         tokens: list[int] = []
-        cuts = [match.start() + 1 for match in self._written.finditer(text)]  # no part has a whole control token's text
-        for begin, end in pairwise([0, *cuts, len(text)]):
-            found = self._spell_part(text[begin:end])
+        for part in [*parts, text[begin:]]:
+            found = self._spell_part(part)
             if found is None:
                 return None
             tokens += found
@@ -95,15 +92,12 @@ class _Speller:
     def _spell_part(self, text: str) -> list[int] | None:
         for context, before in self._contexts:
             tokens = self._tokenizer.encode(context + text, add_special_tokens=False)
-            found = tokens[len(before) :]
-            if tokens[: len(before)] == before and b"".join(map(self.text_of, found)) == text.encode():
-                return found
+            if tokens[: len(before)] == before and self._is(tokens[len(before) :], text.encode()):
+                return tokens[len(before) :]
         return None
 
-
-@lru_cache(maxsize=2)  # a process has one tokenizer
-def _speller(tokenizer: Tokenizer) -> _Speller:
-    return _Speller(tokenizer)
+    def _is(self, tokens: list[int], text: bytes) -> bool:
+        return b"".join(self._text_of(token) or b"" for token in tokens) == text and self._never.isdisjoint(tokens)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from tokenizers import normalizers
 from toy_tokenizers import byte_level_source, metaspace_source, pieces_source, wordpiece_source
 
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.grammar.jump import NOTHING, RETOKENIZE_WINDOW, can_retokenize, retokenize
+from ramet.runtime.grammar.jump import NOTHING, RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.grammar.vocabulary import control_tokens
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -59,7 +59,7 @@ def spelled(tokenizer: Tokenizer, tokens: Sequence[int]) -> bytes:
 
 def after(tokenizer: Tokenizer, window: list[int], forced: bytes) -> tuple[list[int], list[int]]:
     """What is kept of the window, and the new tokens."""
-    num_dropped, tokens = retokenize(tokenizer, window, forced)
+    num_dropped, tokens = Retokenizer(tokenizer).retokenize(window, forced)
     return window[: len(window) - num_dropped], tokens
 
 
@@ -107,7 +107,7 @@ def test_a_text_that_no_tokens_spell_is_left_to_the_model(
 ) -> None:
     tokenizer = make()
     window = tokenizer.encode(before, add_special_tokens=False)[-RETOKENIZE_WINDOW:]
-    result = retokenize(tokenizer, window, forced.encode())
+    result = Retokenizer(tokenizer).retokenize(window, forced.encode())
     kept = window[: len(window) - result.num_dropped]
     new = spelled(tokenizer, [*kept, *result.tokens])
     assert new == spelled(tokenizer, window) + forced.encode() or result == NOTHING
@@ -122,7 +122,7 @@ def test_text_of_a_control_token_is_spelled_with_others() -> None:
     tokenizer = EXACT["bundled"]()
     text, token = next(iter(control_tokens(tokenizer).items()))
     assert tokenizer.encode(text) == [token]
-    _, tokens = retokenize(tokenizer, [], f"a{text}b{text}".encode())
+    _, tokens = Retokenizer(tokenizer).retokenize([], f"a{text}b{text}".encode())
     assert spelled(tokenizer, tokens) == f"a{text}b{text}".encode() and token not in tokens
 
 
@@ -138,24 +138,25 @@ def test_nothing_to_append_takes_nothing_back() -> None:
     tokenizer = EXACT["bundled"]()
     window = [token for byte in b"ab\xe6" for token in single(tokenizer, byte)]
     for forced in (b"", b"\x9d"):
-        assert retokenize(tokenizer, window, forced) == NOTHING
+        assert Retokenizer(tokenizer).retokenize(window, forced) == NOTHING
 
 
 def test_retokenising_is_possible_where_tokens_have_a_text_of_their_own() -> None:
-    assert all(can_retokenize(make()) for make in EXACT.values())
-    assert not can_retokenize(Tokenizer(wordpiece_source()))
+    assert all(Retokenizer(make()).possible for make in EXACT.values())
+    assert not Retokenizer(Tokenizer(wordpiece_source())).possible
     lowering = byte_level_source()
     lowering.normalizer = normalizers.Lowercase()
-    assert not can_retokenize(Tokenizer(lowering))
+    assert not Retokenizer(Tokenizer(lowering)).possible
 
 
 def share_canonical(tokenizer: Tokenizer, texts: list[str], window: int) -> float:
     """Of texts that are cut anywhere, where the rest is forced."""
     draw, canonical = random.Random(1), 0
+    retokenizer = Retokenizer(tokenizer)
     for text in texts:
         cut = draw.randrange(1, len(text))
         before = tokenizer.encode(text[:cut], add_special_tokens=False)
-        num_dropped, tokens = retokenize(tokenizer, before[-window:] if window else [], text[cut:].encode())
+        num_dropped, tokens = retokenizer.retokenize(before[-window:] if window else [], text[cut:].encode())
         outcome = before[: len(before) - num_dropped] + tokens
         canonical += outcome == tokenizer.encode(text, add_special_tokens=False)
     return canonical / len(texts)
