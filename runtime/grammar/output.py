@@ -15,7 +15,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
-from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, retokenize
+from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.text.tokenizer import Tokenizer
 
 
@@ -58,7 +58,7 @@ class Ending:
 class ConstrainedOutput:
     """`after`: the constraint begins when the output has had this text.
 
-    `mode` OFF: every token is drawn. RETOKENIZE: what is forced `fsm` says, if there is one.
+    `mode` OFF: every token is drawn. RETOKENIZE needs a `retokenizer`; what is forced `fsm` says, if there is one.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class ConstrainedOutput:
         ending: Ending,
         mode: JumpMode = JumpMode.OFF,
         after: bytes = b"",
+        retokenizer: Retokenizer | None = None,
         fsm: ByteFsm | None = None,
     ) -> None:
         self.grammar: Grammar = compiled.start()
@@ -76,6 +77,7 @@ class ConstrainedOutput:
         self._tokenizer, self._ending, self._after = tokenizer, ending, after
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._num_accepted = 0  # by the grammar
+        self._retokenizer = retokenizer
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
         self.active = not after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
@@ -178,11 +180,12 @@ class ConstrainedOutput:
         return Jump(1, tuple(self._tokenizer.encode(kept, add_special_tokens=False)))
 
     def _retokenized(self, output: Ints) -> Jump | None:
+        assert self._retokenizer is not None, "there is nothing to tokenise anew with"
         forced = self._path.forced() if self._path is not None else self.grammar.forced_text()
         if not forced:
             return None
         window = output[len(output) - min(self._num_accepted, RETOKENIZE_WINDOW) :].tolist()
-        found = retokenize(self._tokenizer, window, forced)
+        found = self._retokenizer.retokenize(window, forced)
         if not found.tokens:
             return None
         dropped = window[len(window) - found.num_dropped :]

@@ -16,6 +16,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
 from ramet.runtime.grammar.compile import Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
 from ramet.runtime.scheduler.batch import Step, logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
@@ -34,6 +35,9 @@ class Constraints:
         self._source, self._tokenizer, self._eos_ids = source, tokenizer, eos_ids
         self._backend, self._whitespace = args.grammar.grammar_backend, args.grammar.json_whitespace
         self._jump_forward, self._raw = args.grammar.jump_forward, args.execute.logprobs_mode == "raw"
+        self._retokenizer: Retokenizer | None = None
+        if self._jump_forward == "retokenize" and tokenizer is not None:
+            self._retokenizer = Retokenizer(tokenizer)
         self._compiling: dict[Constraint, list[Request]] = {}
 
     def attach(self, request: Request) -> Finish | bool:
@@ -91,7 +95,9 @@ class Constraints:
         assert self._tokenizer is not None
         mode = self._mode(request, found.backend)
         ending, after = request.ending(self._eos_ids), constraint.after.encode()
-        output = ConstrainedOutput(found.compiled, found.backend, self._tokenizer, ending, mode, after, found.fsm)
+        output = ConstrainedOutput(
+            found.compiled, found.backend, self._tokenizer, ending, mode, after, self._retokenizer, found.fsm
+        )
         request.constrained = Constrained(output)
         return None
 

@@ -18,7 +18,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
-from ramet.runtime.grammar.jump import can_retokenize
+from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -70,7 +70,7 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
         return None
     check_installed(args.grammar.grammar_backend)
     retokenizes = args.grammar.jump_forward == "retokenize"
-    if retokenizes and not can_retokenize(tokenizer):
+    if retokenizes and not Retokenizer(tokenizer).possible:
         raise ConfigError(
             "--jump-forward is retokenize, but this tokenizer does not spell single tokens: what they add to a text "
             "depends on their neighbours; use ff or off"
