@@ -112,7 +112,7 @@ class LLGuidanceBackend:
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
         self._tokens = Tokens(vocabulary)
         self._eos = frozenset(self._tokens.eos_ids)
-        self._end_mask = self._tokens.mask_of(self._tokens.eos_ids)
+        self._end_mask = self._tokens.end_mask
         plain = self._tokens.plain_tokenizer()
         try:
             self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
