@@ -7,18 +7,19 @@ V vocabulary of the model, W = ceil(V / 32) words of a mask; bit i of word w is 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
-from ramet.ipc.spec import BackendName as BackendName
 from ramet.ipc.spec import Constraint
-from ramet.ipc.spec import Whitespace as Whitespace
 from ramet.runtime.arrays import Ints
 from ramet.runtime.text.tokenizer import Tokenizer
+
+Whitespace = Literal["single-space", "compact", "flexible"]  # between the tokens of JSON
+BackendName = Literal["llguidance", "xgrammar", "outlines"]
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a backend is built from. Of [0, size), ids that are no text (special, padding) are never legal alone."""
+    """What a backend is built from. Ids in [0, size) that are no text (special, padding) are never legal as such."""
 
     tokenizer: Tokenizer
     folder: Path  # of tokenizer.json

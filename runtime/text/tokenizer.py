@@ -101,6 +101,7 @@ class Tokenizer:
         spelling = spelling_of(decoder)
         self._source = source
         self.special_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
+        self.added_tokens: dict[str, int] = {token.content: i for i, token in added.items()}
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
         self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
 

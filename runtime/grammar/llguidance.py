@@ -1,0 +1,167 @@
+"""Constraints through llguidance: the default. Its masks leave only the canonical tokenisation of what is forced."""
+
+import json
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import llguidance
+from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.arrays import Ints
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.grammar import json_schema, regex
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.keywords import SUPPORTED
+from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.vocabulary import Tokens
+
+LIMITS = LLParserLimits(
+    max_items_in_row=2_000,
+    initial_lexer_fuel=1_000_000,  # about 20 ms of compiling
+    step_lexer_fuel=200_000,  # about 14 ms of a mask
+    step_max_items=50_000,  # about 2 ms of a mask
+    max_lexer_states=50_000,  # at most 100 MB for a matcher
+    max_grammar_size=500_000,
+    verbose_errors=False,
+)
+SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
+WHITESPACE: dict[Whitespace, dict[str, Any]] = {
+    "single-space": {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False},
+    "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False},
+    "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES},
+}
+
+
+class LLGuidanceGrammar:
+    """The end is kept here: the library refuses it where nothing else may follow, and would not take it back."""
+
+    __slots__ = ("_end_mask", "_ended", "_eos", "_matcher")
+
+    def __init__(self, matcher: LLMatcher, eos: frozenset[int], end_mask: Ints) -> None:
+        self._matcher, self._eos, self._end_mask = matcher, eos, end_mask
+        self._ended = False
+
+    def accept(self, token: int) -> bool:
+        if self._ended:
+            return False
+        if token in self._eos and self._matcher.is_accepting():
+            self._ended = True
+            return True
+        return self._matcher.try_consume_tokens([token]) == 1
+
+    def fill_mask(self, bits: Ints) -> None:
+        if self._ended:
+            bits[:] = self._end_mask
+            return
+        self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+        if self._matcher.is_error():
+            raise GrammarError(f"became too complex: {short(self._matcher.get_error())}")
+
+    def forced(self) -> list[int]:
+        if self.must_end:
+            return []
+        return list(takewhile(lambda token: token not in self._eos, self._matcher.compute_ff_tokens()))
+
+    def forced_text(self) -> bytes:
+        return b"" if self.must_end else self._matcher.compute_ff_bytes()
+
+    def rollback(self, num_tokens: int) -> None:
+        if num_tokens and self._ended:
+            self._ended = False
+            num_tokens -= 1
+        done = self._matcher.rollback(num_tokens)
+        assert done, f"rollback of {num_tokens} tokens: {self._matcher.get_error()}"
+
+    def fork(self) -> "LLGuidanceGrammar":
+        other = LLGuidanceGrammar(self._matcher.deep_copy(), self._eos, self._end_mask)
+        other._ended = self._ended
+        return other
+
+    @property
+    def may_end(self) -> bool:
+        return self._matcher.is_accepting()
+
+    @property
+    def must_end(self) -> bool:
+        return self._ended or (self._matcher.is_stopped() and not self._matcher.is_error())
+
+    @property
+    def matcher(self) -> LLMatcher | None:
+        """What fills its mask; None once it has ended."""
+        return None if self._ended else self._matcher
+
+
+class LLGuidanceCompiled:
+    def __init__(self, prototype: LLGuidanceGrammar, num_bytes: int) -> None:
+        self._prototype, self._num_bytes = prototype, num_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_bytes
+
+    def start(self) -> LLGuidanceGrammar:
+        return self._prototype.fork()
+
+
+class LLGuidanceBackend:
+    name: BackendName = "llguidance"
+    canonical = True
+
+    def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
+        self._tokens = Tokens(vocabulary)
+        self._eos = frozenset(self._tokens.eos_ids)
+        self._end_mask = self._tokens.mask_of(self._tokens.eos_ids)
+        plain = self._tokens.plain_tokenizer()
+        try:
+            self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
+        except ValueError as error:
+            raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
+        self._executor = LLExecutor(num_threads)
+
+    def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
+        grammar = self._grammar_of(constraint, whitespace)
+        message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
+        if message and not message.startswith("WARNING"):
+            raise GrammarError(f"cannot be compiled: {short(message)}")
+        return grammar.encode()
+
+    def load(self, prepared: bytes) -> LLGuidanceCompiled:
+        matcher = LLMatcher(self._tokenizer, prepared.decode(), log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            raise GrammarError(f"cannot be compiled: {short(matcher.get_error())}")
+        return LLGuidanceCompiled(LLGuidanceGrammar(matcher, self._eos, self._end_mask), 32_768 + 64 * len(prepared))
+
+    def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
+        pairs = []
+        for grammar, row in zip(grammars, rows, strict=True):
+            assert isinstance(grammar, LLGuidanceGrammar)
+            if grammar.matcher is None:
+                grammar.fill_mask(bits[row])
+            else:
+                pairs.append((grammar.matcher, row))
+        self._executor.unsafe_compute_mask_ptr(pairs, bits.ctypes.data, bits.shape[1] * 4, bits.shape[0])
+        for matcher, _ in pairs:
+            if matcher.is_error():
+                raise GrammarError(f"became too complex: {short(matcher.get_error())}")
+
+    @staticmethod
+    def _json_grammar(schema: dict[str, Any], whitespace: Whitespace) -> str:
+        options = {"x-guidance": WHITESPACE[whitespace]}
+        return json.dumps({"grammars": [{"json_schema": schema | options}]})
+
+    def _grammar_of(self, constraint: Constraint, whitespace: Whitespace) -> str:
+        match constraint.kind:
+            case ConstraintKind.REGEX:
+                return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
+            case ConstraintKind.JSON_SCHEMA:
+                schema = json_schema.read(constraint.text, SUPPORTED[self.name])
+                return self._json_grammar(schema.root, whitespace)
+            case ConstraintKind.EBNF:
+                try:
+                    return llguidance.grammar_from("ebnf", constraint.text)
+                except ValueError as error:
+                    raise GrammarError(f"cannot be read: {short(str(error))}") from error
+            case ConstraintKind.STRUCTURAL_TAG:
+                raise GrammarError("structural tags are not read by llguidance")

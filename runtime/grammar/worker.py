@@ -1,0 +1,132 @@
+"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_ID,...`, ended by whoever started it.
+
+A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
+first. Frames on stdin and stdout: four bytes of length, then msgpack. Loads a library when a job needs it.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.grammar.backends import build
+from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.byte_fsm import build_byte_fsm
+from ramet.runtime.text.tokenizer import Tokenizer
+
+LENGTH = struct.Struct("<I")
+NICENESS = 19
+PR_SET_PDEATHSIG = 1
+MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    constraint: Constraint
+    wants_fsm: bool  # the compressed finite state machine as well, of what a regular expression describes
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What `Backend.load` reads. The first frame of a worker, when it is ready, is an empty one."""
+
+    data: bytes
+    fsm: bytes = b""  # what ByteFsm.from_bytes reads, where it was asked for and there is one
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Why it cannot be compiled."""
+
+    fact: str
+    hint: str = ""
+
+
+Outcome = Prepared | Refused
+
+
+def write_frame(stream: BinaryIO, data: bytes) -> None:
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """None at the end."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(head)
+    data = stream.read(size)
+    return data if len(data) == size else None
+
+
+def main(argv: list[str]) -> None:
+    os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the whole group
+    end_with_parent()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a library prints must not come between frames
+    tokenizer = Tokenizer.from_folder(folder)
+    vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
+    compiler = Compiler(vocabulary)
+    write_frame(stdout, msgspec.msgpack.encode(Prepared(b"")))
+    while (frame := read_frame(stdin)) is not None:
+        job = msgspec.msgpack.decode(frame, type=Job)
+        write_frame(stdout, msgspec.msgpack.encode(compiler.run(job.constraint, job.wants_fsm)))
+
+
+def end_with_parent() -> None:
+    """Also while a library compiles: the end of stdin is noticed between two jobs only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Compiler:
+    """Keeps the libraries that were used: each reads the whole vocabulary once."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._backends: dict[str, Backend] = {}
+
+    def run(self, constraint: Constraint, wants_fsm: bool) -> Outcome:
+        try:
+            backend = self._backend(cast(BackendName, constraint.backend))
+            data = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
+            return Prepared(
+                data, _fsm(constraint.text) if wants_fsm and constraint.kind is ConstraintKind.REGEX else b""
+            )
+        except GrammarError as error:
+            return Refused(error.fact, error.hint)
+        except ConfigError as error:
+            return Refused(f"cannot be compiled: {error}")
+        except MemoryError:
+            return Refused("needs more memory to compile than a constraint may take")
+        except RecursionError:
+            return Refused("is nested too deeply to compile")
+        except Exception as error:  # noqa: BLE001 - a library raises anything; its words go to the client
+            return Refused(f"cannot be compiled: {describe(error)}")
+
+    def _backend(self, name: BackendName) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = build(name, self._vocabulary)
+        return self._backends[name]
+
+
+def _fsm(pattern: str) -> bytes:
+    """Nothing for a pattern that is too large for it: the library then says what is forced."""
+    try:
+        return build_byte_fsm(pattern).to_bytes()
+    except GrammarError:
+        return b""
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,54 @@
+"""The bundled model's vocabulary, padded, and what tests ask of an output under a constraint."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.grammar.backends import BACKENDS, build
+from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, Vocabulary, Whitespace
+from ramet.runtime.text.tokenizer import Tokenizer
+
+FOLDER = Path(__file__).resolve().parents[3] / "runtime" / "models" / "bundled"
+SIZE = 4100  # four ids beyond the tokenizer's
+NAMES = list(BACKENDS)
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    tokenizer = Tokenizer.from_folder(FOLDER)
+    return Vocabulary(tokenizer, FOLDER, SIZE, tokenizer.eos_ids)
+
+
+@cache
+def backend(name: BackendName) -> Backend:
+    return build(name, vocabulary())
+
+
+@cache
+def compiled(name: BackendName, kind: ConstraintKind, text: str, whitespace: Whitespace = "single-space") -> Compiled:
+    return backend(name).load(backend(name).prepare(Constraint(kind, text), whitespace))
+
+
+def ids_of(text: str) -> list[int]:
+    return vocabulary().tokenizer.encode(text, add_special_tokens=False)
+
+
+def allowed(grammar: Grammar) -> set[int]:
+    bits = np.zeros(-(-SIZE // 32), np.int32)
+    grammar.fill_mask(bits)
+    return {int(i) for i in np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))}
+
+
+def bytewise(text: str) -> list[int]:
+    """`text` spelled by the tokens of single bytes, which say nothing about where a library cuts tokens."""
+    tokenizer = vocabulary().tokenizer
+    of_byte = {tokenizer.token_bytes(i): i for i in reversed(range(tokenizer.vocab_size))}
+    return [of_byte[bytes([byte])] for byte in text.encode()]
+
+
+def takes(compiled: Compiled, text: str) -> bool:
+    """Whether `text` is a whole output, spelled as the tokenizer spells it."""
+    grammar = compiled.start()
+    return all(map(grammar.accept, ids_of(text))) and grammar.may_end
