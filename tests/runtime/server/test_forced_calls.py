@@ -1,4 +1,4 @@
-"""Tools that must be called, or whose calls keep to a schema, become a constraint in the format of the model's calls."""
+"""Tools that must be called, or whose calls keep to a schema, become a constraint in the format of the calls."""
 
 import json
 from typing import Any
