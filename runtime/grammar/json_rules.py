@@ -40,10 +40,13 @@ class Impossible(Exception):
 
 
 class JsonRules:
-    """Makes the rules of one schema."""
+    """Makes the rules of one schema.
 
-    def __init__(self, document: Document, whitespace: Whitespace) -> None:
-        self.document = document
+    Without recursion there is no value of any kind, and an object has only the properties that its schema names.
+    """
+
+    def __init__(self, document: Document, whitespace: Whitespace, recursive: bool = True) -> None:
+        self.document, self.recursive = document, recursive
         self.merger = Merger(document)
         self.rules: Rules = {"root": EMPTY}
         self.names: dict[str, str] = {}  # of the rules of referenced schemas
@@ -75,7 +78,7 @@ class JsonRules:
         if schema is False:
             raise Impossible
         if schema is True or not {*schema} - {*COMMON}:
-            return self.anything()
+            return self.anything(place)
         keywords = {*schema} - {*COMMON}
         if keywords == {"$ref"}:
             return self.referenced(schema["$ref"])
@@ -103,7 +106,11 @@ class JsonRules:
             self.rules[name] = self.value(self.document.targets[ref], ref)
         return Ref(self.names[ref])
 
-    def anything(self) -> Node:
+    def anything(self, place: str) -> Node:
+        if not self.recursive:
+            raise GrammarError(
+                f"{place} allows any value, which {self.document.backend} cannot enforce: give it a type"
+            )
         if "json" not in self.rules:
             self.rules["json"] = EMPTY
             self.rules["json"] = either(*(self.of_type(name, {}, "#") for name in TYPES))
@@ -117,6 +124,8 @@ class JsonRules:
             if not kept:
                 raise Impossible
             return either(*map(self.constant, kept))
+        if "type" not in schema and not self.recursive:
+            raise GrammarError(f"{place} has no type, which {self.document.backend} needs")
         names = schema.get("type", TYPES)
         names = [names] if isinstance(names, str) else names
         found = []
@@ -251,9 +260,9 @@ class JsonRules:
         patterns = schema.get("patternProperties", {})
         if patterns:
             return self.map_by_pattern(schema, named, place)
-        others = schema.get("additionalProperties", True)
         for name in required:
-            named.setdefault(name, others)
+            named.setdefault(name, schema.get("additionalProperties", True))
+        others = schema.get("additionalProperties", self.recursive)
         members: list[tuple[Node, bool]] = []
         for name, inner in named.items():
             try:

@@ -112,13 +112,13 @@ class LLGuidanceBackend:
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
         self._tokens = Tokens(vocabulary)
         self._eos = frozenset(self._tokens.eos_ids)
-        self._end_mask = self._tokens.mask_of(self._tokens.eos_ids)
+        self._end_mask = self._tokens.end_mask
         plain = self._tokens.plain_tokenizer()
         try:
             self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
             raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
-        self._executor = LLExecutor(num_threads)
+        self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, whitespace)
@@ -141,7 +141,12 @@ class LLGuidanceBackend:
                 grammar.fill_mask(bits[row])
             else:
                 pairs.append((grammar.matcher, row))
-        self._executor.unsafe_compute_mask_ptr(pairs, bits.ctypes.data, bits.shape[1] * 4, bits.shape[0])
+        start, width = bits.ctypes.data, bits.shape[1] * bits.itemsize
+        if self._executor is None:  # a pool of one thread would cost a switch to it and back
+            for matcher, row in pairs:
+                matcher.unsafe_compute_mask_ptr(start + row * width, width)
+        else:
+            self._executor.unsafe_compute_mask_ptr(pairs, start, width, bits.shape[0])
         for matcher, _ in pairs:
             if matcher.is_error():
                 raise GrammarError(f"became too complex: {short(matcher.get_error())}")

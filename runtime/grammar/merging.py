@@ -94,7 +94,10 @@ class Merger:
             name: all_of(a.get("properties", {}).get(name, others[0]), b.get("properties", {}).get(name, others[1]))
             for name in names
         }
-        return {"properties": properties, "additionalProperties": all_of(*others)}
+        found: dict[str, Any] = {"properties": properties} if properties else {}
+        if "additionalProperties" in a or "additionalProperties" in b:
+            found["additionalProperties"] = all_of(*others)
+        return found
 
 
 def arrays(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:

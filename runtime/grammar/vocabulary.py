@@ -48,6 +48,11 @@ class Tokens:
         pieces = {i: tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size) if i not in never}
         return {i: piece for i, piece in pieces.items() if piece}
 
+    @cached_property
+    def end_mask(self) -> Ints:
+        """[W] of the tokens that end an output."""
+        return self.mask_of(self.eos_ids)
+
     def plain_tokenizer(self) -> str:
         """tokenizer.json in which no text is a control token, for libraries that would find one in a forced text.
 

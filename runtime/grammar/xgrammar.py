@@ -109,7 +109,7 @@ class XGrammarBackend:
         self._compiler = GrammarCompiler(self._info, max_threads=num_threads, cache_enabled=False)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=num_threads)
         legal = [*tokens.texts, *tokens.eos_ids]
-        self._legal = Legal(frozenset(legal), tokens.mask_of(legal), tokens.mask_of(tokens.eos_ids))
+        self._legal = Legal(frozenset(legal), tokens.mask_of(legal), tokens.end_mask)
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         try:

@@ -42,7 +42,8 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     require_reasoning: Annotated[
         bool | None,
         about(
-            "the output begins with a thought, whose tokens `meta_info.reasoning_tokens` counts with its closing tag"
+            "the output begins with a thought, whose tokens `meta_info.reasoning_tokens` counts with its closing tag; "
+            "a constraint begins after it"
         ),
     ] = None
     image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None

@@ -5,7 +5,6 @@ Knows no field but those that /generate has as well.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,10 +16,8 @@ from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec, Whitespace
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import deeper_than
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
+from ramet.runtime.intake.parsers.structure import exactly
 from ramet.runtime.intake.prompts import check_most
-
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
-_SPELLED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> list[Constraint]:
@@ -78,12 +75,7 @@ def of_choices(place: str, choices: list[str]) -> Constraint:
             raise ClientError(f"{place}[{i}]", "is '', must not be empty")
         if first.setdefault(choice, i) != i:
             raise ClientError(f"{place}[{i}]", f"is {shown(choice)}, as {place}[{first[choice]}] is: they must differ")
-    return of_pattern(place, "|".join(map(_literal, choices)))
-
-
-def _literal(text: str) -> str:
-    """The pattern of this text alone."""
-    return "".join(_SPELLED.get(char) or (f"\\{char}" if _SPECIAL.match(char) else char) for char in text)
+    return of_pattern(place, "|".join(map(exactly, choices)))
 
 
 READERS: dict[str, Callable[[str, Any], Constraint]] = {

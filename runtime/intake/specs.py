@@ -139,7 +139,7 @@ def read_spec(
     lease_s: float | None = None,
     truncate: Truncation | None = None,
     returns_prompt: bool = False,
-    constraint: Constraint | None = None,
+    kept_to: Constraint | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -158,7 +158,7 @@ def read_spec(
         lease_s,
         truncate,
         returns_prompt,
-        constraint,
+        kept_to,
     )
 
 
@@ -181,6 +181,13 @@ def read_specs(
     ]
 
 
+def backends_of(body: SpecLists, count: int) -> list[str]:
+    """The library that each prompt asks for, whether or not it has a constraint of its own; "" where it names none."""
+    beside = body.grammar_backend if isinstance(body.grammar_backend, list) else [body.grammar_backend] * count
+    params = body.sampling_params if isinstance(body.sampling_params, list) else [body.sampling_params] * count
+    return [(given and given.grammar_backend) or name or "" for given, name in zip(params, beside, strict=True)]
+
+
 def listed_fields(body: SpecLists) -> frozenset[str]:
     """Those with one value for each prompt; a list of ids is one value. Raises ClientError."""
     names = {name for name in SpecLists.__struct_fields__ if isinstance(getattr(body, name), list)}
@@ -194,19 +201,19 @@ def listed_fields(body: SpecLists) -> frozenset[str]:
 def _read_listed(
     body: Any,
     params: SamplingParams,
-    constraint: Constraint | None,
+    kept_to: Constraint | None,
     processors_on: bool,
     listed: Set[str],
     entry: str,
 ) -> RequestSpec:
     """`body`: SpecLists with one value in each field. `entry`: where the values of those that are listed stand."""
     try:
-        return _read_one(body, params, _with_backend(constraint, body.grammar_backend), processors_on)
+        return _read_one(body, params, _with_backend(kept_to, body.grammar_backend), processors_on)
     except ClientError as error:
         raise error.at(error.place + entry) if error.place in listed else error from None
 
 
-def _read_one(body: Any, params: SamplingParams, constraint: Constraint | None, processors_on: bool) -> RequestSpec:
+def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, processors_on: bool) -> RequestSpec:
     logprobs = None
     if body.return_logprob:
         start = None if body.logprob_start_len == -1 else body.logprob_start_len
@@ -220,18 +227,18 @@ def _read_one(body: Any, params: SamplingParams, constraint: Constraint | None, 
         body.return_hidden_states,
         body.prefix_lease_s,
         returns_prompt=bool(body.return_prompt_token_ids),
-        constraint=constraint,
+        kept_to=kept_to,
     )
 
 
-def _with_backend(constraint: Constraint | None, backend: BackendName | None) -> Constraint | None:
+def _with_backend(kept_to: Constraint | None, backend: BackendName | None) -> Constraint | None:
     """`backend`: named beside the sampling parameters, which may name it themselves."""
-    if constraint is None or backend is None:
-        return constraint
-    if constraint.backend not in ("", backend):
-        fact = f"is {backend!r}, but sampling_params.grammar_backend is {constraint.backend!r}"
+    if kept_to is None or backend is None:
+        return kept_to
+    if kept_to.backend not in ("", backend):
+        fact = f"is {backend!r}, but sampling_params.grammar_backend is {kept_to.backend!r}"
         raise ClientError("grammar_backend", fact, "send one of them")
-    return replace(constraint, backend=backend)
+    return replace(kept_to, backend=backend)
 
 
 def _constraint_of_each(given: Any, count: int) -> list[Constraint | None]:

@@ -103,7 +103,7 @@ def outputs(folder: Path, asked: dict[str, Any], **options: Any) -> Iterator[lis
             yield reply["output_ids"]
 
 
-@pytest.mark.parametrize("backend", ["xgrammar"])
+@pytest.mark.parametrize("backend", ["xgrammar", "outlines"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_pattern_leaves_the_best_token_that_the_automaton_allows(
     folder: Path, oracle: Oracle, pattern: str, backend: str

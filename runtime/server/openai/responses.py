@@ -42,11 +42,10 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
     previous = body.previous_response_id
     before = orjson.loads(_stored(service, previous, "previous_response_id").messages) if previous else []
-    chat = read_chat(body, before, service.style)
-    parallel = body.parallel_tool_calls is not False
+    chat, calls = read_chat(body, before, service.style)
     stored = body.store is not False and service.responses.maxsize > 0
     with service.client.open(streaming=bool(body.stream)) as submission:
-        (reader,) = await send_chat(service, submission, asked, chat, place="input", parallel=parallel)
+        (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
 
         def keep(response: ResponseReply) -> bool:

@@ -17,6 +17,7 @@ from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
 from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
+from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_replies import OutputItem
 from ramet.runtime.server.openai.types import Top
@@ -104,7 +105,7 @@ class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
 Message = dict[str, Any]
 
 
-def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
+def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple[Chat, Calls]:
     """`before`: the messages of the response that this one follows."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
     written = {
@@ -114,7 +115,8 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
         "verbosity": body.text.verbosity if body.text is not None else None,
         "chat_template_kwargs": body.chat_template_kwargs,
     }
-    return chosen_chat(written, body.tool_choice, style)
+    strict = (tool.name for tool in body.tools or () if tool.strict)
+    return chosen_chat(written, body.tool_choice, style, strict, parallel=body.parallel_tool_calls is not False)
 
 
 def _tool(tool: ResponseTool) -> dict[str, Any]:
