@@ -15,7 +15,7 @@ from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
-from ramet.runtime.grammar.compile import Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
 from ramet.runtime.scheduler.batch import Step, logprob_row
@@ -38,7 +38,7 @@ class Constraints:
         self._retokenizer: Retokenizer | None = None
         if self._jump_forward == "retokenize" and tokenizer is not None:
             self._retokenizer = Retokenizer(tokenizer)
-        self._compiling: dict[Constraint, list[Request]] = {}
+        self._compiling: dict[Compiling, list[tuple[Constraint, Request]]] = {}
 
     def attach(self, request: Request) -> Finish | bool:
         """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
@@ -46,37 +46,35 @@ class Constraints:
         if self._source is None or self._tokenizer is None:
             return _refused(constraint, Failed("cannot be kept to: this server runs with --grammar-backend none"))
         found = self._source.get(constraint)
-        if found is None:
-            self._compiling.setdefault(constraint, []).append(request)
+        if isinstance(found, Compiling):
+            self._compiling.setdefault(found, []).append((constraint, request))
             return False
         refused = self._begin(request, constraint, found)
         return True if refused is None else refused
 
     def settled(self) -> Iterator[tuple[Request, Finish | None]]:
         """Requests whose constraint is compiled by now, or why it cannot be."""
-        for constraint in list(self._compiling):
-            assert self._source is not None
-            found = self._source.get(constraint)
-            if found is None:
-                continue
-            for request in self._compiling.pop(constraint):
-                yield request, self._begin(request, constraint, found)
+        for compiling in list(self._compiling):
+            if compiling.outcome is not None:
+                for constraint, request in self._compiling.pop(compiling):
+                    yield request, self._begin(request, constraint, compiling.outcome)
 
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
-        kinds = (key.kind.value for key, requests in self._compiling.items() for each in requests if each.uid == uid)
-        kind = next(kinds, "")
+        entries = (entry for waiting in self._compiling.values() for entry in waiting)
+        kind = next((constraint.kind.value for constraint, request in entries if request.uid == uid), "")
         return f"its {kind} is being compiled" if kind else ""
 
     def remove(self, uid: Uid) -> Request | None:
         """A request that waits for its constraint, which it does no longer."""
-        for key, requests in self._compiling.items():
-            for request in requests:
-                if request.uid == uid:
-                    requests.remove(request)
-                    if not requests:
-                        del self._compiling[key]
-                    return request
+        for compiling, waiting in self._compiling.items():
+            for entry in waiting:
+                if entry[1].uid == uid:
+                    waiting.remove(entry)
+                    if not waiting:
+                        compiling.wanted = False
+                        del self._compiling[compiling]
+                    return entry[1]
         return None
 
     def close(self) -> None:
