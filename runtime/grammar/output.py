@@ -72,7 +72,6 @@ class ConstrainedOutput:
         self._num_accepted = 0  # by the grammar
         self.active = not after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
-        self.failure = ""  # why no mask could be made
 
     @property
     def jumps(self) -> bool:
