@@ -81,7 +81,6 @@ class ConstrainedOutput:
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
         self.active = not after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
-        self.failure = ""  # why no mask could be made
 
     @property
     def jumps(self) -> bool:

@@ -18,6 +18,7 @@ from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
+from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.batch import Step, logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
@@ -58,6 +59,11 @@ class Constraints:
             if compiling.outcome is not None:
                 for constraint, request in self._compiling.pop(compiling):
                     yield request, self._begin(request, constraint, compiling.outcome)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests whose constraint is being compiled."""
+        return sum(map(len, self._compiling.values()))
 
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
@@ -120,30 +126,31 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
     alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
     live = [(int(k), running.at(rows[k])) for k in np.flatnonzero(alive)]
-    outputs = [(k, each.request.constrained.output, each.num_output) for k, each in live if each.request.constrained]
-    by_backend: dict[Backend, list[tuple[int, ConstrainedOutput]]] = {}
-    for k, output, _ in outputs:
+    outputs = [(k, each.request.constrained, each.num_output) for k, each in live if each.request.constrained]
+    by_backend: dict[Backend, list[tuple[int, Constrained]]] = {}
+    for k, constrained, _ in outputs:
+        output = constrained.output
         if output.active and not output.grammar.must_end:
-            by_backend.setdefault(output.backend, []).append((k, output))
+            by_backend.setdefault(output.backend, []).append((k, constrained))
     for backend, group in by_backend.items():
         _fill(backend, group, bits)
-    for k, output, num_output in outputs:
-        if not output.failure:
-            output.finish_mask(bits[k], num_output)
+    for k, constrained, num_output in outputs:
+        if constrained.failure is None:
+            constrained.output.finish_mask(bits[k], num_output)
     return bits
 
 
-def _fill(backend: Backend, group: list[tuple[int, ConstrainedOutput]], bits: Ints) -> None:
+def _fill(backend: Backend, group: list[tuple[int, Constrained]], bits: Ints) -> None:
     """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
-    grammars: list[Grammar] = [output.grammar for _, output in group]
+    grammars: list[Grammar] = [constrained.output.grammar for _, constrained in group]
     try:
         backend.fill_masks(grammars, [k for k, _ in group], bits)
-    except GrammarError:
-        for k, output in group:
+    except Exception:  # noqa: BLE001 - whose it is shows below
+        for k, constrained in group:
             try:
-                output.grammar.fill_mask(bits[k])
-            except GrammarError as error:
-                output.failure = error.fact
+                constrained.output.grammar.fill_mask(bits[k])
+            except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
+                constrained.failure = _failed(error)
                 bits[k] = -1
 
 
@@ -166,6 +173,14 @@ class MaskThread:
     def close(self) -> None:
         if self._thread is not None:
             self._thread.shutdown()
+
+
+def _failed(error: Exception) -> Finish:
+    """Of a request whose grammar failed."""
+    if isinstance(error, GrammarError):
+        return _broken(error.fact, 400)
+    LOGGER.error("a grammar failed", exc_info=error)
+    return _broken(f"internal error: {type(error).__name__}", 500)
 
 
 Send = Callable[[Uid, int, Logprobs | None], None]
@@ -197,8 +212,8 @@ class ConstrainedRows:
     def push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
         """`token` was drawn. Why its request ends, with it or with one that had to follow."""
         constrained = _of(running)
-        if constrained.output.failure:
-            return _broken(constrained.output.failure, 400)
+        if constrained.failure is not None:
+            return constrained.failure
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
@@ -243,6 +258,8 @@ class ConstrainedRows:
             jump = constrained.output.accept(token)
         except GrammarError as error:
             return _broken(f"the output {error.fact}", 500), None
+        except Exception as error:  # noqa: BLE001 - of a library
+            return _failed(error), None
         if constrained.output.ended:
             matched = token if token in constrained.output.eos_ids else None
             return Finish(FinishKind.STOP, matched=matched), None
