@@ -20,7 +20,7 @@ from typing import Protocol, cast
 import msgspec
 from msgspec.structs import replace
 
-from ramet.ipc.spec import Constraint
+from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
@@ -74,14 +74,23 @@ class _Worker:
         self._command = [sys.executable, "-m", module, str(vocabulary.folder), str(vocabulary.size), eos]
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
+        self._loaded: set[str] = set()  # backends whose library it has
 
     def run(self, job: Job, timeout_s: float) -> Outcome:
         """Raises _TimedOut, or EOFError where the process ended."""
         if self._process is None:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._read(START_TIMEOUT_S)
+            self._loaded.clear()
+        backend = job.constraint.backend
+        if backend not in self._loaded:  # importing a library may take longer than any constraint
+            self._ask(Job(Constraint(ConstraintKind.REGEX, "a", backend=backend), False), START_TIMEOUT_S)
+            self._loaded.add(backend)
+        return self._ask(job, timeout_s)
+
+    def _ask(self, job: Job, timeout_s: float) -> Outcome:
         data = msgspec.msgpack.encode(job)
-        assert self._process.stdin is not None
+        assert self._process is not None and self._process.stdin is not None
         try:
             self._process.stdin.write(LENGTH.pack(len(data)) + data)
             self._process.stdin.flush()

@@ -20,6 +20,7 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
+from ramet.runtime.grammar.regex import normal_form
 from ramet.runtime.text.tokenizer import Tokenizer
 
 LENGTH = struct.Struct("<I")
@@ -123,7 +124,7 @@ class Compiler:
 def _fsm(pattern: str) -> bytes:
     """Nothing for a pattern that is too large for it: the library then says what is forced."""
     try:
-        return build_byte_fsm(pattern).to_bytes()
+        return build_byte_fsm(normal_form(pattern)).to_bytes()  # what the libraries are given
     except GrammarError:
         return b""
 
