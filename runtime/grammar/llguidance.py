@@ -117,7 +117,7 @@ class LLGuidanceBackend:
             self._tokenizer = LLTokenizer(str(path), n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
             raise ConfigError(f"llguidance cannot read {path}: {short(str(error))}") from error
-        self._executor = LLExecutor(num_threads)
+        self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, whitespace)
@@ -140,7 +140,12 @@ class LLGuidanceBackend:
                 grammar.fill_mask(bits[row])
             else:
                 pairs.append((grammar.matcher, row))
-        self._executor.unsafe_compute_mask_ptr(pairs, bits.ctypes.data, bits.shape[1] * 4, bits.shape[0])
+        start, width = bits.ctypes.data, bits.shape[1] * bits.itemsize
+        if self._executor is None:  # a pool of one thread would cost a switch to it and back
+            for matcher, row in pairs:
+                matcher.unsafe_compute_mask_ptr(start + row * width, width)
+        else:
+            self._executor.unsafe_compute_mask_ptr(pairs, start, width, bits.shape[0])
         for matcher, _ in pairs:
             if matcher.is_error():
                 raise GrammarError(f"became too complex: {short(matcher.get_error())}")
