@@ -9,6 +9,8 @@ from ramet.runtime.grammar.base import Backend, BackendName, Vocabulary
 
 BACKENDS: dict[BackendName, tuple[str, str, str]] = {  # name -> library, extra that installs it, class
     "llguidance": ("llguidance", "serve", "LLGuidanceBackend"),
+    "xgrammar": ("xgrammar", "xgrammar", "XGrammarBackend"),
+    "outlines": ("outlines_core", "outlines", "OutlinesBackend"),
 }
 
 

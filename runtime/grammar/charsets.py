@@ -44,6 +44,14 @@ def complement(ranges: Ranges) -> Ranges:
     return intersection(UNIVERSE, tuple(gap for gap in gaps if gap[0] <= gap[1]))
 
 
+def without(left: Ranges, right: Ranges) -> Ranges:
+    return intersection(left, complement(right))
+
+
+def of_text(text: str) -> Ranges:
+    return union(tuple((ord(char), ord(char)) for char in text))
+
+
 @cache
 def unicode_class(letter: str) -> Ranges:
     """What `\\d`, `\\w` or `\\s` matches in Python, and for spaces in JSON Schema's dialect too. Some 50 ms, once."""

@@ -6,12 +6,14 @@ in the dialect that every backend reads alike.
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ramet.runtime.grammar import references, regex
-from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.keywords import ANNOTATIONS, SHAPES, TYPES, Support
+from ramet.runtime.grammar.one_of import Disjoint
 
 MAX_SCHEMA_BYTES = 1 << 20
 MAX_DEPTH = 64  # of schemas in schemas
@@ -23,15 +25,32 @@ MAX_INTEGER = 2**53
 Schema = bool | dict[str, Any]
 
 
-def read(text: str, support: Support) -> dict[str, Any]:
-    """The schema in `text` as the backend may see it. Raises GrammarError that names the place of what is wrong."""
-    root = parse(text)
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A schema as a backend may see it, and the schemas that its references lead to."""
+
+    backend: BackendName
+    root: dict[str, Any]
+    targets: dict[str, Schema]
+
+
+def read(text: str, support: Support) -> Document:
+    """The schema in `text`. Raises GrammarError that names the place of what is wrong."""
+    return read_value(parse(text), support)
+
+
+def read_value(value: Any, support: Support) -> Document:
+    """A schema that is JSON already."""
     reader = Reader(support)
-    schema = reader.schema(root, "#")
-    references.check(reader.places)
+    schema = reader.schema(value, "#")
+    targets = references.check(reader.places)
+    disjoint = Disjoint(targets)
+    for place, part in reader.places.items():
+        if isinstance(part, dict) and "oneOf" in part:
+            replace_one_of(part, place, disjoint)
     if schema is False:
         raise GrammarError("is the schema false, which nothing is valid for")
-    return {} if schema is True else schema
+    return Document(support.backend, {} if schema is True else schema, targets)
 
 
 def parse(text: str) -> Any:
@@ -159,6 +178,11 @@ class Reader:
 
 def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:
     """Formats as patterns, lists of items as prefixItems."""
+    least, num_named = schema.get("minProperties", 0), len(schema.get("required", ()))
+    if least > num_named + 1:
+        # no backend keeps an output from writing the same name twice, which would count as two
+        fact = f"{place}/minProperties is {least}, at most {num_named + 1} is enforced: one more than `required` names"
+        raise GrammarError(fact)
     format_name = schema.pop("format", None)
     if format_name is not None:
         if format_name not in FORMATS:
@@ -176,6 +200,19 @@ def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:
             schema["items"] = schema.pop("additionalItems")
     schema.pop("additionalItems", None)  # beside one schema for all items it says nothing
     return schema
+
+
+def replace_one_of(schema: dict[str, Any], place: str, disjoint: Disjoint) -> None:
+    """Its options become those of `anyOf`."""
+    if not disjoint.all(schema["oneOf"]):
+        hint = "use anyOf, or give the options a required property with a different const in each"
+        raise GrammarError(f"{place}/oneOf: its options may overlap, and no grammar backend can exclude that", hint)
+    if "anyOf" in schema:
+        schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": schema.pop("oneOf")}]
+        return
+    ordered = [("anyOf" if keyword == "oneOf" else keyword, value) for keyword, value in schema.items()]
+    schema.clear()
+    schema.update(ordered)
 
 
 def pointer_part(name: str) -> str:

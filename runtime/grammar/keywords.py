@@ -38,13 +38,16 @@ SHAPES = {keyword: shape for shape, keywords in VALUES.items() for keyword in ke
 KEYWORDS = frozenset(SHAPES)
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
-# Each list is checked against a validator by tests/runtime/grammar/test_keywords.py.
+# What no backend enforces. Each list is checked against a validator by tests/runtime/grammar/test_keywords.py.
+NOWHERE = words(
+    "not if then else contains minContains maxContains uniqueItems propertyNames dependentRequired "
+    "dependentSchemas dependencies unevaluatedItems unevaluatedProperties $anchor $dynamicRef $dynamicAnchor "
+    "$recursiveRef $recursiveAnchor $id id"
+)
 UNSUPPORTED: dict[BackendName, frozenset[str]] = {
-    "llguidance": words(
-        "not if then else contains minContains maxContains uniqueItems propertyNames dependentRequired "
-        "dependentSchemas dependencies unevaluatedItems unevaluatedProperties $anchor $dynamicRef $dynamicAnchor "
-        "$recursiveRef $recursiveAnchor $id id"
-    ),
+    "llguidance": NOWHERE,
+    "xgrammar": NOWHERE | {"multipleOf"},
+    "outlines": NOWHERE | {"multipleOf"},
 }
 
 

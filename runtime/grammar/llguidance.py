@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
-import llguidance
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar import json_schema, regex
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
+from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.vocabulary import Tokens
 
 LIMITS = LLParserLimits(
@@ -30,7 +33,6 @@ WHITESPACE: dict[Whitespace, dict[str, Any]] = {
     "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False},
     "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES},
 }
-MAX_MESSAGE = 300  # characters of the library's words
 
 
 class LLGuidanceGrammar:
@@ -45,9 +47,9 @@ class LLGuidanceGrammar:
     def accept(self, token: int) -> bool:
         if self._ended:
             return False
-        if token in self._eos:
-            self._ended = self._matcher.is_accepting()
-            return self._ended
+        if token in self._eos and self._matcher.is_accepting():
+            self._ended = True
+            return True
         return self._matcher.try_consume_tokens([token]) == 1
 
     def fill_mask(self, bits: Ints) -> None:
@@ -61,7 +63,7 @@ class LLGuidanceGrammar:
     def forced(self) -> list[int]:
         if self.must_end:
             return []
-        return [token for token in self._matcher.compute_ff_tokens() if token not in self._eos]
+        return list(takewhile(lambda token: token not in self._eos, self._matcher.compute_ff_tokens()))
 
     def forced_text(self) -> bytes:
         return b"" if self.must_end else self._matcher.compute_ff_bytes()
@@ -111,12 +113,12 @@ class LLGuidanceBackend:
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
         self._tokens = Tokens(vocabulary)
         self._eos = frozenset(self._tokens.eos_ids)
-        self._end_mask = self._tokens.mask_of(self._tokens.eos_ids)
-        path = (vocabulary.folder / "tokenizer.json").resolve()
+        self._end_mask = self._tokens.end_mask
+        plain = self._tokens.plain_tokenizer()
         try:
-            self._tokenizer = LLTokenizer(str(path), n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
+            self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
-            raise ConfigError(f"llguidance cannot read {path}: {short(str(error))}") from error
+            raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
         self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
@@ -150,28 +152,20 @@ class LLGuidanceBackend:
             if matcher.is_error():
                 raise GrammarError(f"became too complex: {short(matcher.get_error())}")
 
-    @staticmethod
-    def _json_grammar(schema: dict[str, Any], whitespace: Whitespace) -> str:
-        options = {"x-guidance": WHITESPACE[whitespace]}
-        return json.dumps({"grammars": [{"json_schema": schema | options}]})
-
     def _grammar_of(self, constraint: Constraint, whitespace: Whitespace) -> str:
         match constraint.kind:
             case ConstraintKind.REGEX:
                 return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
             case ConstraintKind.JSON_SCHEMA:
-                schema = json_schema.read(constraint.text, SUPPORTED[self.name])
-                return self._json_grammar(schema, whitespace)
+                schema = json_schema.read(constraint.text, SUPPORTED[self.name]).root
+                return json.dumps({"grammars": [{"json_schema": schema | {"x-guidance": WHITESPACE[whitespace]}}]})
+            case ConstraintKind.EBNF if lark.is_gbnf(constraint.text):
+                return LLMatcher.grammar_from_lark(write_lark(gbnf.read(constraint.text)))
             case ConstraintKind.EBNF:
-                try:
-                    return llguidance.grammar_from("ebnf", constraint.text)
-                except ValueError as error:
-                    raise GrammarError(f"cannot be read: {short(str(error))}") from error
+                read = partial(self._read_schema, whitespace)
+                return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens.control, read))
             case ConstraintKind.STRUCTURAL_TAG:
                 raise GrammarError("structural tags are not read by llguidance")
 
-
-def short(message: str) -> str:
-    """The first lines of a library's message, on one line."""
-    words = " ".join(message.split())
-    return words if len(words) <= MAX_MESSAGE else f"{words[:MAX_MESSAGE]}..."
+    def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
+        return json_schema.read_value(schema, SUPPORTED[self.name]).root | {"x-guidance": WHITESPACE[whitespace]}

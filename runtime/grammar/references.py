@@ -9,20 +9,25 @@ Schema = bool | dict[str, Any]
 IN_PLACE = ("anyOf", "oneOf", "allOf")
 
 
-def check(places: dict[str, Schema]) -> None:
-    """Raises GrammarError for a reference to nowhere, in a circle, or to what no finite text can be."""
+def check(places: dict[str, Schema]) -> dict[str, Schema]:
+    """What each reference leads to. Raises GrammarError where that is nowhere, a circle, or what nothing finite is."""
     targets = {place: target_of(place, schema, places) for place, schema in places.items() if has_ref(schema)}
     refuse_circles(places, targets)
     Endings(places, targets).check()
+    return {ref_of(places[place]): places[target] for place, target in targets.items()}
 
 
 def has_ref(schema: Schema) -> bool:
     return isinstance(schema, dict) and "$ref" in schema
 
 
-def target_of(place: str, schema: Schema, places: dict[str, Schema]) -> str:
+def ref_of(schema: Schema) -> str:
     assert isinstance(schema, dict)
-    ref = schema["$ref"]
+    return str(schema["$ref"])
+
+
+def target_of(place: str, schema: Schema, places: dict[str, Schema]) -> str:
+    ref = ref_of(schema)
     if not ref.startswith("#"):
         raise GrammarError(f"{place}/$ref leads to {ref!r}, must begin with #: nothing is fetched")
     target = f"#{unquote(ref[1:])}"

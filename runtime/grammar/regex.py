@@ -6,7 +6,8 @@ Every text that matches it matches the pattern in Python's `re`.
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges
-from ramet.runtime.grammar.regex_parser import Alt, Anchor, Chars, Node, Repeat, Seq, parse
+from ramet.runtime.grammar.regex_parser import parse
+from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Ref, Repeat, Seq
 
 ANYTHING = Repeat(Chars(UNIVERSE), 0, None)
 
@@ -37,7 +38,7 @@ def checked(node: Node) -> Node:
                 checked(part)
         case Repeat(part):
             checked(part)
-        case Chars():
+        case _:
             pass
     return node
 
@@ -86,8 +87,8 @@ def write(node: Node) -> str:
         case Repeat(part, least, most):
             inner = write(part)
             return (inner if isinstance(part, Chars) else f"(?:{inner})") + quantifier(least, most)
-        case Anchor():
-            raise AssertionError("an anchor was not dropped")
+        case Anchor() | Ref():
+            raise AssertionError(f"{node} cannot stand in a regular expression")
 
 
 def quantifier(least: int, most: int | None) -> str:

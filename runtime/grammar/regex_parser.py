@@ -12,47 +12,13 @@ from typing import NoReturn
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import NOT_NEWLINE, UNIVERSE, Ranges, both_cases, category, complement, union
+from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq, size
 
 MAX_PATTERN_BYTES = 65_536
 MAX_GROUP_DEPTH = 100
 MAX_SIZE = 200_000  # characters and classes, with repetitions written out
 ESCAPES = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
-
-
-@dataclass(frozen=True, slots=True)
-class Chars:
-    """One character of a set."""
-
-    ranges: Ranges
-
-
-@dataclass(frozen=True, slots=True)
-class Seq:
-    parts: tuple["Node", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Alt:
-    options: tuple["Node", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    part: "Node"
-    least: int
-    most: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """The start (`^`, `\\A`) or the end (`$`, `\\Z`) of the text."""
-
-    at_start: bool
-    offset: int
-
-
-Node = Chars | Seq | Alt | Repeat | Anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +51,6 @@ def parse(pattern: str) -> Node:
     if size(node) > MAX_SIZE:
         raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
     return node
-
-
-def size(node: Node) -> int:
-    match node:
-        case Seq(parts) | Alt(parts):
-            return sum(map(size, parts))
-        case Repeat(part, least, most):
-            return size(part) * max(least, most or 0, 1)
-        case _:
-            return 1
 
 
 class Parser:

@@ -1,9 +1,10 @@
 """What a backend must know of the tokens: their bytes, which of them are control tokens, which end an output.
 
-A control token is an added token of tokenizer.json, special or not: models are trained to begin calls and reasoning
-with them. Its text may be spelled with other tokens; the token itself is legal only where a structural tag names it.
+A control token is a special one, or an added one that is written like a tag: models begin calls and reasoning with
+them. Its text may be spelled with other tokens; the token itself is legal only where a structural tag names it.
 """
 
+import json
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +12,12 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.base import Vocabulary
+
+UNSEEN = "\U0010ffff"  # no character
+
+
+def is_tag(text: str) -> bool:
+    return len(text) > 2 and (text[0], text[-1]) in (("<", ">"), ("[", "]"))
 
 
 class Tokens:
@@ -27,7 +34,8 @@ class Tokens:
     @cached_property
     def control(self) -> dict[str, int]:
         """Text -> id of each control token."""
-        return self.vocabulary.tokenizer.added_tokens
+        tokenizer = self.vocabulary.tokenizer
+        return {t: i for t, i in tokenizer.added_tokens.items() if i in tokenizer.special_ids or is_tag(t)}
 
     @cached_property
     def texts(self) -> dict[int, bytes]:
@@ -35,6 +43,30 @@ class Tokens:
         tokenizer, never = self.vocabulary.tokenizer, {*self.control.values(), *self.eos_ids}
         pieces = {i: tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size) if i not in never}
         return {i: piece for i, piece in pieces.items() if piece}
+
+    @cached_property
+    def end_mask(self) -> Ints:
+        """[W] of the tokens that end an output."""
+        return self.mask_of(self.eos_ids)
+
+    def plain_tokenizer(self) -> str:
+        """tokenizer.json in which no text is a control token, for libraries that would find one in a forced text.
+
+        Control tokens keep their ids under names that no text has. Other added tokens are ordinary ones.
+        """
+        content = json.loads((self.vocabulary.folder / "tokenizer.json").read_bytes())
+        hidden = {text: f"{UNSEEN}{token}{UNSEEN}" for text, token in self.control.items()}
+        content["added_tokens"] = [
+            entry | {"content": hidden[entry["content"]], "special": True}
+            for entry in content["added_tokens"]
+            if entry["content"] in hidden
+        ]
+        vocab = content["model"]["vocab"]
+        if isinstance(vocab, dict):
+            content["model"]["vocab"] = {hidden.get(piece, piece): token for piece, token in vocab.items()}
+        else:
+            content["model"]["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocab]
+        return json.dumps(content)
 
     def mask_of(self, ids: list[int]) -> Ints:
         """[W] int32: 1 for each of `ids`."""

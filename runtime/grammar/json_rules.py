@@ -1,0 +1,355 @@
+"""A JSON schema as the rules of a grammar, for backends whose own reading of schemas drops or bends keywords.
+
+`anyOf`, `allOf` and references beside other keywords are first multiplied out into schemas without them.
+"""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from ramet.runtime.grammar import json_strings, number_ranges, regex
+from ramet.runtime.grammar.base import GrammarError, Whitespace
+from ramet.runtime.grammar.instances import holds
+from ramet.runtime.grammar.json_schema import Document, Schema
+from ramet.runtime.grammar.merging import Merger
+from ramet.runtime.grammar.number_ranges import Bound
+from ramet.runtime.grammar.one_of import ALL_TYPES
+from ramet.runtime.grammar.tree import (
+    EMPTY,
+    Chars,
+    Node,
+    Ref,
+    Repeat,
+    Rules,
+    Seq,
+    either,
+    lengths,
+    literal,
+    optional,
+)
+
+MAX_SPACES = 20  # at one place of flexible JSON
+SPACE = Chars(((9, 10), (13, 13), (32, 32)))
+COMMON = ("$defs", "definitions")
+TYPES = ("null", "boolean", "number", "string", "array", "object")
+assert {*TYPES} == ALL_TYPES
+
+
+class Impossible(Exception):
+    """Nothing is valid here."""
+
+
+class JsonRules:
+    """Makes the rules of one schema.
+
+    Without recursion there is no value of any kind, and an object has only the properties that its schema names.
+    """
+
+    def __init__(self, document: Document, whitespace: Whitespace, recursive: bool = True) -> None:
+        self.document, self.recursive = document, recursive
+        self.merger = Merger(document)
+        self.rules: Rules = {"root": EMPTY}
+        self.names: dict[str, str] = {}  # of the rules of referenced schemas
+        space: Node = EMPTY
+        if whitespace == "flexible":
+            self.rules["space"] = Repeat(SPACE, 0, MAX_SPACES)
+            space = Ref("space")
+        after = " " if whitespace == "single-space" else ""
+        self.space = space
+        self.comma = Seq((space, literal(f",{after}"), space))
+        self.colon = Seq((space, literal(f":{after}"), space))
+
+    def make(self) -> Rules:
+        try:
+            self.rules["root"] = self.value(self.document.root, "#")
+        except Impossible as error:
+            raise GrammarError("is a schema that nothing is valid for") from error
+        return self.rules
+
+    def rule(self, name: str, node: Node) -> Ref:
+        self.rules[name] = node
+        return Ref(name)
+
+    def fresh(self, hint: str) -> str:
+        return f"{hint}-{len(self.rules)}"
+
+    def value(self, schema: Schema, place: str) -> Node:
+        """Raises Impossible."""
+        if schema is False:
+            raise Impossible
+        if schema is True or not {*schema} - {*COMMON}:
+            return self.anything(place)
+        keywords = {*schema} - {*COMMON}
+        if keywords == {"$ref"}:
+            return self.referenced(schema["$ref"])
+        if keywords == {"anyOf"}:
+            return self.any_of([(part, f"{place}/anyOf/{i}") for i, part in enumerate(schema["anyOf"])])
+        if keywords & {"$ref", "anyOf", "allOf"}:
+            return self.any_of([(part, place) for part in self.merger.alternatives(schema, place)])
+        return self.plain(schema, place)
+
+    def any_of(self, options: list[tuple[Schema, str]]) -> Node:
+        found = []
+        for schema, place in options:
+            try:
+                found.append(self.value(schema, place))
+            except Impossible:
+                continue
+        if not found:
+            raise Impossible
+        return either(*found)
+
+    def referenced(self, ref: str) -> Node:
+        if ref not in self.names:
+            name = self.names[ref] = self.fresh("ref")
+            self.rules[name] = EMPTY  # what it refers to may refer back
+            self.rules[name] = self.value(self.document.targets[ref], ref)
+        return Ref(self.names[ref])
+
+    def anything(self, place: str) -> Node:
+        if not self.recursive:
+            raise GrammarError(
+                f"{place} allows any value, which {self.document.backend} cannot enforce: give it a type"
+            )
+        if "json" not in self.rules:
+            self.rules["json"] = EMPTY
+            self.rules["json"] = either(*(self.of_type(name, {}, "#") for name in TYPES))
+        return Ref("json")
+
+    def plain(self, schema: dict[str, Any], place: str) -> Node:
+        """A schema without references and alternatives."""
+        if "const" in schema or "enum" in schema:
+            values = [schema["const"]] if "const" in schema else schema["enum"]
+            kept = [v for v in values if holds(schema, v, self.document.targets)]
+            if not kept:
+                raise Impossible
+            return either(*map(self.constant, kept))
+        if "type" not in schema and not self.recursive:
+            raise GrammarError(f"{place} has no type, which {self.document.backend} needs")
+        names = schema.get("type", TYPES)
+        names = [names] if isinstance(names, str) else names
+        found = []
+        for name in names:
+            if name == "integer" and "number" in names:
+                continue
+            try:
+                found.append(self.of_type(name, schema, place))
+            except Impossible:
+                continue
+        if not found:
+            raise Impossible
+        return either(*found)
+
+    def constant(self, value: Any) -> Node:
+        match value:
+            case list():
+                return self.list_of([self.constant(inner) for inner in value])
+            case dict():
+                return self.members(
+                    [Seq((json_strings.constant(n), self.colon, self.constant(v))) for n, v in value.items()]
+                )
+        return literal(json.dumps(value, ensure_ascii=False))
+
+    def list_of(self, items: list[Node]) -> Node:
+        return self.enclosed("[", self.joined(items), "]")
+
+    def members(self, members: list[Node]) -> Node:
+        return self.enclosed("{", self.joined(members), "}")
+
+    def enclosed(self, first: str, inner: Node, last: str) -> Node:
+        if inner == EMPTY:
+            return Seq((literal(first), self.space, literal(last)))
+        return Seq((literal(first), self.space, inner, self.space, literal(last)))
+
+    def joined(self, parts: list[Node]) -> Node:
+        return Seq(tuple(node for part in parts for node in (self.comma, part))[1:])
+
+    def of_type(self, name: str, schema: dict[str, Any], place: str) -> Node:
+        match name:
+            case "null":
+                return literal("null")
+            case "boolean":
+                return either(literal("true"), literal("false"))
+            case "integer" | "number":
+                return self.number(schema, name == "integer", place)
+            case "string":
+                return self.string(schema, place)
+            case "array":
+                return self.array(schema, place)
+            case _:
+                return self.object(schema, place)
+
+    def number(self, schema: dict[str, Any], integer: bool, place: str) -> Node:
+        low = max(bounds_of(schema, "minimum", "exclusiveMinimum"), key=lambda b: (b.value, b.strict), default=None)
+        high = min(
+            bounds_of(schema, "maximum", "exclusiveMaximum"), key=lambda b: (b.value, not b.strict), default=None
+        )
+        if not integer:
+            node = number_ranges.numbers(low, high)
+        else:
+            least = None if low is None else int(low.value // 1) + (low.strict or low.value % 1 != 0)
+            most = None if high is None else -int(-high.value // 1) - (high.strict or high.value % 1 != 0)
+            node = number_ranges.integers(least, most)
+        if node is None:
+            raise Impossible
+        return node
+
+    def string(self, schema: dict[str, Any], place: str) -> Node:
+        least, most = schema.get("minLength", 0), schema.get("maxLength")
+        if most is not None and least > most:
+            raise Impossible
+        if "pattern" not in schema:
+            content = Repeat(json_strings.CHARACTER, least, most)
+            return Seq((json_strings.QUOTE, content, json_strings.QUOTE))
+        node = regex.whole(schema["pattern"])
+        shortest, longest = lengths(node) or (0, None)
+        if shortest < least or (most is not None and (longest is None or longest > most)):
+            keyword = "minLength" if shortest < least else "maxLength"
+            raise GrammarError(
+                f"{place}/{keyword}: {self.document.backend} does not enforce it beside a pattern or format",
+                hint="write the length into the pattern",
+            )
+        return json_strings.string(node)
+
+    def array(self, schema: dict[str, Any], place: str) -> Node:
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        first: list[Node] = []
+        for i, inner in enumerate(schema.get("prefixItems", [])[:most]):
+            try:
+                first.append(self.value(inner, f"{place}/prefixItems/{i}"))
+            except Impossible:
+                most = i
+                break
+        further: Node | None = None
+        if most is None or most > len(first):
+            try:
+                further = self.value(schema.get("items", True), f"{place}/items")
+            except Impossible:
+                most = len(first)
+        if most is not None and least > most:
+            raise Impossible
+        return self.enclosed_items(first, further, least, most)
+
+    def enclosed_items(self, first: list[Node], further: Node | None, least: int, most: int | None) -> Node:
+        tail: Node = EMPTY
+        if further is not None:
+            if not first:
+                return self.repeated(further, least, most)
+            left = None if most is None else most - len(first)
+            tail = Repeat(Seq((self.comma, further)), max(0, least - len(first)), left)
+        for i in reversed(range(1, len(first))):
+            tail = Seq((self.comma, first[i], tail))
+            tail = tail if i < least else optional(tail)
+        if not first:
+            return self.list_of([])
+        whole = self.enclosed("[", Seq((first[0], tail)), "]")
+        return whole if least else either(self.list_of([]), whole)
+
+    def repeated(self, item: Node, least: int, most: int | None, brackets: str = "[]") -> Node:
+        empty = self.enclosed(brackets[0], EMPTY, brackets[1])
+        if most == 0:
+            return empty
+        item = item if isinstance(item, Ref) else self.rule(self.fresh("item"), item)
+        more = Repeat(Seq((self.comma, item)), max(0, least - 1), None if most is None else most - 1)
+        whole = self.enclosed(brackets[0], Seq((item, more)), brackets[1])
+        return whole if least else either(empty, whole)
+
+    def object(self, schema: dict[str, Any], place: str) -> Node:
+        named = dict(schema.get("properties", {}))
+        required = [*schema.get("required", ())]
+        patterns = schema.get("patternProperties", {})
+        if patterns:
+            return self.map_by_pattern(schema, named, place)
+        for name in required:
+            named.setdefault(name, schema.get("additionalProperties", True))
+        others = schema.get("additionalProperties", self.recursive)
+        members: list[tuple[Node, bool]] = []
+        for name, inner in named.items():
+            try:
+                value = self.value(inner, f"{place}/properties/{name}")
+            except Impossible:
+                if name in required:
+                    raise
+                continue
+            members.append((Seq((json_strings.constant(name), self.colon, value)), name in required))
+        further: Node | None = None
+        try:
+            value = self.value(others, f"{place}/additionalProperties")
+            further = Seq((json_strings.other_than(named), self.colon, value))
+        except Impossible:
+            further = None
+        return self.counted(schema, members, further, place)
+
+    def map_by_pattern(self, schema: dict[str, Any], named: dict[str, Any], place: str) -> Node:
+        patterns = schema["patternProperties"]
+        alone = len(patterns) == 1 and not named and not schema.get("required")
+        if not alone or schema.get("additionalProperties", True) is not False:
+            raise GrammarError(
+                f"{place}/patternProperties: {self.document.backend} enforces only one pattern, with "
+                "additionalProperties false and without properties and required"
+            )
+        ((pattern, inner),) = patterns.items()
+        further: Node | None = None
+        try:
+            value = self.value(inner, f"{place}/patternProperties/{pattern}")
+            further = Seq((json_strings.string(regex.whole(pattern)), self.colon, value))
+        except Impossible:
+            further = None
+        return self.counted(schema, [], further, place)
+
+    def counted(
+        self, schema: dict[str, Any], members: list[tuple[Node, bool]], further: Node | None, place: str
+    ) -> Node:
+        """The object of these members, with as many of them as are asked for."""
+        least, most = schema.get("minProperties", 0), schema.get("maxProperties")
+        num_required = sum(needed for _, needed in members)
+        if not members:
+            if further is None:
+                most = 0
+            if most is not None and least > most:
+                raise Impossible
+            return self.repeated(further or EMPTY, least, most, "{}")
+        if most is not None and num_required > most:
+            raise Impossible
+        if num_required == len(members):
+            tail: Node = EMPTY
+            if further is not None:
+                left = None if most is None else most - num_required
+                tail = Repeat(Seq((self.comma, further)), max(0, least - num_required), left)
+            elif least > num_required:
+                raise Impossible
+            return self.enclosed("{", Seq((self.joined([member for member, _ in members]), tail)), "}")
+        too_few = least > max(1, num_required)
+        if too_few or (most is not None and (further is not None or most < len(members))):
+            keyword = "minProperties" if too_few else "maxProperties"
+            raise GrammarError(
+                f"{place}/{keyword}: {self.document.backend} enforces it only where all properties are required"
+            )
+        return self.ordered(members, further, may_be_empty=least == 0)
+
+    def ordered(self, members: list[tuple[Node, bool]], further: Node | None, may_be_empty: bool) -> Node:
+        """Members in their order, those that are not required left out or not."""
+        after: Node = EMPTY if further is None else Repeat(Seq((self.comma, further)), 0, None)
+        first_required = next((i for i, (_, needed) in enumerate(members) if needed), None)
+        if first_required is not None:
+            parts: list[Node] = [optional(Seq((member, self.comma))) for member, _ in members[:first_required]]
+            parts.append(members[first_required][0])
+            for member, needed in members[first_required + 1 :]:
+                part = Seq((self.comma, member))
+                parts.append(part if needed else optional(part))
+            return self.enclosed("{", Seq((*parts, after)), "}")
+        beginnings: list[Node] = []
+        rest: Node = after if after == EMPTY else self.rule(self.fresh("rest"), after)
+        if further is not None:
+            beginnings.append(Seq((further, rest)))
+        for member, _ in reversed(members):
+            shared = self.rule(self.fresh("member"), member)
+            beginnings.insert(0, Seq((shared, rest)))
+            rest = self.rule(self.fresh("rest"), Seq((optional(Seq((self.comma, shared))), rest)))
+        whole = self.enclosed("{", either(*beginnings), "}")
+        return either(self.members([]), whole) if may_be_empty else whole
+
+
+def bounds_of(schema: dict[str, Any], closed: str, open_: str) -> list[Bound]:
+    found = [Bound(Decimal(str(schema[closed])), False)] if closed in schema else []
+    return found + ([Bound(Decimal(str(schema[open_])), True)] if open_ in schema else [])

@@ -1,0 +1,149 @@
+"""Constraints through xgrammar. Schemas and patterns are given to it as grammars of our own.
+
+Its reading of a schema drops what it does not know, and lets strings hold raw control characters and escapes that
+spell the name of another property.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xgrammar
+from xgrammar import CompiledGrammar, GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.arrays import Ints
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.ebnf import write_gbnf
+from ramet.runtime.grammar.json_rules import JsonRules
+from ramet.runtime.grammar.keywords import SUPPORTED
+from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.vocabulary import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Legal:
+    """What no state of a matcher changes."""
+
+    tokens: frozenset[int]  # that may ever be legal
+    mask: Ints  # [W] of them; the library leaves the bits of ids beyond the vocabulary set
+    end_mask: Ints  # [W]
+
+
+class XGrammarGrammar:
+    __slots__ = ("_legal", "_matcher")
+
+    def __init__(self, matcher: GrammarMatcher, legal: Legal) -> None:
+        self._matcher, self._legal = matcher, legal
+
+    def accept(self, token: int) -> bool:
+        # the library writes a warning for what it never accepts
+        return (
+            token in self._legal.tokens
+            and not self._matcher.is_terminated()
+            and bool(self._matcher.accept_token(token))
+        )
+
+    def fill_mask(self, bits: Ints) -> None:
+        if self._matcher.is_terminated():
+            bits[:] = self._legal.end_mask
+        else:
+            self._matcher.fill_next_token_bitmask(bits[None])
+            bits &= self._legal.mask
+
+    def forced(self) -> list[int]:
+        return []
+
+    def forced_text(self) -> bytes:
+        return b"" if self._matcher.is_terminated() else self._matcher.find_jump_forward_string().encode()
+
+    def rollback(self, num_tokens: int) -> None:
+        if num_tokens:
+            self._matcher.rollback(num_tokens)
+
+    def fork(self) -> "XGrammarGrammar":
+        return XGrammarGrammar(self._matcher.fork(), self._legal)
+
+    @property
+    def may_end(self) -> bool:
+        return self._matcher.is_completed()
+
+    @property
+    def must_end(self) -> bool:
+        if self._matcher.is_terminated():
+            return True
+        if not self._matcher.is_completed():
+            return False
+        bits = np.empty_like(self._legal.end_mask)
+        self.fill_mask(bits)
+        return bool((bits == self._legal.end_mask).all())
+
+    @property
+    def matcher(self) -> GrammarMatcher | None:
+        """What fills its mask; None once it has ended."""
+        return None if self._matcher.is_terminated() else self._matcher
+
+
+class XGrammarCompiled:
+    def __init__(self, compiled: CompiledGrammar, legal: Legal) -> None:
+        self._compiled, self._legal = compiled, legal
+
+    @property
+    def num_bytes(self) -> int:
+        return self._compiled.memory_size_bytes
+
+    def start(self) -> XGrammarGrammar:
+        return XGrammarGrammar(GrammarMatcher(self._compiled), self._legal)
+
+
+class XGrammarBackend:
+    name: BackendName = "xgrammar"
+    canonical = False
+
+    def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
+        tokens = Tokens(vocabulary)
+        # what has no bytes is never legal
+        pieces = [tokens.texts.get(token, b"") for token in range(vocabulary.size)]
+        self._info = TokenizerInfo(pieces, VocabType.RAW, vocab_size=vocabulary.size, stop_token_ids=tokens.eos_ids)
+        self._compiler = GrammarCompiler(self._info, max_threads=num_threads, cache_enabled=False)
+        self._batch = xgrammar.BatchGrammarMatcher(max_threads=num_threads)
+        legal = [*tokens.texts, *tokens.eos_ids]
+        self._legal = Legal(frozenset(legal), tokens.mask_of(legal), tokens.end_mask)
+
+    def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
+        try:
+            compiled = self._compiler.compile_grammar(self._grammar_of(constraint, whitespace))
+        except RuntimeError as error:
+            raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
+        return compiled.serialize_json().encode()
+
+    def load(self, prepared: bytes) -> XGrammarCompiled:
+        return XGrammarCompiled(CompiledGrammar.deserialize_json(prepared.decode(), self._info), self._legal)
+
+    def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
+        matchers, indices = [], []
+        for grammar, row in zip(grammars, rows, strict=True):
+            assert isinstance(grammar, XGrammarGrammar)
+            if grammar.matcher is None:
+                grammar.fill_mask(bits[row])
+            else:
+                matchers.append(grammar.matcher)
+                indices.append(row)
+        if matchers:
+            self._batch.batch_fill_next_token_bitmask(matchers, bits, indices)
+            bits[indices] &= self._legal.mask
+
+    def _grammar_of(self, constraint: Constraint, whitespace: Whitespace) -> str:
+        match constraint.kind:
+            case ConstraintKind.REGEX:
+                return write_gbnf({"root": regex.whole(constraint.text)})
+            case ConstraintKind.JSON_SCHEMA:
+                document = json_schema.read(constraint.text, SUPPORTED[self.name])
+                return write_gbnf(JsonRules(document, whitespace).make())
+            case ConstraintKind.EBNF:
+                if not lark.is_gbnf(constraint.text):
+                    raise GrammarError("has no rule `root ::= ...`: xgrammar reads GBNF", hint="llguidance reads Lark")
+                return write_gbnf(gbnf.read(constraint.text))
+            case ConstraintKind.STRUCTURAL_TAG:
+                raise GrammarError("structural tags are not read by xgrammar")
