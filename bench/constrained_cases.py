@@ -138,10 +138,11 @@ FIELDS: tuple[Maker, ...] = (
 )
 
 
+STEMS = ["amount", "colour", "title", "place", "opened", "owner", "status", "remark", "closed", "changed"]
+
+
 def _of_fields(draw: random.Random, name: str) -> Case:
-    stems = draw.sample(
-        ["amount", "colour", "title", "place", "opened", "owner", "status", "remark", "closed", "changed"], k=6
-    )
+    stems = draw.sample(STEMS, k=6)
     fields = {f"{stem}_{draw.randrange(1000)}": draw.choice(FIELDS)(draw) for stem in stems}
     schema = {
         "type": "object",
