@@ -17,7 +17,7 @@ import pytest
 from constrained import vocabulary
 
 from ramet.ipc.spec import Constraint, ConstraintKind
-from ramet.runtime.grammar.compile import WORKERS, CompilePool, Compiling, Failed, Loaded
+from ramet.runtime.grammar.compile import REFUSAL_BYTES, WORKERS, CompilePool, Compiling, Failed, GrammarCache, Loaded
 from ramet.runtime.grammar.worker import NICENESS
 
 WAIT_S = 120.0
@@ -223,6 +223,19 @@ def test_the_least_recently_used_is_compiled_again(asking: Callable[..., Asking]
             client.compile(regex(pattern))
     assert isinstance(client.pool.get(regex("a")), Loaded) and isinstance(client.pool.get(regex("c")), Loaded)
     assert isinstance(client.pool.get(regex("b")), Compiling)
+
+
+def test_a_cache_counts_what_it_has_and_keeps_the_newest():
+    cache, one = GrammarCache(3 * REFUSAL_BYTES), REFUSAL_BYTES + 1
+    for pattern, total in [("a", one), ("b", 2 * one), ("a", 2 * one), ("c", 2 * one), ("d", 2 * one)]:
+        cache.put(regex(pattern), Failed(pattern))
+        assert cache.num_bytes == total
+    kept = [pattern for pattern in "abcd" if cache.get(regex(pattern)) is not None]
+    assert kept == ["c", "d"]
+    tiny = GrammarCache(0)
+    tiny.put(regex("a"), Failed("a"))
+    tiny.put(regex("b"), Failed("b"))
+    assert tiny.get(regex("a")) is None and tiny.get(regex("b")) == Failed("b") and tiny.num_bytes == one
 
 
 def test_a_worker_has_the_lowest_priority_and_leaves_signals_to_its_parent(asking: Callable[..., Asking]):
