@@ -20,7 +20,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import OPTIONS, Parser, add_options, parse_with
 from ramet.runtime.grammar.backends import BACKENDS, check_installed
 from ramet.runtime.grammar.base import Vocabulary
-from ramet.runtime.grammar.compile import CompilePool, Failed, Loaded
+from ramet.runtime.grammar.compile import CompilePool, Compiling, Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
 from ramet.runtime.grammar.shortest import shortest_text
@@ -134,10 +134,13 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
 
     def outcome(kind: ConstraintKind, text: str) -> Loaded | Failed:
         asked = Constraint(kind, text, backend=name, whitespace=args.grammar.json_whitespace)
-        while (found := pool.get(asked)) is None:
+        found = pool.get(asked)
+        if not isinstance(found, Compiling):
+            return found
+        while (ended := found.outcome) is None:
             done.wait()
             done.clear()
-        return found
+        return ended
 
     try:
         for name in BACKENDS:

@@ -4,7 +4,21 @@ import re
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges, complement, intersection, union
-from ramet.runtime.grammar.tree import EMPTY, Chars, Node, Ref, Repeat, Rules, Seq, either, literal, size, walk
+from ramet.runtime.grammar.tree import (
+    EMPTY,
+    Alt,
+    Anchor,
+    Chars,
+    Node,
+    Ref,
+    Repeat,
+    Rules,
+    Seq,
+    either,
+    literal,
+    size,
+    walk,
+)
 
 MAX_GRAMMAR_BYTES = 262_144
 MAX_DEPTH = 100
@@ -55,8 +69,10 @@ def can_end(node: Node, ends: set[str]) -> bool:
             return least == 0 or can_end(part, ends)
         case Chars():
             return True
-        case _:
-            return any(can_end(option, ends) for option in node.options)  # type: ignore[union-attr]
+        case Alt(options):
+            return any(can_end(option, ends) for option in options)
+        case Anchor():
+            raise AssertionError("an anchor cannot stand in a grammar")
 
 
 def reachable(rules: Rules) -> list[str]:
@@ -161,7 +177,7 @@ class Reader:
         self.at += 1
         chars = []
         while not self.text.startswith('"', self.at):
-            chars.append(self.char("a string that is not closed"))
+            chars.append(self.known(self.char("a string that is not closed")))
         self.at += 1
         return literal("".join(map(chr, chars)))
 
@@ -178,6 +194,8 @@ class Reader:
                 high = self.char("a character class that is not closed")
             if high < low:
                 raise self.fail("a range whose ends are the wrong way round")
+            if high == low:
+                self.known(low)
             parts.append(((low, high),))
         self.at += 1
         ranges = complement(union(*parts)) if negated else intersection(UNIVERSE, union(*parts))
@@ -200,7 +218,9 @@ class Reader:
             self.at = found.end()
             digits = found[1] or found[2] or found[3]
             code = int(digits, 16) if digits else ord(ESCAPED[found[4]])
+        return code
+
+    def known(self, code: int) -> int:
         if code == 0 or 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-            self.at = start
-            raise self.fail("a character that no text has")
+            raise self.fail("a character that no output has")
         return code

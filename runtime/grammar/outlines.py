@@ -151,8 +151,10 @@ class OutlinesBackend:
             case ConstraintKind.JSON_SCHEMA:
                 document = json_schema.read(constraint.text, SUPPORTED[self.name])
                 return without_rules(JsonRules(document, whitespace, recursive=False).make())
-            case _:
-                raise GrammarError(f"{constraint.kind.value} is not enforced by outlines")
+            case ConstraintKind.EBNF:
+                raise GrammarError("is a grammar, which outlines does not enforce", hint="llguidance and xgrammar do")
+            case ConstraintKind.STRUCTURAL_TAG:
+                raise GrammarError("structural tags are not read by outlines")
 
 
 def without_rules(rules: Rules) -> Node:
