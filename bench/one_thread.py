@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ramet.ipc.channel import MemoryChannel
-from ramet.ipc.messages import Admit, Finish, TokenStep, ToDetokenizer, ToScheduler, ToServer, Uid, pack_ids, unpack_ids
+from ramet.ipc.messages import Admit, Finish, ToDetokenizer, TokenStep, ToScheduler, ToServer, Uid, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.config import make_args

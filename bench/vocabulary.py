@@ -17,19 +17,134 @@ from ramet.bench.errors import BadOption
 END = "<|end|>"
 SPECIAL = (END, "<|begin|>", "<|pad|>", "<|tool|>")
 LEAST = 512  # all bytes, and the pieces of JSON
-PLAIN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that stand for themselves in a byte-level alphabet
+PLAIN = [
+    *range(33, 127),
+    *range(161, 173),
+    *range(174, 256),
+]  # bytes that stand for themselves in a byte-level alphabet
 OTHER = [byte for byte in range(256) if byte not in PLAIN]
 ALPHABET = {byte: chr(byte) for byte in PLAIN} | {byte: chr(256 + i) for i, byte in enumerate(OTHER)}
-JSON_PIECES = (
-    '": {" {" "} ", "}, "] ["  [" [{ }] }, }} {} [] "" ":{" ":[" ":" "," : , [ ] }]} ]} ], \': \', .. ... () (); -> => == '
-    "// /* */ :: --"
-).split(" ")
-WORDS = (
-    "the of and to in is for that with as on name city country population latitude top true false null id order items "
-    "price status address street date email type value total quantity customer length house occupation alive"
-).split()
-ONSETS = "b c d f g h j k l m n p r s t v w z br ch cl cr dr fl gr pl pr sh sl st str th tr wh".split()
-VOWELS = "a e i o u ai au ea ee ie io oo ou y".split()
+JSON_PIECES = [
+    '":',
+    '{"',
+    '{"',
+    '"}',
+    '",',
+    '"},',
+    '"]',
+    '["',
+    "",
+    '["',
+    "[{",
+    "}]",
+    "},",
+    "}}",
+    "{}",
+    "[]",
+    '""',
+    '":{"',
+    '":["',
+    '":"',
+    '","',
+    ":",
+    ",",
+    "[",
+    "]",
+    "}]}",
+    "]}",
+    "],",
+    "':",
+    "',",
+    "..",
+    "...",
+    "()",
+    "();",
+    "->",
+    "=>",
+    "==",
+    "//",
+    "/*",
+    "*/",
+    "::",
+    "--",
+]
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "for",
+    "that",
+    "with",
+    "as",
+    "on",
+    "name",
+    "city",
+    "country",
+    "population",
+    "latitude",
+    "top",
+    "true",
+    "false",
+    "null",
+    "id",
+    "order",
+    "items",
+    "price",
+    "status",
+    "address",
+    "street",
+    "date",
+    "email",
+    "type",
+    "value",
+    "total",
+    "quantity",
+    "customer",
+    "length",
+    "house",
+    "occupation",
+    "alive",
+]
+ONSETS = [
+    "b",
+    "c",
+    "d",
+    "f",
+    "g",
+    "h",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "r",
+    "s",
+    "t",
+    "v",
+    "w",
+    "z",
+    "br",
+    "ch",
+    "cl",
+    "cr",
+    "dr",
+    "fl",
+    "gr",
+    "pl",
+    "pr",
+    "sh",
+    "sl",
+    "st",
+    "str",
+    "th",
+    "tr",
+    "wh",
+]
+VOWELS = ["a", "e", "i", "o", "u", "ai", "au", "ea", "ee", "ie", "io", "oo", "ou", "y"]
 CODAS = ("", "", "", "l", "m", "n", "r", "s", "t", "ck", "ng", "nt", "rd", "st", "th")
 SCRIPTS = [  # the characters of a script, and how many a word has
     ([chr(code) for code in range(ord(first), ord(last) + 1, step)], least, most)
@@ -140,4 +255,3 @@ def _word(draw: random.Random, syllables: list[str]) -> str:
     elif kind < 0.28:
         word = word.upper()
     return (" " if draw.random() < 0.65 else "") + word
-

@@ -189,7 +189,9 @@ def measure(tokens: Vocabulary, backend: BackendName, options: argparse.Namespac
     every = cases()
     groups = {name: [case] for name, case in every.items()} | {ALL_JSON: [c for c in every.values() if c.is_json]}
     kernels, figures = Applied(options.rows, tokens.size, options.num_threads), {}
-    print(f"{backend:<22}{'filling: median':>16}{'p90':>8}{'p99':>8}{'max':>8}{'CPU':>8}{'making':>9}{'applying':>10}{'a read':>9}")
+    print(
+        f"{backend:<22}{'filling: median':>16}{'p90':>8}{'p99':>8}{'max':>8}{'CPU':>8}{'making':>9}{'applying':>10}{'a read':>9}"
+    )
     for name in options.case or groups:
         figures[name] = play(tokens, backend, groups[name], kernels, options)
         print(f"{name:<22}{_line(figures[name])}", flush=True)

@@ -5,7 +5,7 @@ Both are written character by character. llguidance's lexemes are greedy, so a l
 """
 
 from ramet.runtime.grammar.charsets import Ranges
-from ramet.runtime.grammar.regex import quantifier
+from ramet.runtime.grammar.regex import quantifier, write_chars
 from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Ref, Repeat, Rules, Seq
 
 
@@ -42,3 +42,28 @@ def escaped(code: int) -> str:
     if code < 128 and (char.isalnum() or char in " _,;:<>=@!%&'`(){}*+.?|/#~$"):
         return char
     return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"  # \\x takes all hexadecimal digits that follow
+
+
+def write_lark(rules: Rules, start: str = "root") -> str:
+    """For llguidance. Rules are named anew, for its names may not have capital letters."""
+    names = {name: "start" if name == start else f"r{i}" for i, name in enumerate(rules)}
+    return "".join(f"{names[name]}: {lark(node, names)}\n" for name, node in rules.items())
+
+
+def lark(node: Node, names: dict[str, str]) -> str:
+    match node:
+        case Chars(ranges):
+            return f"/{write_chars(ranges)}/"
+        case Seq(()):
+            return '""'
+        case Seq(parts):
+            return " ".join(f"({lark(part, names)})" if isinstance(part, Alt) else lark(part, names) for part in parts)
+        case Alt(options):
+            return " | ".join(lark(option, names) for option in options)
+        case Repeat(part, least, most):
+            inner = lark(part, names)
+            return (inner if isinstance(part, Chars | Ref) else f"({inner})") + quantifier(least, most)
+        case Ref(name):
+            return names[name]
+        case Anchor():
+            raise AssertionError("an anchor cannot stand in a grammar")

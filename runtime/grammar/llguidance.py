@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
-import llguidance
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar import json_schema, regex
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.vocabulary import Tokens
@@ -151,22 +152,20 @@ class LLGuidanceBackend:
             if matcher.is_error():
                 raise GrammarError(f"became too complex: {short(matcher.get_error())}")
 
-    @staticmethod
-    def _json_grammar(schema: dict[str, Any], whitespace: Whitespace) -> str:
-        options = {"x-guidance": WHITESPACE[whitespace]}
-        return json.dumps({"grammars": [{"json_schema": schema | options}]})
-
     def _grammar_of(self, constraint: Constraint, whitespace: Whitespace) -> str:
         match constraint.kind:
             case ConstraintKind.REGEX:
                 return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
             case ConstraintKind.JSON_SCHEMA:
-                schema = json_schema.read(constraint.text, SUPPORTED[self.name])
-                return self._json_grammar(schema.root, whitespace)
+                schema = json_schema.read(constraint.text, SUPPORTED[self.name]).root
+                return json.dumps({"grammars": [{"json_schema": schema | {"x-guidance": WHITESPACE[whitespace]}}]})
+            case ConstraintKind.EBNF if lark.is_gbnf(constraint.text):
+                return LLMatcher.grammar_from_lark(write_lark(gbnf.read(constraint.text)))
             case ConstraintKind.EBNF:
-                try:
-                    return llguidance.grammar_from("ebnf", constraint.text)
-                except ValueError as error:
-                    raise GrammarError(f"cannot be read: {short(str(error))}") from error
+                read = partial(self._read_schema, whitespace)
+                return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens.control, read))
             case ConstraintKind.STRUCTURAL_TAG:
                 raise GrammarError("structural tags are not read by llguidance")
+
+    def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
+        return json_schema.read_value(schema, SUPPORTED[self.name]).root | {"x-guidance": WHITESPACE[whitespace]}

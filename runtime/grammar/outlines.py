@@ -1,7 +1,8 @@
 """Constraints through outlines_core, which knows regular languages alone: no recursion, so no value of any kind.
 
 It drops a state that cannot end when the one before it could: `1` is read and `1.5` is not. So a pattern ends with a
-NUL character here, which no text has, and which the tokens that end an output stand for.
+NUL character here, which no text has, and which the tokens that end an output stand for. It also builds states for a
+match that begins anywhere, whose number doubles with each repetition: so a pattern begins with that character too.
 """
 
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ class OutlinesGrammar:
         self._taken: list[int] = []
         self._ended = False
         self._guide = Guide(index, MAX_ROLLBACK)
+        self._begin()
 
     def accept(self, token: int) -> bool:
         if self._ended:
@@ -75,8 +77,12 @@ class OutlinesGrammar:
         else:
             self._replay()
 
+    def _begin(self) -> None:
+        self._guide.advance(self._tokens.eos_ids[0], return_tokens=False)
+
     def _replay(self) -> None:
         self._guide.reset()
+        self._begin()
         for token in self._taken:
             self._guide.advance(token, return_tokens=False)
 
@@ -124,7 +130,7 @@ class OutlinesBackend:
         self._pieces = Pieces(vocabulary.size, ids)  # its own end comes after ours, where no output arrives
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
-        pattern = f"(?:{regex.write(self._tree_of(constraint, whitespace))})\\x00"
+        pattern = f"\\x00(?:{regex.write(self._tree_of(constraint, whitespace))})\\x00"
         try:
             index = Index(pattern, self._pieces)
         except ValueError as error:
@@ -145,8 +151,10 @@ class OutlinesBackend:
             case ConstraintKind.JSON_SCHEMA:
                 document = json_schema.read(constraint.text, SUPPORTED[self.name])
                 return without_rules(JsonRules(document, whitespace, recursive=False).make())
-            case _:
-                raise GrammarError(f"{constraint.kind.value} is not enforced by outlines")
+            case ConstraintKind.EBNF:
+                raise GrammarError("is a grammar, which outlines does not enforce", hint="llguidance and xgrammar do")
+            case ConstraintKind.STRUCTURAL_TAG:
+                raise GrammarError("structural tags are not read by outlines")
 
 
 def without_rules(rules: Rules) -> Node:

@@ -13,7 +13,7 @@ from xgrammar import CompiledGrammar, GrammarCompiler, GrammarMatcher, Tokenizer
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar import json_schema, regex
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_gbnf
 from ramet.runtime.grammar.json_rules import JsonRules
@@ -141,5 +141,9 @@ class XGrammarBackend:
             case ConstraintKind.JSON_SCHEMA:
                 document = json_schema.read(constraint.text, SUPPORTED[self.name])
                 return write_gbnf(JsonRules(document, whitespace).make())
-            case _:
-                raise GrammarError(f"{constraint.kind.value} is not read by xgrammar")
+            case ConstraintKind.EBNF:
+                if not lark.is_gbnf(constraint.text):
+                    raise GrammarError("has no rule `root ::= ...`: xgrammar reads GBNF", hint="llguidance reads Lark")
+                return write_gbnf(gbnf.read(constraint.text))
+            case ConstraintKind.STRUCTURAL_TAG:
+                raise GrammarError("structural tags are not read by xgrammar")

@@ -1,0 +1,67 @@
+"""Checks a client's Lark grammar before llguidance reads it.
+
+What stands between names and strings is the library's. Schemas in it are read as all schemas are; options, limits on
+tokens and temperatures, which nobody would enforce, are refused; a control token is meant by its text.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ramet.runtime.grammar.base import GrammarError
+
+MAX_GRAMMAR_BYTES = 262_144
+GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+START = re.compile(r"^\s*\??start\b[^\n]*:", re.MULTILINE)
+# what may hold the signs that are looked for: comments, strings, patterns
+OPAQUE = r"""(?://|\#)[^\n]*|"(?:\\.|[^"\\\n])*"i?|/(?!/)(?:\\.|[^/\\\n])+/[imslux]*"""
+PART = re.compile(
+    rf"(?P<opaque>{OPAQUE})|%(?P<directive>[a-z_]+)|(?P<token><[^>\n]*>)|\[(?P<attributes>[a-z_][^\]\n]*)\]\s*:",
+    re.DOTALL,
+)
+REFUSED_ATTRIBUTES = ("max_tokens", "temperature", "stop")
+SchemaReader = Callable[[Any], dict[str, Any]]
+
+
+def is_gbnf(text: str) -> bool:
+    return bool(GBNF_RULE.search(text))
+
+
+def checked(text: str, control: Mapping[str, int], read_schema: SchemaReader) -> str:
+    """The grammar with its schemas read and its control tokens by number. Raises GrammarError."""
+    num_bytes = len(text.encode("utf-8", "surrogatepass"))
+    if num_bytes > MAX_GRAMMAR_BYTES:
+        raise GrammarError(f"is a grammar of {num_bytes} bytes, at most {MAX_GRAMMAR_BYTES} are allowed")
+    if not START.search(text):
+        raise GrammarError("has neither a rule `root ::= ...`, as GBNF, nor a rule `start: ...`, as Lark")
+    parts, at = [], 0
+    while found := PART.search(text, at):
+        parts.append(text[at : found.start()])
+        replaced, at = replacement(text, found, control, read_schema)
+        parts.append(replaced)
+    return "".join([*parts, text[at:]])
+
+
+def replacement(
+    text: str, found: re.Match[str], control: Mapping[str, int], read_schema: SchemaReader
+) -> tuple[str, int]:
+    """What takes the place of one part, and where the text goes on."""
+    line = text.count("\n", 0, found.start()) + 1
+    if (attributes := found["attributes"]) is not None:
+        for name in REFUSED_ATTRIBUTES:
+            if re.search(rf"\b{name}\b", attributes):
+                raise GrammarError(f"has {name!r} at line {line}, which is not enforced")
+    if (token := found["token"]) is not None:
+        if token not in control:
+            raise GrammarError(f"names {token} at line {line}, which is no control token of this model")
+        return f"<[{control[token]}]>", found.end()
+    if found["directive"] == "json":
+        try:
+            schema, end = json.JSONDecoder().raw_decode(text, re.compile(r"\s*").match(text, found.end()).end())  # type: ignore[union-attr]
+        except (ValueError, RecursionError) as error:
+            raise GrammarError(f"has no valid JSON after %json at line {line}") from error
+        return f"%json {json.dumps(read_schema(schema))}", end
+    if found["directive"] not in (None, "ignore", "regex"):
+        raise GrammarError(f"has %{found['directive']} at line {line}, which is not allowed")
+    return found[0], found.end()
