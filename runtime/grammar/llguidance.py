@@ -11,11 +11,13 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar import gbnf, json_schema, lark, regex
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.tag_rules import TagRules
+from ramet.runtime.grammar.tree import Embedded, Node, Rules
 from ramet.runtime.grammar.vocabulary import Tokens
 
 LIMITS = LLParserLimits(
@@ -165,7 +167,13 @@ class LLGuidanceBackend:
                 read = partial(self._read_schema, whitespace)
                 return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens.control, read))
             case ConstraintKind.STRUCTURAL_TAG:
-                raise GrammarError("structural tags are not read by llguidance")
+                rules = TagRules(self._tokens.control, partial(self._embedded, whitespace)).make(
+                    tags.read(constraint.text)
+                )
+                return LLMatcher.grammar_from_lark(write_lark(rules))
+
+    def _embedded(self, whitespace: Whitespace, schema: Any, rules: Rules) -> Node:
+        return Embedded(f"%json {json.dumps(self._read_schema(whitespace, schema))}")
 
     def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
         return json_schema.read_value(schema, SUPPORTED[self.name]).root | {"x-guidance": WHITESPACE[whitespace]}
