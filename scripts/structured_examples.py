@@ -35,6 +35,20 @@ PERSON = {
     "additionalProperties": False,
 }
 SUM = 'root ::= sum " = " number\nsum ::= term (" + " term)+\nterm ::= number | "(" sum ")"\nnumber ::= [0-9]+'
+TAGGED = {"type": "tag", "begin": "<person>", "content": {"type": "json_schema", "json_schema": PERSON}}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,20 @@ EXAMPLES = (
         "What is 37 + 58?",
         {"ebnf": SUM},
         "Sums with brackets in brackets, which no pattern can describe.",
+    ),
+    Example(
+        "A structural tag",
+        MARIA + "Who is it, how old is she and where does she live?",
+        {"structural_tag": {"type": "structural_tag", "format": {**TAGGED, "end": "</person>"}}},
+        "The text around the JSON takes no step.",
+    ),
+    Example(
+        "A call that is required",
+        "How warm is Rome?",
+        {"tool_choice": "required"},
+        "The model has the tool and does not see that it has. Where a call is required, the name is one that was "
+        "offered and the arguments keep to the tool's schema.",
+        {"tools": [WEATHER]},
     ),
 )
 
