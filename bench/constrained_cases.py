@@ -117,8 +117,8 @@ def cases(whitespace: Whitespace = "single-space") -> dict[str, Case]:
 def choices(num: int = 500, seed: int = 0) -> list[str]:
     """Names of two words and a number, of which many begin alike."""
     draw = random.Random(seed)
-    first = "north south east west upper lower old new little great".split()
-    second = "bridge field harbour market meadow orchard river station tower valley".split()
+    first = ["north", "south", "east", "west", "upper", "lower", "old", "new", "little", "great"]
+    second = ["bridge", "field", "harbour", "market", "meadow", "orchard", "river", "station", "tower", "valley"]
     made = [f"{a} {b} {number}" for a in first for b in second for number in range(10, 20)]
     return draw.sample(made, k=num)
 
@@ -138,8 +138,11 @@ FIELDS: tuple[Maker, ...] = (
 )
 
 
+STEMS = ["amount", "colour", "title", "place", "opened", "owner", "status", "remark", "closed", "changed"]
+
+
 def _of_fields(draw: random.Random, name: str) -> Case:
-    stems = draw.sample("amount colour title place opened owner status remark closed changed".split(), k=6)
+    stems = draw.sample(STEMS, k=6)
     fields = {f"{stem}_{draw.randrange(1000)}": draw.choice(FIELDS)(draw) for stem in stems}
     schema = {
         "type": "object",

@@ -5,24 +5,34 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from msgspec.structs import replace
+
+from ramet.bench.errors import BadOption
 from ramet.ipc.channel import MemoryChannel
-from ramet.ipc.messages import Admit, Finish, TokenStep, ToDetokenizer, ToScheduler, ToServer, Uid, pack_ids, unpack_ids
+from ramet.ipc.messages import Admit, Finish, ToDetokenizer, TokenStep, ToScheduler, ToServer, Uid, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint, RequestSpec
+from ramet.runtime.arrays import Ints
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.compile import Failed, Loaded
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 
-PROMPT = "Answer: "
+DEFAULT_BACKEND = make_args().grammar.grammar_backend
 
 
 def vocabulary_of(folder: Path) -> Vocabulary:
     tokenizer = Tokenizer.from_folder(folder)
     return Vocabulary(tokenizer, folder, tokenizer.vocab_size, tokenizer.eos_ids)
+
+
+def legal(bits: Ints, size: int) -> Ints:
+    """The tokens below `size` that a mask [W] int32 allows."""
+    return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[:size]).astype(np.int32)
 
 
 class Grammars:
@@ -37,6 +47,13 @@ class Grammars:
         if constraint not in self._done:
             self._done[constraint] = self._compile(constraint)
         return self._done[constraint]
+
+    def compiled(self, constraint: Constraint) -> Compiled:
+        """Raises BadOption where it cannot be compiled."""
+        found = self.get(constraint if constraint.backend else replace(constraint, backend=DEFAULT_BACKEND))
+        if isinstance(found, Failed):
+            raise BadOption(f"a {constraint.kind.value} {found.fact}")
+        return found.compiled
 
     def close(self) -> None:
         pass
@@ -77,7 +94,6 @@ class OneThread:
         self._inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self._steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self._uids = count(1)
-        self.prompt = tokenizer.encode(PROMPT, add_special_tokens=False)
         self.outputs: dict[int, list[int]] = {}  # uid -> its tokens so far
         self.finished: dict[int, Finish] = {}  # why it ended
         self.scheduler = Scheduler(
@@ -93,22 +109,24 @@ class OneThread:
             grammars=grammars,
         )
 
-    def submit(self, constraint: Constraint, max_new_tokens: int) -> int:
+    def submit(self, constraint: Constraint, max_new_tokens: int, prompt: list[int]) -> int:
         uid = next(self._uids)
         self.outputs[uid] = []
         spec = RequestSpec(SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0), constraint=constraint)
-        self._inbox.send(Admit([Uid(uid)], spec, pack_ids(self.prompt)))
+        self._inbox.send(Admit([Uid(uid)], spec, pack_ids(prompt)))
         return uid
 
     def turns(self) -> Iterator[None]:
         """Until nothing is left to run; the caller may submit more between two of them."""
         while True:
             self.scheduler.receive(block=False)
-            if self.scheduler.idle:
-                return
+            idle = self.scheduler.idle
             self.scheduler.turn()
-            for step in self._steps.drain():
+            steps = self._steps.drain()
+            for step in steps:
                 self._take(step)
+            if idle and not steps:  # an idle scheduler still says which requests it refused
+                return
             yield
 
     def _take(self, step: TokenStep) -> None:

@@ -1,8 +1,8 @@
 """A byte-level BPE tokenizer of any size, made up from a seed: as many tokens as a real model's, and no download.
 
-Half its tokens are words of syllables with a blank before them; the others are words without it, capitalised ones, words
-of other scripts, numbers, blanks, marks, and the pieces that JSON is written with. Each token is a word that its merges
-spell as that one token.
+Half its tokens are words of syllables with a blank before them; the others are words without it, capitalised ones,
+words of other scripts, numbers, blanks, marks, and the pieces of JSON. The merges spell a word, and nearly each
+beginning of one, as one token.
 """
 
 import json
@@ -17,19 +17,27 @@ from ramet.bench.errors import BadOption
 END = "<|end|>"
 SPECIAL = (END, "<|begin|>", "<|pad|>", "<|tool|>")
 LEAST = 512  # all bytes, and the pieces of JSON
-PLAIN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that stand for themselves in a byte-level alphabet
+PLAIN = (*range(33, 127), *range(161, 173), *range(174, 256))  # bytes that a byte-level alphabet leaves as they are
 OTHER = [byte for byte in range(256) if byte not in PLAIN]
 ALPHABET = {byte: chr(byte) for byte in PLAIN} | {byte: chr(256 + i) for i, byte in enumerate(OTHER)}
-JSON_PIECES = (
-    '": {" {" "} ", "}, "] ["  [" [{ }] }, }} {} [] "" ":{" ":[" ":" "," : , [ ] }]} ]} ], \': \', .. ... () (); -> => == '
-    "// /* */ :: --"
-).split(" ")
-WORDS = (
-    "the of and to in is for that with as on name city country population latitude top true false null id order items "
-    "price status address street date email type value total quantity customer length house occupation alive"
-).split()
-ONSETS = "b c d f g h j k l m n p r s t v w z br ch cl cr dr fl gr pl pr sh sl st str th tr wh".split()
-VOWELS = "a e i o u ai au ea ee ie io oo ou y".split()
+JSON_PIECES = [
+    "\":", "{\"", "\"}", "\",", "\"},", "\"]", "[\"", "[{", "}]", "},", "}}", "{}", "[]", "\"\"", "\":{\"",
+    "\":[\"", "\":\"", "\",\"", ":", ",", "[", "]", "}]}", "]}", "],", "':", "',", "..", "...", "()", "();",
+    "->", "=>", "==", "//", "/*", "*/", "::", "--",
+]  # fmt: skip
+WORDS = [
+    "the", "of", "and", "to", "in", "is", "for", "that", "with", "as", "on", "name", "city", "country",
+    "population", "latitude", "top", "true", "false", "null", "id", "order", "items", "price", "status",
+    "address", "street", "date", "email", "type", "value", "total", "quantity", "customer", "length", "house",
+    "occupation", "alive",
+]  # fmt: skip
+ONSETS = [
+    "b", "c", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "w", "z", "br", "ch", "cl",
+    "cr", "dr", "fl", "gr", "pl", "pr", "sh", "sl", "st", "str", "th", "tr", "wh",
+]  # fmt: skip
+VOWELS = [
+    "a", "e", "i", "o", "u", "ai", "au", "ea", "ee", "ie", "io", "oo", "ou", "y",
+]  # fmt: skip
 CODAS = ("", "", "", "l", "m", "n", "r", "s", "t", "ck", "ng", "nt", "rd", "st", "th")
 SCRIPTS = [  # the characters of a script, and how many a word has
     ([chr(code) for code in range(ord(first), ord(last) + 1, step)], least, most)
@@ -91,6 +99,11 @@ def tokenizer_json(size: int, seed: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def end_id(size: int) -> int:
+    """What ends an output, in a vocabulary of that size."""
+    return size - len(SPECIAL) + SPECIAL.index(END)
+
+
 def write(folder: Path, size: int, seed: int = 0) -> None:
     """tokenizer.json, and beside it what ends an output."""
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(size, seed), ensure_ascii=False))
@@ -99,7 +112,7 @@ def write(folder: Path, size: int, seed: int = 0) -> None:
 
 def _words(draw: random.Random) -> Iterator[str]:
     """What becomes a token, the most frequent first; without an end."""
-    yield from (piece for piece in JSON_PIECES if piece)
+    yield from JSON_PIECES
     yield from (' "', ' {"', ' ["', " {", " [", " ]", " }", "  ", "    ", "        ", "\n", "\n\n", "\n    ")
     yield from (blank + word for word in WORDS for blank in (" ", ""))
     syllables = [onset + vowel for onset in ONSETS for vowel in VOWELS]
@@ -140,4 +153,3 @@ def _word(draw: random.Random, syllables: list[str]) -> str:
     elif kind < 0.28:
         word = word.upper()
     return (" " if draw.random() < 0.65 else "") + word
-

@@ -17,7 +17,8 @@ usage: ramet COMMAND [OPTIONS]
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
-                   simulated time), sampling (time of each feature), tuning (what an option moves)
+                   simulated time), sampling (time of each feature), tuning (what an option moves), masks (of a step
+                   under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles)
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   doctor           what this machine has, what ramet will choose, and what is missing
@@ -30,7 +31,8 @@ BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
-    "backlog": "programs.backlog",
+    "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
+    "compiles": "compiles",
 }  # fmt: skip
 
 

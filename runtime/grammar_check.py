@@ -20,7 +20,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import OPTIONS, Parser, add_options, parse_with
 from ramet.runtime.grammar.backends import BACKENDS, check_installed
 from ramet.runtime.grammar.base import Vocabulary
-from ramet.runtime.grammar.compile import CompilePool, Failed, Loaded
+from ramet.runtime.grammar.compile import CompilePool, Compiling, Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
 from ramet.runtime.grammar.shortest import shortest_text
@@ -134,10 +134,13 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
 
     def outcome(kind: ConstraintKind, text: str) -> Loaded | Failed:
         asked = Constraint(kind, text, backend=name, whitespace=args.grammar.json_whitespace)
-        while (found := pool.get(asked)) is None:
+        found = pool.get(asked)
+        if not isinstance(found, Compiling):
+            return found
+        while (ended := found.outcome) is None:
             done.wait()
             done.clear()
-        return found
+        return ended
 
     try:
         for name in BACKENDS:
@@ -167,19 +170,19 @@ def try_sample(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
         legal = len(oracle.text[: plain.refusal.num_bytes].decode(errors="ignore"))
         expected = tuple(map(_shown, plain.refusal.expected))
         return Sample(accepted=False, num_legal=legal, expected=expected, may_end=plain.refusal.may_end)
-    steps: dict[str, int | None] = {JumpMode.OFF.value: plain.num_draws}
     possible = {
         JumpMode.FF: loaded.backend.canonical,
         JumpMode.RETOKENIZE: Retokenizer(tokens.vocabulary.tokenizer).possible,
     }
-    for mode, can in possible.items():
-        steps[mode.value] = draw(loaded, tokens, oracle, mode).num_draws if can else None
+    trials = {mode: draw(loaded, tokens, oracle, mode) for mode, can in possible.items() if can}
+    drawn = {mode: trial.num_draws for mode, trial in {JumpMode.OFF: plain, **trials}.items()}
+    most = max((trial.forced for trial in trials.values()), key=_length, default=())
     return Sample(
         accepted=True,
         num_legal=len(oracle.text.decode()),
-        forced=_in_characters(oracle.text, plain.forced),
-        steps=steps,
-        saved={mode: plain.num_draws - number for mode, number in steps.items() if number is not None},
+        forced=_in_characters(oracle.text, most),
+        steps={mode.value: drawn.get(mode) for mode in (JumpMode.OFF, JumpMode.FF, JumpMode.RETOKENIZE)},
+        saved={mode.value: plain.num_draws - number for mode, number in drawn.items()},
     )
 
 
@@ -190,6 +193,10 @@ def _in_characters(text: bytes, spans: Sequence[tuple[int, int]]) -> tuple[tuple
         (bisect_left(first_bytes, begin), bisect_right([*first_bytes, len(text)], end) - 1) for begin, end in spans
     )
     return tuple((begin, end) for begin, end in places if begin < end)
+
+
+def _length(spans: Sequence[tuple[int, int]]) -> int:
+    return sum(end - begin for begin, end in spans)
 
 
 def _shown(piece: bytes) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 from ramet.bench import report, stamp, vocabulary
 from ramet.bench.constrained_cases import Case, cases
 from ramet.bench.errors import BadOption
-from ramet.bench.one_thread import Grammars, KnownRunner, OneThread, vocabulary_of
+from ramet.bench.one_thread import Grammars, KnownRunner, OneThread, legal, vocabulary_of
 from ramet.bench.values import positive
 from ramet.ipc.spec import Constraint
 from ramet.runtime.arrays import Ints
@@ -36,6 +36,8 @@ from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, 
 ALL_JSON = "all of JSON, mixed"
 SHORTEST, LONGEST = 20, 150  # tokens of an output, at most
 CLOSING = 0.35  # of the draws: a token that ends a string or an object, if one is allowed; few of all tokens do
+PROMPT = [1, 2, 3]
+WIDTHS = (16, 8, 8, 8, 8, 9, 10, 9)  # of the table's columns
 FIRST_STEPS = 40  # that do not count: all outputs are at their beginning
 
 
@@ -114,10 +116,10 @@ class WalkRunner(KnownRunner):
         return Walk(self, batch)
 
     def choose(self, bits: Ints) -> int:
-        legal = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[: self.vocab_size])
-        if self._draw.random() < CLOSING and len(closing := legal[self._closing[legal]]):
-            legal = closing
-        return int(legal[self._draw.randrange(len(legal))])
+        allowed = legal(bits, self.vocab_size)
+        if self._draw.random() < CLOSING and len(closing := allowed[self._closing[allowed]]):
+            allowed = closing
+        return int(allowed[self._draw.randrange(len(allowed))])
 
     def masks_came(self, allowed: Ints, making: float) -> None:
         filling = self.backend.take()
@@ -127,7 +129,7 @@ class WalkRunner(KnownRunner):
 
 
 class Applied:
-    """Logits of a step, and the time that a pass over them takes. None of them was just used: there are four in turn."""
+    """Logits of a step, and the time that a pass over them takes. Four take turns, so that none was just used."""
 
     def __init__(self, rows: int, vocab_size: int, num_threads: int) -> None:
         import torch
@@ -189,7 +191,8 @@ def measure(tokens: Vocabulary, backend: BackendName, options: argparse.Namespac
     every = cases()
     groups = {name: [case] for name, case in every.items()} | {ALL_JSON: [c for c in every.values() if c.is_json]}
     kernels, figures = Applied(options.rows, tokens.size, options.num_threads), {}
-    print(f"{backend:<22}{'filling: median':>16}{'p90':>8}{'p99':>8}{'max':>8}{'CPU':>8}{'making':>9}{'applying':>10}{'a read':>9}")
+    titles = ("filling: median", "p90", "p99", "max", "CPU", "making", "applying", "a read")
+    print(f"{backend:<22}" + "".join(f"{title:>{width}}" for title, width in zip(titles, WIDTHS, strict=True)))
     for name in options.case or groups:
         figures[name] = play(tokens, backend, groups[name], kernels, options)
         print(f"{name:<22}{_line(figures[name])}", flush=True)
@@ -206,14 +209,14 @@ def play(
         runner, grammars, tokens.tokenizer, grammar_backend=backend, jump_forward=options.jump_forward
     )  # fmt: skip
     draw, turn = random.Random(0), cycle(group)
-    running = {top.submit(next(turn).constraint, draw.randint(SHORTEST, LONGEST)) for _ in range(options.rows)}
+    running = {top.submit(next(turn).constraint, draw.randint(SHORTEST, LONGEST), PROMPT) for _ in range(options.rows)}
     for _ in top.turns():
         for uid in [uid for uid in running if uid in top.finished]:
             running.discard(uid)
             if top.finished[uid].aborted:
                 return {"refused": top.finished[uid].message}
             if len(runner.spent) < FIRST_STEPS + options.steps:
-                running.add(top.submit(next(turn).constraint, draw.randint(SHORTEST, LONGEST)))
+                running.add(top.submit(next(turn).constraint, draw.randint(SHORTEST, LONGEST), PROMPT))
     return summed(runner.spent[FIRST_STEPS:])
 
 
@@ -238,9 +241,9 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 def _line(figures: dict[str, Any]) -> str:
     if "refused" in figures:
         return f"  {figures['refused']}"
-    filling = "".join(f"{value:>{width}.0f}" for value, width in zip(figures["filling_us"].values(), (16, 8, 8, 8)))
     others = (figures[name]["median"] for name in ("filling_cpu_us", "making_us", "applying_us", "read_us"))
-    return filling + "".join(f"{value:>{width}.0f}" for value, width in zip(others, (8, 9, 10, 9))) + "  us"
+    shown = zip((*figures["filling_us"].values(), *others), WIDTHS, strict=True)
+    return "".join(f"{value:>{width}.0f}" for value, width in shown) + "  us"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramet.runtime.grammar.code_points import Ranges
+from ramet.runtime.grammar.charsets import Ranges
 
 # The first and the last code point of a span, and their class; ascending.
 Spans = list[tuple[int, int, int]]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from ramet.runtime.grammar.alphabet import Alphabet, build_alphabet
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.code_points import Ranges, category, code_points
+from ramet.runtime.grammar.charsets import Ranges
+from ramet.runtime.grammar.code_points import category, code_points
 from ramet.runtime.text.anchors import ASCII_WORD, EDGE, LAST_NEWLINE, NEWLINE, WORD, sides_of, sides_read
 from ramet.runtime.text.automaton import ACCEPT, Automaton
 

@@ -9,14 +9,13 @@ import sys
 from _sre import unicode_tolower  # type: ignore[import-not-found]  # what `re` calls lower case has no public name
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
 from functools import cache
 from re._casefix import _EXTRA_CASES  # type: ignore[import-not-found]  # lower case -> others with its upper case
 
+from ramet.runtime.grammar.charsets import Ranges, union
 from ramet.runtime.text.automaton import Leaf
 
 Range = tuple[int, int]  # the first and the last code point
-Ranges = tuple[Range, ...]  # ascending, with a gap between any two
 
 SURROGATES = (0xD800, 0xDFFF)
 LAST_LETTER = 0x3FFFF  # no letter, digit or space is beyond
@@ -35,22 +34,13 @@ def code_points(leaf: Leaf) -> Ranges:
                 ranges.append(item)
     if leaf.flags & re.IGNORECASE:  # not what is named: U+0345 is in \W, and the iota that it is a case of is not
         ranges = _any_case(ranges, leaf.flags)
-    found = union([*named, *ranges])
+    found = union(tuple(named), tuple(ranges))
     outside = found if leaf.negated else complement(found)
-    return complement(union([*outside, SURROGATES]))
-
-
-def union(ranges: Iterable[Range]) -> Ranges:
-    merged: list[Range] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(last, merged[-1][1])
-        else:
-            merged.append((first, last))
-    return tuple(merged)
+    return complement(union(outside, (SURROGATES,)))
 
 
 def complement(ranges: Ranges) -> Ranges:
+    """Of all code points, NUL and surrogates among them."""
     gaps, start = [], 0
     for first, last in ranges:
         if start < first:

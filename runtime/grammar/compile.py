@@ -1,37 +1,30 @@
 """Compiles constraints beside the decode loop, and keeps what is compiled: an LRU bounded by bytes, for all requests.
 
 Decides how many are compiled at once, for how long, and what becomes of a failure. A thread for each worker process
-waits for it, kills it at the timeout and loads what it made. A refusal is remembered like a compiled constraint, a
-timeout is not: the next request tries again.
+waits for it and loads what it made. A refusal is remembered like a compiled constraint, a timeout is not, nor is the
+death of a worker that the constraint did not cause: whoever asks after that tries again.
 """
 
-import os
 import queue
-import selectors
-import subprocess
-import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-import msgspec
 from msgspec.structs import replace
 
-from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
-from ramet.runtime.grammar.worker import LENGTH, Job, Outcome, Refused
+from ramet.runtime.grammar.worker import STACK_BYTES, Job, Refused
+from ramet.runtime.grammar.worker_process import TimedOut, WorkerEnded, WorkerProcess
 from ramet.runtime.log import LOGGER
 
 WORKERS = 2
-START_TIMEOUT_S = 120.0  # of a worker process that loads its tokenizer
 REFUSAL_BYTES = 1 << 12  # what a remembered refusal counts
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,97 +38,27 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why there is none. `status` is that of the requests: 400, or 504 at the timeout."""
+    """Why there is none. `status` is that of the requests: 400, 504 at the timeout, 500 where it is our fault."""
 
     fact: str
     hint: str = ""
     status: int = 400
 
 
+@dataclass(slots=True, eq=False)
+class Compiling:
+    """For all who ask while a constraint is being compiled."""
+
+    outcome: Loaded | Failed | None = None  # set before `ready` is called
+    wanted: bool = True  # False: nobody waits for it any more, and it need not begin
+
+
 class GrammarSource(Protocol):
     """Where the scheduler gets compiled constraints from."""
 
-    def get(self, constraint: Constraint) -> Loaded | Failed | None:
-        """None: it is being compiled; ask again when `ready` was called."""
+    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling: ...
 
     def close(self) -> None: ...
-
-
-class _TimedOut(Exception):
-    """The worker was killed."""
-
-
-class _Worker:
-    """One worker process, started when it is needed and again after it was killed. Used by one thread."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        eos = ",".join(map(str, sorted(vocabulary.eos_ids)))
-        module = "ramet.runtime.grammar.worker"
-        self._command = [sys.executable, "-m", module, str(vocabulary.folder), str(vocabulary.size), eos]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
-        self._loaded: set[str] = set()  # backends whose library it has
-
-    def run(self, job: Job, timeout_s: float) -> Outcome:
-        """Raises _TimedOut, or EOFError where the process ended."""
-        if self._process is None:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            self._read(START_TIMEOUT_S)
-            self._loaded.clear()
-        backend = job.constraint.backend
-        if backend not in self._loaded:  # importing a library may take longer than any constraint
-            self._ask(Job(Constraint(ConstraintKind.REGEX, "a", backend=backend), False), START_TIMEOUT_S)
-            self._loaded.add(backend)
-        return self._ask(job, timeout_s)
-
-    def _ask(self, job: Job, timeout_s: float) -> Outcome:
-        data = msgspec.msgpack.encode(job)
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            self._process.stdin.write(LENGTH.pack(len(data)) + data)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            self.kill()
-            raise EOFError from None
-        return self._read(timeout_s)
-
-    def interrupt(self) -> None:
-        """From another thread: whatever runs fails with EOFError."""
-        process = self._process
-        if process is not None:
-            process.kill()
-
-    def kill(self) -> None:
-        if self._process is None:
-            return
-        process, self._process, self._buffer = self._process, None, b""
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
-
-    def _read(self, timeout_s: float) -> Outcome:
-        """The next frame."""
-        assert self._process is not None and self._process.stdout is not None
-        deadline, descriptor = time.monotonic() + timeout_s, self._process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            while True:
-                if len(self._buffer) >= LENGTH.size:
-                    end = LENGTH.size + LENGTH.unpack(self._buffer[: LENGTH.size])[0]
-                    if len(self._buffer) >= end:
-                        frame, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
-                        outcome: Outcome = msgspec.msgpack.decode(frame, type=Outcome)
-                        return outcome
-                if not selector.select(max(deadline - time.monotonic(), 0)):
-                    self.kill()
-                    raise _TimedOut
-                data = os.read(descriptor, CHUNK)
-                if not data:
-                    self.kill()
-                    raise EOFError
-                self._buffer += data
 
 
 class CompilePool:
@@ -156,70 +79,85 @@ class CompilePool:
         self._vocabulary, self._timeout_s, self._ready = vocabulary, timeout_s, ready
         self._wants_fsm, self._cache = wants_fsm, GrammarCache(cache_bytes)
         self._jobs: queue.SimpleQueue[Constraint | None] = queue.SimpleQueue()
-        self._lock, self._building = threading.Lock(), threading.Lock()
+        self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._closed = False
-        self._open: set[Constraint] = set()  # queued or being compiled
-        self._timed_out: dict[Constraint, Failed] = {}  # told to whoever asks next
+        self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
         self._threads: list[threading.Thread] = []
 
-    def get(self, constraint: Constraint) -> Loaded | Failed | None:
+    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
         key = replace(constraint, place="", after="")
         with self._lock:
-            found = self._timed_out.pop(key, None) or self._cache.get(key)
-            if found is None and key not in self._open:
-                self._open.add(key)
-                self._jobs.put(key)
-                if len(self._threads) < min(WORKERS, len(self._open)):
-                    self._start()
-        return found
+            if (compiling := self._open.get(key)) is not None:
+                compiling.wanted = True
+                return compiling
+            if (found := self._cache.get(key)) is not None:
+                return found
+            self._open[key] = compiling = Compiling()
+            self._jobs.put(key)
+            if len(self._threads) < min(WORKERS, len(self._open)) and not self._closed:
+                self._start()
+            return compiling
 
     def close(self) -> None:
-        """Ends the threads and their processes; what runs is not waited for."""
-        self._closed = True
+        """Ends the processes at once, and the threads; what a thread loads is not waited for."""
+        with self._lock:
+            self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
         for worker in self._workers:
-            worker.interrupt()
+            worker.close()
 
     def _start(self) -> None:
-        worker = _Worker(self._vocabulary)
+        worker = WorkerProcess(self._vocabulary)
         name = f"grammar-{len(self._threads)}"
         thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
         self._workers.append(worker)
         self._threads.append(thread)
+        before = threading.stack_size(4 * STACK_BYTES)  # what a worker's stack was enough for is loaded on this one
         thread.start()
+        threading.stack_size(before)
 
-    def _serve(self, worker: _Worker) -> None:
+    def _serve(self, worker: WorkerProcess) -> None:
         while (constraint := self._jobs.get()) is not None and not self._closed:
+            with self._lock:
+                if not self._open[constraint].wanted:
+                    del self._open[constraint]
+                    continue
             outcome = self._compile(worker, constraint)
             with self._lock:
-                self._open.discard(constraint)
-                if isinstance(outcome, Failed) and outcome.status != 400:
-                    self._timed_out[constraint] = outcome
-                else:
+                if isinstance(outcome, Loaded) or outcome.status == 400:
                     self._cache.put(constraint, outcome)
-                self._ready()
-        worker.kill()
+                self._open.pop(constraint).outcome = outcome
+            if not self._closed:
+                with self._telling:
+                    self._ready()
 
-    def _compile(self, worker: _Worker, constraint: Constraint) -> Loaded | Failed:
+    def _compile(self, worker: WorkerProcess, constraint: Constraint) -> Loaded | Failed:
         try:
             outcome = worker.run(Job(constraint, self._wants_fsm), self._timeout_s)
             if isinstance(outcome, Refused):
                 return Failed(outcome.fact, outcome.hint)
             backend = self._backend(constraint)
             return Loaded(backend.load(outcome.data), backend, ByteFsm.from_bytes(outcome.fsm) if outcome.fsm else None)
-        except _TimedOut:
+        except TimedOut:
             LOGGER.warning("compiling a %s took longer than %g s: given up", constraint.kind.value, self._timeout_s)
             return Failed(f"takes longer than the {self._timeout_s:g} s of --grammar-timeout-s to compile", status=504)
-        except EOFError:
-            return Failed("cannot be compiled: the compiler ended, most likely for want of memory")
+        except WorkerEnded as error:
+            return self._ended(constraint, error)
         except (GrammarError, ConfigError) as error:
             return Failed(str(error))
         except Exception as error:  # noqa: BLE001 - logged, and its requests end with it
             LOGGER.exception("the %s backend failed to load what it compiled", constraint.backend)
             return Failed(f"cannot be loaded: {describe(error)}", status=500)
+
+    def _ended(self, constraint: Constraint, error: WorkerEnded) -> Failed:
+        if not self._closed:
+            LOGGER.warning("the worker that compiled a %s ended with %s", constraint.kind.value, error)
+        if error.from_outside:
+            return Failed(f"was not compiled: the compile worker ended with {error}", status=500)
+        return Failed(f"cannot be compiled: it is too large or too deep, and the compile worker ended with {error}")
 
     def _backend(self, constraint: Constraint) -> Backend:
         """Built once: it reads the whole vocabulary."""
@@ -249,6 +187,8 @@ class GrammarCache:
 
     def put(self, key: Constraint, value: Loaded | Failed) -> None:
         """The newest one stays, whatever its size: somebody waits for it."""
+        if key in self._entries:
+            self._num_bytes -= _size(key, self._entries.pop(key))
         self._entries[key] = value
         self._num_bytes += _size(key, value)
         while self._num_bytes > self._most_bytes and len(self._entries) > 1:

@@ -81,7 +81,6 @@ class ConstrainedOutput:
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
         self.active = not after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
-        self.failure = ""  # why no mask could be made
 
     @property
     def jumps(self) -> bool:
@@ -154,18 +153,21 @@ class ConstrainedOutput:
         if not self.active:
             words[:] = 0xFFFFFFFF
             ending = self._ending
-            _forbid(words, (ending.stop_ids if num_output < ending.min_new else ending.eos_ids).tolist())
+            _forbid(words, _known(words, ending.stop_ids if num_output < ending.min_new else ending.eos_ids))
         elif self.grammar.must_end and self.end_token is not None:
             words[:] = 0
             _allow(words, [self.end_token])
         elif len(forbidden := self._ending.forbidden(num_output)):
-            legal = [token for token in forbidden.tolist() if words[token >> 5] >> (token & 31) & 1]
+            legal = [token for token in _known(words, forbidden) if words[token >> 5] >> (token & 31) & 1]
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
 
     def _think(self, token: int) -> Jump | None:
-        """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes."""
+        """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.
+
+        Where what is kept cannot be spelled by itself, it begins within a character, and the token stays as it is.
+        """
         piece = self._tokenizer.token_bytes(token) or b""
         text = self._tail + piece
         at = text.find(self._after)
@@ -173,11 +175,12 @@ class ConstrainedOutput:
             self._tail = text[-len(self._after) :]
             return None
         surplus = len(text) - at - len(self._after)
-        if not surplus:
+        kept = piece[: len(piece) - surplus]
+        instead = self._tokenizer.encode(kept.decode("utf-8", "ignore"), add_special_tokens=False) if surplus else []
+        if not instead or b"".join(self._tokenizer.token_bytes(each) or b"" for each in instead) != kept:
             self.active = True
             return None
-        kept = piece[: len(piece) - surplus].decode("utf-8", "ignore")
-        return Jump(1, tuple(self._tokenizer.encode(kept, add_special_tokens=False)))
+        return Jump(1, tuple(instead))
 
     def _retokenized(self, output: Ints) -> Jump | None:
         assert self._retokenizer is not None, "there is nothing to tokenise anew with"
@@ -204,6 +207,11 @@ class ConstrainedOutput:
 
 
 Words = npt.NDArray[np.uint32]
+
+
+def _known(words: Words, ids: Ints) -> list[int]:
+    """Those that have a bit: a tokenizer may name ends that the model has no logit for."""
+    return [token for token in ids.tolist() if token < 32 * len(words)]
 
 
 def _forbid(words: Words, ids: Iterable[int]) -> None:

@@ -55,7 +55,7 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Trial:
     num_draws: int  # model steps, that of the end included unless the constraint forces it
-    forced: tuple[tuple[int, int], ...]  # [begin, end) in bytes: what a draw was no choice about
+    forced: tuple[tuple[int, int], ...]  # [begin, end) in bytes: what was appended without a draw
     refusal: Refusal | None = None
 
 
@@ -65,16 +65,17 @@ def draw(loaded: Loaded, tokens: Tokens, oracle: Oracle, mode: JumpMode) -> Tria
     forced: list[tuple[int, int]] = []
     num_draws = 0
     while True:
+        begin = len(drawing.text)
         drawing.jump()
-        if drawing.output.ended:
-            return Trial(num_draws, _merged(forced, len(oracle.text)))
         done, grammar = len(drawing.text), drawing.output.grammar
-        if length := len(grammar.forced_text()):
-            forced.append((done, done + length))
+        if done > begin:
+            forced.append((begin, done))
+        if drawing.output.ended:
+            return Trial(num_draws, tuple(forced))
         if done == len(oracle.text) and grammar.may_end:
-            return Trial(num_draws + 1, _merged(forced, done))
+            return Trial(num_draws + 1, tuple(forced))
         if not any(map(drawing.accept, oracle.choices(done))):
-            return Trial(num_draws, _merged(forced, done), Refusal(done, _expected(grammar, tokens), grammar.may_end))
+            return Trial(num_draws, tuple(forced), Refusal(done, _expected(grammar, tokens), grammar.may_end))
         num_draws += 1
 
 
@@ -111,17 +112,6 @@ class _Drawing:
             del self._ids[len(self._ids) - jump.num_dropped :]
             for token in jump.tokens:
                 assert self.accept(token), f"token {token} of a jump is not legal"
-
-
-def _merged(spans: list[tuple[int, int]], end: int) -> tuple[tuple[int, int], ...]:
-    """Without what overlaps, and without what is beyond the text."""
-    merged: list[tuple[int, int]] = []
-    for begin, stop in spans:
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
-        elif begin < end:
-            merged.append((begin, stop))
-    return tuple((begin, min(stop, end)) for begin, stop in merged)
 
 
 def _expected(grammar: Grammar, tokens: Tokens) -> tuple[bytes, ...]:

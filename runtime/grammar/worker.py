@@ -10,6 +10,8 @@ import resource
 import signal
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -27,6 +29,11 @@ LENGTH = struct.Struct("<I")
 NICENESS = 19
 PR_SET_PDEATHSIG = 1
 MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
+STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The first frame of a worker, and the first one for each job, when its library is loaded: compiling begins."""
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
@@ -35,7 +42,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """What `Backend.load` reads. The first frame of a worker, when it is ready, is an empty one."""
+    """What `Backend.load` reads."""
 
     data: bytes
     fsm: bytes = b""  # what ByteFsm.from_bytes reads, where it was asked for and there is one
@@ -49,6 +56,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 Outcome = Prepared | Refused
+Frame = Ready | Outcome
 
 
 def write_frame(stream: BinaryIO, data: bytes) -> None:
@@ -67,21 +75,42 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 
 def main(argv: list[str]) -> None:
-    os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the whole group
-    end_with_parent()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    be_subordinate()
+    stdin, stdout = sys.stdin.buffer, private_stdout()
     folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what a library prints must not come between frames
     tokenizer = Tokenizer.from_folder(folder)
     vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
     compiler = Compiler(vocabulary)
-    write_frame(stdout, msgspec.msgpack.encode(Prepared(b"")))
-    while (frame := read_frame(stdin)) is not None:
-        job = msgspec.msgpack.decode(frame, type=Job)
-        write_frame(stdout, msgspec.msgpack.encode(compiler.run(job.constraint, job.wants_fsm)))
+    write_frame(stdout, msgspec.msgpack.encode(Ready()))
+    while (data := read_frame(stdin)) is not None:
+        for frame in compiler.run(msgspec.msgpack.decode(data, type=Job)):
+            write_frame(stdout, msgspec.msgpack.encode(frame))
+
+
+def be_subordinate() -> None:
+    """Below decoding in priority, bounded in memory, and the first to go where memory runs out."""
+    end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of the whole group: who started it decides
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _limit(resource.RLIMIT_STACK, STACK_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
+    with suppress(OSError):  # no such file outside of Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _limit(kind: int, num_bytes: int) -> None:
+    _, most = resource.getrlimit(kind)
+    resource.setrlimit(kind, (num_bytes if most == resource.RLIM_INFINITY else min(num_bytes, most), most))
+
+
+def private_stdout() -> BinaryIO:
+    """For frames. What a library prints to stdout, in whatever language, goes to stderr and not between them."""
+    stdout = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return stdout
 
 
 def end_with_parent() -> None:
@@ -97,17 +126,24 @@ class Compiler:
         self._vocabulary = vocabulary
         self._backends: dict[str, Backend] = {}
 
-    def run(self, constraint: Constraint, wants_fsm: bool) -> Outcome:
+    def run(self, job: Job) -> Iterator[Frame]:
+        constraint = job.constraint
         try:
             backend = self._backend(cast(BackendName, constraint.backend))
-            data = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
-            return Prepared(
-                data, _fsm(constraint.text) if wants_fsm and constraint.kind is ConstraintKind.REGEX else b""
-            )
+        except ConfigError as error:
+            yield Refused(f"cannot be compiled: {error}")
+            return
+        yield Ready()
+        yield self._compile(backend, constraint, job.wants_fsm)
+
+    def _compile(self, backend: Backend, constraint: Constraint, wants_fsm: bool) -> Outcome:
+        try:
+            prepared = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
+            backend.load(prepared).start()  # what kills a process, or takes too long, does it here first
+            is_regex = constraint.kind is ConstraintKind.REGEX
+            return Prepared(prepared, _fsm(constraint.text) if wants_fsm and is_regex else b"")
         except GrammarError as error:
             return Refused(error.fact, error.hint)
-        except ConfigError as error:
-            return Refused(f"cannot be compiled: {error}")
         except MemoryError:
             return Refused("needs more memory to compile than a constraint may take")
         except RecursionError:

@@ -15,9 +15,10 @@ from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
-from ramet.runtime.grammar.compile import Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
+from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.batch import Step, logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
@@ -38,7 +39,7 @@ class Constraints:
         self._retokenizer: Retokenizer | None = None
         if self._jump_forward == "retokenize" and tokenizer is not None:
             self._retokenizer = Retokenizer(tokenizer)
-        self._compiling: dict[Constraint, list[Request]] = {}
+        self._compiling: dict[Compiling, list[tuple[Constraint, Request]]] = {}
 
     def attach(self, request: Request) -> Finish | bool:
         """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
@@ -46,37 +47,40 @@ class Constraints:
         if self._source is None or self._tokenizer is None:
             return _refused(constraint, Failed("cannot be kept to: this server runs with --grammar-backend none"))
         found = self._source.get(constraint)
-        if found is None:
-            self._compiling.setdefault(constraint, []).append(request)
+        if isinstance(found, Compiling):
+            self._compiling.setdefault(found, []).append((constraint, request))
             return False
         refused = self._begin(request, constraint, found)
         return True if refused is None else refused
 
     def settled(self) -> Iterator[tuple[Request, Finish | None]]:
         """Requests whose constraint is compiled by now, or why it cannot be."""
-        for constraint in list(self._compiling):
-            assert self._source is not None
-            found = self._source.get(constraint)
-            if found is None:
-                continue
-            for request in self._compiling.pop(constraint):
-                yield request, self._begin(request, constraint, found)
+        for compiling in list(self._compiling):
+            if compiling.outcome is not None:
+                for constraint, request in self._compiling.pop(compiling):
+                    yield request, self._begin(request, constraint, compiling.outcome)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests whose constraint is being compiled."""
+        return sum(map(len, self._compiling.values()))
 
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
-        kinds = (key.kind.value for key, requests in self._compiling.items() for each in requests if each.uid == uid)
-        kind = next(kinds, "")
+        entries = (entry for waiting in self._compiling.values() for entry in waiting)
+        kind = next((constraint.kind.value for constraint, request in entries if request.uid == uid), "")
         return f"its {kind} is being compiled" if kind else ""
 
     def remove(self, uid: Uid) -> Request | None:
         """A request that waits for its constraint, which it does no longer."""
-        for key, requests in self._compiling.items():
-            for request in requests:
-                if request.uid == uid:
-                    requests.remove(request)
-                    if not requests:
-                        del self._compiling[key]
-                    return request
+        for compiling, waiting in self._compiling.items():
+            for entry in waiting:
+                if entry[1].uid == uid:
+                    waiting.remove(entry)
+                    if not waiting:
+                        compiling.wanted = False
+                        del self._compiling[compiling]
+                    return entry[1]
         return None
 
     def close(self) -> None:
@@ -122,30 +126,31 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
     alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
     live = [(int(k), running.at(rows[k])) for k in np.flatnonzero(alive)]
-    outputs = [(k, each.request.constrained.output, each.num_output) for k, each in live if each.request.constrained]
-    by_backend: dict[Backend, list[tuple[int, ConstrainedOutput]]] = {}
-    for k, output, _ in outputs:
+    outputs = [(k, each.request.constrained, each.num_output) for k, each in live if each.request.constrained]
+    by_backend: dict[Backend, list[tuple[int, Constrained]]] = {}
+    for k, constrained, _ in outputs:
+        output = constrained.output
         if output.active and not output.grammar.must_end:
-            by_backend.setdefault(output.backend, []).append((k, output))
+            by_backend.setdefault(output.backend, []).append((k, constrained))
     for backend, group in by_backend.items():
         _fill(backend, group, bits)
-    for k, output, num_output in outputs:
-        if not output.failure:
-            output.finish_mask(bits[k], num_output)
+    for k, constrained, num_output in outputs:
+        if constrained.failure is None:
+            constrained.output.finish_mask(bits[k], num_output)
     return bits
 
 
-def _fill(backend: Backend, group: list[tuple[int, ConstrainedOutput]], bits: Ints) -> None:
+def _fill(backend: Backend, group: list[tuple[int, Constrained]], bits: Ints) -> None:
     """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
-    grammars: list[Grammar] = [output.grammar for _, output in group]
+    grammars: list[Grammar] = [constrained.output.grammar for _, constrained in group]
     try:
         backend.fill_masks(grammars, [k for k, _ in group], bits)
-    except GrammarError:
-        for k, output in group:
+    except Exception:  # noqa: BLE001 - whose it is shows below
+        for k, constrained in group:
             try:
-                output.grammar.fill_mask(bits[k])
-            except GrammarError as error:
-                output.failure = error.fact
+                constrained.output.grammar.fill_mask(bits[k])
+            except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
+                constrained.failure = _failed(error)
                 bits[k] = -1
 
 
@@ -168,6 +173,14 @@ class MaskThread:
     def close(self) -> None:
         if self._thread is not None:
             self._thread.shutdown()
+
+
+def _failed(error: Exception) -> Finish:
+    """Of a request whose grammar failed."""
+    if isinstance(error, GrammarError):
+        return _broken(error.fact, 400)
+    LOGGER.error("a grammar failed", exc_info=error)
+    return _broken(f"internal error: {type(error).__name__}", 500)
 
 
 Send = Callable[[Uid, int, Logprobs | None], None]
@@ -199,8 +212,8 @@ class ConstrainedRows:
     def push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
         """`token` was drawn. Why its request ends, with it or with one that had to follow."""
         constrained = _of(running)
-        if constrained.output.failure:
-            return _broken(constrained.output.failure, 400)
+        if constrained.failure is not None:
+            return constrained.failure
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
@@ -245,6 +258,8 @@ class ConstrainedRows:
             jump = constrained.output.accept(token)
         except GrammarError as error:
             return _broken(f"the output {error.fact}", 500), None
+        except Exception as error:  # noqa: BLE001 - of a library
+            return _failed(error), None
         if constrained.output.ended:
             matched = token if token in constrained.output.eos_ids else None
             return Finish(FinishKind.STOP, matched=matched), None

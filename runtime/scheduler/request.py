@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.ipc.messages import Logprobs, Uid
+from ramet.ipc.messages import Finish, Logprobs, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
@@ -33,6 +33,7 @@ class Constrained:
 
     output: ConstrainedOutput
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
+    failure: Finish | None = None  # why no mask could be made for its next token
 
 
 class Request:

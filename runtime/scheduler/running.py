@@ -207,7 +207,7 @@ class RunningSet:
         """
         row, table, page = running.row, self.table, self._cache.page_size
         kept, held, allocated = running.total - num_dropped, running.lease.length, int(table.allocated[row])
-        computed = min(running.applied, kept)
+        computed = min(running.applied, kept, kept + num_new - 1)  # what draws next must be read once more
         lease = self._cache.shorten(running.lease, table.tokens[row, :computed]) if computed < held else running.lease
         given_back = held - lease.length  # the tree's slots, which this request will write no more
         num_pages = max(-(-(kept + num_new) // page) - allocated // page, 0) + given_back // page

@@ -15,8 +15,9 @@ from ramet.runtime.grammar.trial import Oracle, Trial, draw
 from ramet.runtime.grammar.vocabulary import Tokens
 
 
-def tried(pattern: str, text: str, mode: JumpMode, name: BackendName = "llguidance") -> Trial:
-    loaded = Loaded(compiled(name, ConstraintKind.REGEX, pattern), backend(name), build_byte_fsm(pattern))
+def tried(pattern: str, text: str, mode: JumpMode, name: BackendName = "llguidance", has_fsm: bool = True) -> Trial:
+    fsm = build_byte_fsm(pattern) if has_fsm else None
+    loaded = Loaded(compiled(name, ConstraintKind.REGEX, pattern), backend(name), fsm)
     tokens = Tokens(vocabulary())
     return draw(loaded, tokens, Oracle(tokens, text), mode)
 
@@ -47,24 +48,29 @@ def test_a_text_that_takes_too_many_draws_is_not_found() -> None:
 PATTERN = r'\{"name": "[A-Za-z ]{1,20}", "house": "(Gryffindor|Slytherin)", "spells": \[[0-9]{1,3}\]\}'
 TEXT = '{"name": "Harry Potter", "house": "Slytherin", "spells": [12]}'
 
-FORCED = ['{"name": "', ' "house": "', 'lytherin", "spells": [', "}"]  # `",` and `]` are parts of tokens that are drawn
+FORCED = ['{"name": "', ' "house": "', 'lytherin", "spells": [', "}"]  # `",` is one token, which is drawn
+
+
+@pytest.mark.parametrize("has_fsm", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_jumps_draw_the_same_text_in_fewer_steps(name: BackendName, has_fsm: bool) -> None:
+    plain = tried(PATTERN, TEXT, JumpMode.OFF, name, has_fsm)
+    canonical = len(vocabulary().tokenizer.encode(TEXT))
+    assert plain.refusal is None and plain.num_draws == canonical + 1 and not plain.forced
+    jumped = tried(PATTERN, TEXT, JumpMode.RETOKENIZE, name, has_fsm)
+    assert jumped.refusal is None and jumped.num_draws < canonical / 2
+    assert [TEXT[begin:end] for begin, end in jumped.forced] == FORCED
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_jumps_draw_the_same_text_in_fewer_steps(name: BackendName) -> None:
-    plain = tried(PATTERN, TEXT, JumpMode.OFF, name)
-    canonical = len(vocabulary().tokenizer.encode(TEXT))
-    assert plain.refusal is None and plain.num_draws == canonical + 1
-    forced = [TEXT.encode()[begin:end].decode() for begin, end in plain.forced]
-    assert forced == FORCED
-    again = tried(PATTERN, TEXT, JumpMode.RETOKENIZE, name)
-    assert again.refusal is None and again.num_draws < canonical / 2
+def test_a_jump_inside_a_character_is_none(name: BackendName) -> None:
+    for text in ("é京!", "東é!", "京東!"):  # two of them begin alike
+        assert tried("[é東京]{2}!", text, JumpMode.RETOKENIZE, name, has_fsm=False).refusal is None
 
 
 def test_what_is_drawn_is_what_is_not_forced() -> None:
-    steps = {
-        mode: tried("(yes|no), (I am|you are) (here|there)", "no, I am there", mode).num_draws for mode in JumpMode
-    }
+    pattern, text = "(yes|no), (I am|you are) (here|there)", "no, I am there"
+    steps = {mode: tried(pattern, text, mode).num_draws for mode in JumpMode}
     assert steps[JumpMode.RETOKENIZE] == 3  # no, I, there; nobody draws the end
     assert steps[JumpMode.RETOKENIZE] <= steps[JumpMode.FF] < steps[JumpMode.OFF]
 
