@@ -184,12 +184,16 @@ def _fields(fields: Mapping[str, Any]) -> str:
 
 
 def _broken(value: Any, indent: str) -> str:
-    line = json.dumps(value)
-    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict):
-        return line
-    inner = indent + "  "
-    parts = [f"{inner}{json.dumps(key)}: {_broken(item, inner)}" for key, item in value.items()]
-    return "{\n" + ",\n".join(parts) + "\n" + indent + "}"
+    line, inner = json.dumps(value), indent + "  "
+    match value:
+        case dict() if len(indent) + len(line) > WIDTH:
+            parts = [f"{json.dumps(key)}: {_broken(item, inner)}" for key, item in value.items()]
+        case list() if len(indent) + len(line) > WIDTH:
+            parts = [_broken(item, inner) for item in value]
+        case _:
+            return line
+    begin, end = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    return "\n".join([begin, ",\n".join(f"{inner}{part}" for part in parts), indent + end])
 
 
 def answer_part(example: Example, free: Answer, kept: Answer, drawn: Answer) -> str:
