@@ -35,6 +35,20 @@ PERSON = {
     "additionalProperties": False,
 }
 SUM = 'root ::= sum " = " number\nsum ::= term (" + " term)+\nterm ::= number | "(" sum ")"\nnumber ::= [0-9]+'
+TAGGED = {"type": "tag", "begin": "<person>", "content": {"type": "json_schema", "json_schema": PERSON}}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,20 @@ EXAMPLES = (
         {"ebnf": SUM},
         "Sums with brackets in brackets, which no pattern can describe.",
     ),
+    Example(
+        "A structural tag",
+        MARIA + "Who is it, how old is she and where does she live?",
+        {"structural_tag": {"type": "structural_tag", "format": {**TAGGED, "end": "</person>"}}},
+        "The text around the JSON takes no step.",
+    ),
+    Example(
+        "A call that is required",
+        "How warm is Rome?",
+        {"tool_choice": "required"},
+        "The model has the tool and does not see that it has. Where a call is required, the name is one that was "
+        "offered and the arguments keep to the tool's schema.",
+        {"tools": [WEATHER]},
+    ),
 )
 
 
@@ -156,12 +184,16 @@ def _fields(fields: Mapping[str, Any]) -> str:
 
 
 def _broken(value: Any, indent: str) -> str:
-    line = json.dumps(value)
-    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict):
-        return line
-    inner = indent + "  "
-    parts = [f"{inner}{json.dumps(key)}: {_broken(item, inner)}" for key, item in value.items()]
-    return "{\n" + ",\n".join(parts) + "\n" + indent + "}"
+    line, inner = json.dumps(value), indent + "  "
+    match value:
+        case dict() if len(indent) + len(line) > WIDTH:
+            parts = [f"{json.dumps(key)}: {_broken(item, inner)}" for key, item in value.items()]
+        case list() if len(indent) + len(line) > WIDTH:
+            parts = [_broken(item, inner) for item in value]
+        case _:
+            return line
+    begin, end = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    return "\n".join([begin, ",\n".join(f"{inner}{part}" for part in parts), indent + end])
 
 
 def answer_part(example: Example, free: Answer, kept: Answer, drawn: Answer) -> str:

@@ -7,7 +7,6 @@ from ramet.runtime.grammar.charsets import UNIVERSE, Ranges, complement, interse
 from ramet.runtime.grammar.tree import (
     EMPTY,
     Alt,
-    Anchor,
     Chars,
     Node,
     Ref,
@@ -71,8 +70,8 @@ def can_end(node: Node, ends: set[str]) -> bool:
             return True
         case Alt(options):
             return any(can_end(option, ends) for option in options)
-        case Anchor():
-            raise AssertionError("an anchor cannot stand in a grammar")
+        case _:
+            raise AssertionError(f"{node} cannot stand in GBNF")
 
 
 def reachable(rules: Rules) -> list[str]:

@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from ramet.runtime.grammar import json_strings, number_ranges, regex
-from ramet.runtime.grammar.base import GrammarError, Whitespace
+from ramet.runtime.grammar.base import BackendName, GrammarError, Whitespace
 from ramet.runtime.grammar.instances import holds
-from ramet.runtime.grammar.json_schema import Document, Schema
+from ramet.runtime.grammar.json_schema import Document, Schema, read_value
+from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
 from ramet.runtime.grammar.number_ranges import Bound
 from ramet.runtime.grammar.one_of import ALL_TYPES
@@ -26,6 +27,7 @@ from ramet.runtime.grammar.tree import (
     lengths,
     literal,
     optional,
+    renamed,
 )
 
 MAX_SPACES = 20  # at one place of flexible JSON
@@ -353,3 +355,11 @@ class JsonRules:
 def bounds_of(schema: dict[str, Any], closed: str, open_: str) -> list[Bound]:
     found = [Bound(Decimal(str(schema[closed])), False)] if closed in schema else []
     return found + ([Bound(Decimal(str(schema[open_])), True)] if open_ in schema else [])
+
+
+def add_schema(backend: BackendName, whitespace: Whitespace, recursive: bool, schema: Any, rules: Rules) -> Node:
+    """Adds the rules of a schema to those of a grammar that it is a part of."""
+    document = read_value(schema, SUPPORTED[backend])
+    prefix = f"j{len(rules)}-"
+    rules |= renamed(JsonRules(document, whitespace, recursive).make(), prefix)
+    return Ref(f"{prefix}root")

@@ -6,16 +6,19 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar import gbnf, json_schema, lark, regex
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.tag_rules import TagRules
+from ramet.runtime.grammar.tree import Embedded, Node, Rules
 from ramet.runtime.grammar.vocabulary import Tokens
 
 LIMITS = LLParserLimits(
@@ -50,7 +53,10 @@ class LLGuidanceGrammar:
         if token in self._eos and self._matcher.is_accepting():
             self._ended = True
             return True
-        return self._matcher.try_consume_tokens([token]) == 1
+        taken: bool = self._matcher.try_consume_tokens([token]) == 1
+        if not taken and self._matcher.is_error():
+            raise GrammarError(f"became too complex: {short(self._matcher.get_error())}")
+        return taken
 
     def fill_mask(self, bits: Ints) -> None:
         if self._ended:
@@ -132,7 +138,9 @@ class LLGuidanceBackend:
         matcher = LLMatcher(self._tokenizer, prepared.decode(), log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(f"cannot be compiled: {short(matcher.get_error())}")
-        return LLGuidanceCompiled(LLGuidanceGrammar(matcher, self._eos, self._end_mask), 32_768 + 64 * len(prepared))
+        prototype = LLGuidanceGrammar(matcher, self._eos, self._end_mask)
+        prototype.fill_mask(np.empty_like(self._end_mask))  # outputs share its automata; the first mask may take 0.3 s
+        return LLGuidanceCompiled(prototype, 32_768 + 64 * len(prepared))
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         pairs = []
@@ -165,7 +173,13 @@ class LLGuidanceBackend:
                 read = partial(self._read_schema, whitespace)
                 return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens.control, read))
             case ConstraintKind.STRUCTURAL_TAG:
-                raise GrammarError("structural tags are not read by llguidance")
+                rules = TagRules(self._tokens.control, partial(self._embedded, whitespace)).make(
+                    tags.read(constraint.text)
+                )
+                return LLMatcher.grammar_from_lark(write_lark(rules))
+
+    def _embedded(self, whitespace: Whitespace, schema: Any, rules: Rules) -> Node:
+        return Embedded(f"%json {json.dumps(self._read_schema(whitespace, schema))}")
 
     def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
         return json_schema.read_value(schema, SUPPORTED[self.name]).root | {"x-guidance": WHITESPACE[whitespace]}

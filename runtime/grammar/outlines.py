@@ -6,6 +6,7 @@ match that begins anywhere, whose number doubles with each repetition: so a patt
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from outlines_core import Guide, Index
@@ -13,12 +14,13 @@ from outlines_core import Vocabulary as Pieces
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar import json_schema, regex
+from ramet.runtime.grammar import json_schema, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
-from ramet.runtime.grammar.json_rules import JsonRules
+from ramet.runtime.grammar.json_rules import JsonRules, add_schema
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
-from ramet.runtime.grammar.tree import Node, Rules, inlined
+from ramet.runtime.grammar.tag_rules import TagRules
+from ramet.runtime.grammar.tree import Free, Node, Rules, Token, inlined, walk
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_SIZE = 50_000  # characters of a pattern without references
@@ -154,10 +156,15 @@ class OutlinesBackend:
             case ConstraintKind.EBNF:
                 raise GrammarError("is a grammar, which outlines does not enforce", hint="llguidance and xgrammar do")
             case ConstraintKind.STRUCTURAL_TAG:
-                raise GrammarError("structural tags are not read by outlines")
+                schemas = partial(add_schema, self.name, whitespace, False)
+                return without_rules(TagRules(self._tokens.control, schemas).make(tags.read(constraint.text)))
 
 
 def without_rules(rules: Rules) -> Node:
+    for part in (part for node in rules.values() for part in walk(node)):
+        if isinstance(part, Free | Token):
+            what = "free text" if isinstance(part, Free) else "a control token"
+            raise GrammarError(f"has {what}, which outlines does not enforce", hint="llguidance and xgrammar do")
     node = inlined(rules, "root", MAX_SIZE)
     if node is None:
         raise GrammarError("refers to itself, or is too large: outlines enforces only what a regular expression says")

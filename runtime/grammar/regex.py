@@ -7,7 +7,7 @@ Every text that matches it matches the pattern in Python's `re`.
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges
 from ramet.runtime.grammar.regex_parser import parse
-from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Ref, Repeat, Seq
+from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq
 
 ANYTHING = Repeat(Chars(UNIVERSE), 0, None)
 
@@ -87,7 +87,7 @@ def write(node: Node) -> str:
         case Repeat(part, least, most):
             inner = write(part)
             return (inner if isinstance(part, Chars) else f"(?:{inner})") + quantifier(least, most)
-        case Anchor() | Ref():
+        case _:
             raise AssertionError(f"{node} cannot stand in a regular expression")
 
 

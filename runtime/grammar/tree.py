@@ -38,6 +38,30 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A control token."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What only one library reads, in its words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Any text. A trigger in it begins what must follow, once or again and again; one of the ends comes after it."""
+
+    triggers: tuple[tuple[str | int, "Node"], ...]  # by text, or by control token
+    ends: tuple[tuple[tuple[str | int, ...], "Node"], ...]  # (): the end of the output
+    loops: bool
+    excluded: tuple[str, ...]  # what the text must not have, beside triggers
+
+
+@dataclass(frozen=True, slots=True)
 class Anchor:
     """The start or the end of the text. Only patterns have it, and only until it is dropped."""
 
@@ -45,7 +69,7 @@ class Anchor:
     offset: int
 
 
-Node = Chars | Seq | Alt | Repeat | Ref | Anchor
+Node = Chars | Seq | Alt | Repeat | Ref | Token | Embedded | Free | Anchor
 Rules = dict[str, Node]  # "root" is where an output begins
 EMPTY = Seq(())
 
@@ -69,6 +93,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return parts
         case Repeat(part):
             return (part,)
+        case Free(triggers, ends):
+            return (*(node for _, node in triggers), *(node for _, node in ends))
         case _:
             return ()
 
@@ -84,10 +110,10 @@ def walk(node: Node) -> Iterator[Node]:
 def size(node: Node) -> int:
     """Characters and references, with repetitions written out."""
     match node:
-        case Seq(parts) | Alt(parts):
-            return sum(map(size, parts))
         case Repeat(part, least, most):
             return size(part) * max(least, most or 0, 1)
+        case Seq() | Alt() | Free():
+            return sum(map(size, children(node)))
         case _:
             return 1
 
@@ -139,3 +165,22 @@ def inlined(rules: Rules, name: str, max_size: int, within: tuple[str, ...] = ()
 
     whole = expand(rules[name])
     return None if whole is None or size(whole) > max_size else whole
+
+
+def renamed(rules: Rules, prefix: str) -> Rules:
+    """The same rules under other names."""
+
+    def rename(node: Node) -> Node:
+        match node:
+            case Ref(name):
+                return Ref(f"{prefix}{name}")
+            case Seq(parts):
+                return Seq(tuple(map(rename, parts)))
+            case Alt(options):
+                return Alt(tuple(map(rename, options)))
+            case Repeat(part, least, most):
+                return Repeat(rename(part), least, most)
+            case _:
+                return node
+
+    return {f"{prefix}{name}": rename(node) for name, node in rules.items()}

@@ -6,6 +6,7 @@ spell the name of another property.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import xgrammar
@@ -13,12 +14,13 @@ from xgrammar import CompiledGrammar, GrammarCompiler, GrammarMatcher, Tokenizer
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar import gbnf, json_schema, lark, regex
+from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_gbnf
-from ramet.runtime.grammar.json_rules import JsonRules
+from ramet.runtime.grammar.json_rules import JsonRules, add_schema
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.vocabulary import Tokens
 
 
@@ -108,12 +110,14 @@ class XGrammarBackend:
 
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
         tokens = Tokens(vocabulary)
-        # what has no bytes is never legal
-        pieces = [tokens.texts.get(token, b"") for token in range(vocabulary.size)]
+        # what has no bytes is never legal, even where a grammar names it; what is no UTF-8 is legal only there
+        named = {token: b"\xff%d" % token for token in tokens.control.values()}
+        pieces = [tokens.texts.get(token, named.get(token, b"")) for token in range(vocabulary.size)]
         self._info = TokenizerInfo(pieces, VocabType.RAW, vocab_size=vocabulary.size, stop_token_ids=tokens.eos_ids)
         self._compiler = GrammarCompiler(self._info, max_threads=num_threads, cache_enabled=False)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=num_threads)
-        legal = [*tokens.texts, *tokens.eos_ids]
+        self._control = tokens.control
+        legal = [*tokens.texts, *tokens.eos_ids, *tokens.control.values()]
         self._legal = Legal(frozenset(legal), tokens.mask_of(legal), tokens.end_mask)
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
@@ -151,4 +155,5 @@ class XGrammarBackend:
                     raise GrammarError("has no rule `root ::= ...`: xgrammar reads GBNF", hint="llguidance reads Lark")
                 return write_gbnf(gbnf.read(constraint.text))
             case ConstraintKind.STRUCTURAL_TAG:
-                raise GrammarError("structural tags are not read by xgrammar")
+                schemas = partial(add_schema, self.name, whitespace, True)
+                return write_gbnf(TagRules(self._control, schemas).make(tags.read(constraint.text)))

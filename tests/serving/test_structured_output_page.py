@@ -37,11 +37,11 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 def test_every_block_of_code_says_what_it_prints():
-    assert len(blocks("python")) == HEAD.count("```python\n") == 3
+    assert len(blocks("python")) == HEAD.count("```python\n") == 4
     assert len(blocks("sh")) == HEAD.count("```sh\n") - 1 == 2  # `ramet grammar check` prints more than the page shows
 
 
-@pytest.mark.parametrize("example", range(3))
+@pytest.mark.parametrize("example", range(4))
 def test_the_page_s_python_prints_what_it_says(server: Live, capsys: pytest.CaptureFixture[str], example: int):
     code, printed = blocks("python")[example]
     exec(compile(code.replace(URL, server.url), str(PAGE), "exec"), {"__name__": "structured_examples"})
@@ -107,6 +107,12 @@ def keeps(constraint: dict[str, Any], text: str) -> bool:
         case {"ebnf": _}:
             left, _, right = text.partition(" = ")
             return is_sum(ast.parse(left, mode="eval").body, left) and re.fullmatch("[0-9]+", right) is not None
+        case {"structural_tag": _}:
+            found = re.fullmatch("<person>(.*)</person>", text)
+            return found is not None and is_valid(PERSON, found[1])
+        case {"tool_choice": "required"}:
+            found = re.fullmatch(r"get_weather\((.*)\)", text)
+            return found is not None and [*json.loads(found[1])] == ["city"]
     raise AssertionError(f"no check for {constraint}")
 
 

@@ -87,6 +87,19 @@ def test_anchors_hold_where_re_says(pattern: str, text: str, seed: int) -> None:
         text = text_of(fsm, rng) or text
 
 
+@pytest.mark.parametrize(
+    ("pattern", "accepted", "refused"),
+    [
+        (r"a$\n", "a\n", "a"), (r"(a$\n?)+", "a\n", "a\na"), (r"(?m)(a$\n?)+", "a\na", "aa"), (r"a\Z\n?", "a", "a\n"),
+        (r"^a|b", "b", "^a"), (r"(a|^b)*", "ba", "ab"), (r"\w+\b[ .]\B.*", "né. x", "a!"), (r"(?a)a\bé", "aé", "aa"),
+    ],
+)  # fmt: skip
+def test_anchors_inside_a_pattern(pattern: str, accepted: str, refused: str) -> None:
+    fsm = build_byte_fsm(pattern)
+    assert re.fullmatch(pattern, accepted) and accepts(fsm, accepted)
+    assert not re.fullmatch(pattern, refused) and not accepts(fsm, refused)
+
+
 Finite = tuple[str, frozenset[str]]  # a pattern, all texts that match it
 MAX_TEXTS = 200
 

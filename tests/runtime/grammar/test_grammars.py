@@ -9,14 +9,16 @@ from constrained import NAMES, SIZE, allowed, backend, compiled, ids_of, takes, 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.base import Grammar
 
-REGEX, JSON = ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA
+REGEX, JSON, TAGS = ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.STRUCTURAL_TAG
 SCHEMA = """{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
 "age": {"type": "integer"}, "tags": {"type": "array", "items": {"enum": ["a", "bc", "<|im_end|>"]}, "maxItems": 3}},
 "required": ["name", "age", "tags"], "additionalProperties": false}"""
 ANY_STRINGS = '{"type": "object", "additionalProperties": {"type": "string"}}'
-CASES = [(REGEX, r"(ab|a)c{1,3}[^x]"), (REGEX, r"\d{3}-\w+"), (JSON, SCHEMA)]
+TAG = f"""{{"type": "structural_tag", "format": {{"type": "tags_with_separator", "separator": ";", "at_least_one": true,
+"tags": [{{"begin": "<data>", "content": {{"type": "json_schema", "json_schema": {SCHEMA}}}, "end": "</data>"}}]}}}}"""
+CASES = [(REGEX, r"(ab|a)c{1,3}[^x]"), (REGEX, r"\d{3}-\w+"), (JSON, SCHEMA), (TAGS, TAG)]
 each_backend = pytest.mark.parametrize("name", NAMES)
-each_case = pytest.mark.parametrize(("kind", "text"), CASES, ids=["alternatives", "classes", "object"])
+each_case = pytest.mark.parametrize(("kind", "text"), CASES, ids=["alternatives", "classes", "object", "tags"])
 
 
 def walk(grammar: Grammar, rng: random.Random, num_steps: int) -> list[int]:
@@ -136,10 +138,14 @@ def test_a_batch_of_masks_is_the_masks_one_by_one(name):
     grammars = [compiled(name, kind, text).start() for kind, text in CASES]
     for grammar in grammars:
         walk(grammar, random.Random(5), 2)
-    bits = np.full((5, -(-SIZE // 32)), 7, np.int32)
-    backend(name).fill_masks(grammars, [4, 0, 2], bits)
+    ended = compiled(name, REGEX, "a").start()
+    assert all(map(ended.accept, [*ids_of("a"), min(vocabulary().eos_ids)]))
+    grammars.append(ended)
+    rows = [6, 0, 2, 4, 5]
+    bits = np.full((7, -(-SIZE // 32)), 7, np.int32)
+    backend(name).fill_masks(grammars, rows, bits)
     alone = np.zeros_like(bits[0])
-    for grammar, row in zip(grammars, [4, 0, 2], strict=True):
+    for grammar, row in zip(grammars, rows, strict=True):
         grammar.fill_mask(alone)
         assert (bits[row] == alone).all()
     assert (bits[[1, 3]] == 7).all()

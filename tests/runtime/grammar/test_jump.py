@@ -183,3 +183,17 @@ def test_the_window_gives_the_canonical_tokens_of_nearly_every_text(name: str) -
     tokenizer, texts = EXACT[name](), passages(400)
     assert share_canonical(tokenizer, texts, RETOKENIZE_WINDOW) > 0.99
     assert share_canonical(tokenizer, texts, 0) < 0.9
+
+
+def test_a_window_that_begins_inside_a_word_keeps_the_word() -> None:
+    tokenizer, tried = EXACT["bundled"](), 0
+    for text in passages(400):
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        window = tokens[-RETOKENIZE_WINDOW:]
+        alone = spelled(tokenizer, window).decode(errors="replace")
+        if tokenizer.encode(alone, add_special_tokens=False)[:1] == window[:1]:
+            continue  # by itself it has the same tokens
+        tried += 1
+        kept, new = after(tokenizer, window, b"; and so on")
+        assert tokens[: -len(window)] + kept + new == tokenizer.encode(text + "; and so on", add_special_tokens=False)
+    assert tried
