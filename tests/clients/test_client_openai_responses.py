@@ -148,10 +148,10 @@ def test_a_forced_call_is_made_where_the_model_would_not(client: openai.OpenAI, 
 
 
 def test_parse_gives_typed_arguments_of_a_strict_tool(client: openai.OpenAI):
-    tool = openai.pydantic_function_tool(Person, name="keep", description="Keeps a person")["function"]
+    tool: Any = openai.pydantic_function_tool(Person, name="keep", description="Keeps a person")
     response = client.responses.parse(
-        model=MODEL, input=TEXT, tools=[{"type": "function", **tool}], tool_choice="required", temperature=0,
+        model=MODEL, input=TEXT, tools=[tool], tool_choice="required", temperature=0,
         parallel_tool_calls=False,
     )  # fmt: skip
     (call,) = response.output
-    assert isinstance(call.parsed_arguments, Person)
+    assert call.parsed_arguments == Person(**MARIA)

@@ -11,6 +11,7 @@ from constrained import allowed, compiled, ids_of, vocabulary
 from jsonschema import Draft202012Validator
 
 from ramet.ipc.spec import ConstraintKind
+from ramet.runtime.grammar.base import BackendName
 from ramet.runtime.intake.parsers.structure import Part
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Offer, tool_parser_class
 
@@ -42,20 +43,20 @@ EVIL = {
 CASES = [(name, text) for name, texts in EVIL.items() for text in texts]
 
 
-def written(form: Part, wanted: str, rng: random.Random, most: int = 250) -> tuple[str, bool]:
+def written(backend: BackendName, form: Part, wanted: str, rng: random.Random, most: int = 250) -> tuple[str, bool]:
     """An output, and whether it ended."""
     tag = json.dumps({"type": "structural_tag", "format": form})
     grammar, plan, tokens = (
-        compiled("llguidance", ConstraintKind.STRUCTURAL_TAG, tag).start(),
+        compiled(backend, ConstraintKind.STRUCTURAL_TAG, tag).start(),
         ids_of(wanted),
         list[int](),
     )
     while len(tokens) < most:
         legal = allowed(grammar)
-        ends = legal & vocabulary().eos_ids
-        if ends and (not plan or rng.random() < 0.2):
+        more = sorted(legal - vocabulary().eos_ids)
+        if not more or (len(more) < len(legal) and not plan):
             return text_of(tokens), True
-        token = plan.pop(0) if plan and plan[0] in legal else rng.choice(sorted(legal - vocabulary().eos_ids))
+        token = plan.pop(0) if plan and plan[0] in legal else rng.choice(more)
         if plan and rng.random() < 0.2:
             plan.pop(0)  # it goes on where it can
         assert grammar.accept(token)
@@ -78,13 +79,14 @@ def called(name: str, text: str) -> list[tuple[str, str]]:
     return calls
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("backend", ["llguidance", "xgrammar"])
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("forced", [True, False])
 @pytest.mark.parametrize("name, wanted", CASES)
-def test_only_offered_calls_are_made(name: str, wanted: str, forced: bool, seed: int) -> None:
+def test_only_offered_calls_are_made(name: str, wanted: str, forced: bool, seed: int, backend: BackendName) -> None:
     rng, parser = random.Random(seed), tool_parser_class(name)
     form = parser.calls_form(OFFERS, False) if forced else parser.text_form(OFFERS, False)
-    text, ended = written(form, wanted, rng)
+    text, ended = written(backend, form, wanted, rng)
     calls = called(name, text)
     for i, (tool, arguments) in enumerate(calls):
         assert tool in SCHEMAS, text
