@@ -62,6 +62,9 @@ bench: install
 	$(RUN) -m ramet bench tuning
 	$(RUN) -m ramet bench backlog
 	$(RUN) -m ramet bench stalls
+	$(RUN) -m ramet bench masks
+	$(RUN) -m ramet bench structured
+	$(RUN) -m ramet bench compiles
 
 evaluate: install
 	$(RUN) -m scripts.demo_model evaluate runtime/models/bundled $(ARGS)

@@ -264,6 +264,10 @@ class LocateSequence(Message, frozen=True):
     uid: Uid
 
 
+class GrammarReady(Message, frozen=True):
+    """scheduler -> scheduler: its compile pool is done with some constraint, one way or the other."""
+
+
 class ControlReply(Message, frozen=True):
     call: int
     ok: bool
@@ -309,7 +313,7 @@ class PeerDied(Message, frozen=True):
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | Limits
 Control = FlushCache | GetState | LocateSequence
-ToScheduler = Admit | Abort | FlushCache | GetState | LocateSequence
+ToScheduler = Admit | Abort | FlushCache | GetState | LocateSequence | GrammarReady
 ToDetokenizer = TokenStep
 ToServer = (
     TextStep

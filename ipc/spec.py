@@ -6,7 +6,7 @@ What is not known at intake (uids, rows, slots) is not part of it.
 """
 
 from enum import Enum
-from typing import NewType
+from typing import Literal, NewType
 
 import msgspec
 
@@ -14,6 +14,8 @@ from ramet.ipc.params import SamplingParams
 
 Namespace = tuple[str, ...]
 ProcessorName = NewType("ProcessorName", str)
+Whitespace = Literal["single-space", "compact", "flexible"]  # between the tokens of JSON
+BackendName = Literal["llguidance", "xgrammar", "outlines"]  # of grammars
 
 
 class HiddenMode(Enum):

@@ -46,6 +46,9 @@ class Stats(Message, frozen=True):
     discarded_tokens: Annotated[
         int, _counter("discarded_tokens", "tokens drawn ahead for sequences that had ended meanwhile")
     ] = 0
+    forced_tokens: Annotated[
+        int, _counter("jump_forward_tokens", "output tokens that a constraint left no choice about and no step drew")
+    ] = 0
     running_requests: Annotated[int, _gauge("num_running_reqs", "sequences in the running batch")] = 0
     waiting_requests: Annotated[int, _gauge("num_queue_reqs", "sequences that wait for admission")] = 0
     used_tokens: Annotated[

@@ -149,8 +149,13 @@ def mask_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> Non
     """What must not be drawn gets -inf. WRITES logits [Q, V] float32."""
     logits[_owned(rows.ban_starts, rows.ban_ids)] = -torch.inf
     at = torch.nonzero(rows.masks >= 0).flatten()
-    allowed = unpack_bits(state.allowed[rows.masks[at].long()], logits.shape[1])
-    logits[at] = logits[at].masked_fill(~allowed, -torch.inf)
+    mask(logits, at, state.allowed[rows.masks[at].long()])
+
+
+def mask(logits: Tensor, rows: Tensor, allowed: Tensor) -> None:
+    """What a grammar forbids gets -inf. WRITES logits [Q, V] float32 in `rows` [K] int32; allowed [K, W] int32."""
+    at = rows.long()
+    logits[at] = logits[at].masked_fill(~unpack_bits(allowed, logits.shape[1]), -torch.inf)
 
 
 def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:

@@ -1,4 +1,4 @@
-"""The command line: `ramet serve | run | bench | doctor | version`. Decides which module a word loads, and exit codes.
+"""The command line, `ramet serve | run | bench | grammar | doctor | version`: which module a word loads, exit codes.
 
 Exit codes: 0 it worked, 1 it failed, 2 the command or an option is wrong. Every command is imported only when it is
 asked for, so that `ramet --help` answers at once.
@@ -17,7 +17,10 @@ usage: ramet COMMAND [OPTIONS]
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
-                   simulated time), sampling (time of each feature), tuning (what an option moves)
+                   simulated time), sampling (time of each feature), tuning (what an option moves), masks (of a step
+                   under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles)
+  grammar check FILE
+                   compile a constraint on every backend, try a text: what is forced, which steps that saves
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
@@ -28,7 +31,8 @@ BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
-    "backlog": "programs.backlog",
+    "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
+    "compiles": "compiles",
 }  # fmt: skip
 
 
@@ -60,6 +64,17 @@ def bench(argv: list[str]) -> int:
     return code
 
 
+def grammar(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: ramet grammar check FILE [OPTIONS]")
+        return 0 if argv else 2
+    if argv[0] != "check":
+        return _usage_error(f"grammar {argv[0]} is not a command: it is grammar check FILE")
+    from ramet.runtime.grammar_check import main as check
+
+    return check(argv[1:], os.environ)
+
+
 def doctor(argv: list[str]) -> int:
     from ramet.runtime.doctor import main as examine
 
@@ -77,6 +92,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "serve": serve,
     "run": run,
     "bench": bench,
+    "grammar": grammar,
     "doctor": doctor,
     "version": version,
 }

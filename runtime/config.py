@@ -156,6 +156,32 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     ] = 300.0
 
 
+class GrammarArgs(Struct, frozen=True, kw_only=True):
+    """How outputs are kept to their constraints."""
+
+    grammar_backend: Annotated[
+        Literal["llguidance", "xgrammar", "outlines", "none"],
+        _about("library that compiles constraints, unless a request names another; none: no constraints"),
+    ] = "llguidance"
+    jump_forward: Annotated[
+        Literal["ff", "retokenize", "off"] | None,
+        _about(
+            "text that a constraint leaves no choice about takes no steps: ff appends its canonical tokens, retokenize "
+            "its text, tokenised anew with what comes before; unset: ff where the backend can, else off"
+        ),
+    ] = None
+    json_whitespace: Annotated[
+        Literal["single-space", "compact", "flexible"],
+        _about("between the tokens of JSON: one space after , and :, none, or as the model likes"),
+    ] = "single-space"
+    grammar_timeout_s: Annotated[
+        float, _about("seconds that compiling one constraint may take before its requests end with 504", gt=0)
+    ] = 10.0
+    grammar_cache_mb: Annotated[
+        float, _about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
+    ] = 64.0
+
+
 class ServeArgs(Struct, frozen=True, kw_only=True):
     """The HTTP side."""
 
@@ -210,6 +236,7 @@ class Args(Struct, frozen=True, kw_only=True):
     cache: CacheArgs = CacheArgs()
     schedule: ScheduleArgs = ScheduleArgs()
     execute: ExecArgs = ExecArgs()
+    grammar: GrammarArgs = GrammarArgs()
     serve: ServeArgs = ServeArgs()
 
     @property
@@ -267,6 +294,11 @@ def decode_args(data: bytes) -> Args:
 
 def resolve(args: Args) -> Args:
     """Check that the files are there and draw the seed, so that every process has the same. Raises ConfigError."""
+    if args.grammar.jump_forward == "ff" and args.grammar.grammar_backend in ("xgrammar", "outlines"):
+        raise ConfigError(
+            f"--jump-forward is ff, but --grammar-backend {args.grammar.grammar_backend} does not say which tokens "
+            "canonically spell a text: use llguidance, or --jump-forward retokenize"
+        )
     if args.execute.logit_processor_module and not args.execute.enable_custom_logit_processor:
         raise ConfigError("--logit-processor-module needs --enable-custom-logit-processor")
     if not args.model_folder.is_dir():

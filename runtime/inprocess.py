@@ -17,7 +17,7 @@ from typing import Any
 
 from ramet.ipc.channel import ThreadInbox
 from ramet.ipc.message import Message
-from ramet.ipc.messages import Limits, TokenStep, ToScheduler, ToServer, ToTokenizer
+from ramet.ipc.messages import GrammarReady, Limits, TokenStep, ToScheduler, ToServer, ToTokenizer
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine_client.client import EngineClient
@@ -25,7 +25,7 @@ from ramet.runtime.errors import EngineClosed, EngineFailed
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.scheduler.loop import Scheduler
-from ramet.runtime.scheduler.process import limits_of
+from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.encode_process import Encoder, answer
@@ -86,6 +86,7 @@ class InProcessEngine:
 
     def _schedule(self, load: Callable[[], LoadedRunner]) -> None:
         runner = load()
+        ready = partial(self._to_scheduler.send, GrammarReady())
         scheduler = Scheduler(
             self._args,
             runner,
@@ -96,6 +97,7 @@ class InProcessEngine:
             server=self._arrivals,
             tokenizer=self._tokenizer,
             eos_ids=self._tokenizer.eos_ids,
+            grammars=make_grammars(self._args, self._tokenizer, runner.vocab_size, ready),
         )
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:

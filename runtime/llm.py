@@ -31,7 +31,7 @@ from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
 from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
-from ramet.runtime.intake.reading import Reader, Reading
+from ramet.runtime.intake.reading import Reader, Reading, Thoughts
 from ramet.runtime.long_list import Listed, LongList, parts_of
 from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of
 from ramet.runtime.scheduler.process import make_runner
@@ -101,8 +101,8 @@ class LLM:
 
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
         return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
-        extra_key, cache_salt, custom_logit_processor, return_hidden_states, prefix_lease_s. Raises ClientError for what
-        cannot be asked; what fails while it runs has a finish_reason of type abort.
+        extra_key, cache_salt, custom_logit_processor, return_hidden_states, prefix_lease_s, grammar_backend. Raises
+        ClientError for what cannot be asked; what fails while it runs has a finish_reason of type abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
         return [_made(GrowingReply(output).whole()) for output in self._run(self._finished(asked))]
@@ -172,9 +172,9 @@ class LLM:
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
         }
-        style = self._style if separate_reasoning else self._style._replace(reasoning=None)
+        thoughts = Thoughts.STREAMED if separate_reasoning else Thoughts.IN_TEXT
         asked = read_chats(
-            messages, sampling_params, fields, extras, self._defaults, style, parallel=parallel_tool_calls
+            messages, sampling_params, fields, extras, self._defaults, self._style, parallel_tool_calls, thoughts
         )
         return [chat_reply(output, Reader(reading)) for output, reading in self._run(self._chats(asked))]
 

@@ -211,12 +211,10 @@ def sampling_table() -> str:
 def sampling_defaults_note() -> str:
     taken = ", ".join(f"`{name}`" for name in TAKEN)
     bundled, table = sampling_defaults(BUNDLED_MODEL, "model"), SamplingParams()
-    unbuilt = ", ".join(f"`{name}`" for name in Constraints.__struct_fields__)
     changed = [f"`{name}` {getattr(bundled, name)}" for name in TAKEN if getattr(bundled, name) != getattr(table, name)]
     return (
         f"The model's generation_config.json overrides the table for {taken}, unless the server runs with\n"
-        f"`--sampling-defaults openai`. The bundled model's has {', '.join(changed)}.\n\n"
-        f"Known but not built yet, and refused unless neutral: {unbuilt}."
+        f"`--sampling-defaults openai`. The bundled model's has {', '.join(changed)}."
     )
 
 
@@ -295,6 +293,7 @@ PAGES: dict[str, Callable[[], str]] = {
 TABLES: dict[str, Callable[[], str]] = {
     "sampling parameters": sampling_table,
     "sampling defaults": sampling_defaults_note,
+    "constraints": lambda: "\n".join(fields_table(Constraints)),
     "logit processors": processors_table,
     "model families": families_table,
     "harmless keys": harmless_keys,

@@ -26,7 +26,7 @@ def loaded_after(code: str) -> set[str]:
 def test_help_lists_the_commands() -> None:
     done = run("--help")
     assert done.returncode == 0 and all(
-        f"  {c} " in done.stdout for c in ("serve", "run", "bench", "doctor", "version")
+        f"  {c} " in done.stdout for c in ("serve", "run", "bench", "grammar", "doctor", "version")
     )
 
 
@@ -112,7 +112,7 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["srve"], "srve is not a command: one of serve, run, bench, doctor, version"),
+        (["srve"], "srve is not a command: one of serve, run, bench, grammar, doctor, version"),
         (["serve", "--port", "99999"], "--port is '99999', must be an integer in [0, 65535]"),
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere "),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),

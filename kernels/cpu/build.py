@@ -24,7 +24,7 @@ from ramet.ipc.folders import OwnedFolder
 FOLDER = Path(__file__).parent
 # -march=native is not known to every clang for ARM; on x86-64 it is the one that both know
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
-SOURCES = ("attention.cpp", "small_ops.cpp", "penalties.cpp", "draw.cpp", "scores.cpp")
+SOURCES = ("attention.cpp", "small_ops.cpp", "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp")
 FLAGS = (
     "-std=c++17",
     "-O2",

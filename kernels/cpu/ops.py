@@ -74,6 +74,8 @@ class CpuOps:
         self._penalise.argtypes = (pointer, size, *(pointer,) * 5, size, pointer, pointer, size, number)
         self._count_tokens = library.ramet_count_tokens
         self._count_tokens.argtypes = (pointer, size, pointer, pointer, pointer, size)
+        self._mask = library.ramet_mask
+        self._mask.argtypes = (pointer, size, pointer, size, pointer, size, number)
         self._draw = library.ramet_draw
         self._draw.argtypes = (pointer, size, size, *(pointer,) * 8, number)
         self._normalise = library.ramet_normalise
@@ -157,6 +159,16 @@ class CpuOps:
         assert all(tensor.is_contiguous() for tensor in (counts, rows, slots, tokens))
         addresses = (tensor.data_ptr() for tensor in (rows, slots, tokens))
         self._count_tokens(counts.data_ptr(), counts.shape[1], *addresses, len(rows))
+
+    def mask(self, logits: Tensor, rows: Tensor, allowed: Tensor) -> None:
+        """As kernels/reference.py. WRITES logits [Q, V] float32 in `rows`; all tensors are contiguous."""
+        kinds = logits.dtype, rows.dtype, allowed.dtype
+        assert kinds == (torch.float32, torch.int32, torch.int32), kinds
+        assert all(tensor.is_contiguous() for tensor in (logits, rows, allowed))
+        num, words = allowed.shape
+        assert num == len(rows) and words * 32 >= logits.shape[1], (allowed.shape, logits.shape)
+        addresses = logits.data_ptr(), logits.shape[1], rows.data_ptr(), num, allowed.data_ptr(), words
+        self._mask(*addresses, self.threads)
 
     def draw(
         self,

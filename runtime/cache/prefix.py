@@ -155,6 +155,12 @@ class PrefixCache:
         self._tree.lock(node)
         return Lease(len(slots), namespace, node)
 
+    def shorten(self, lease: Lease, tokens: Ints) -> Lease:
+        """A lease on the whole pages among `tokens`, which `lease` begins with; that one is the caller's to release."""
+        kept = len(tokens) - len(tokens) % self.page_size
+        assert kept <= lease.length, f"{kept} tokens of a lease on {lease.length}"
+        return self.hold(tokens[:kept], lease.namespace) if lease.node is not None else lease
+
     def is_sole(self, lease: Lease) -> bool:
         """Whether its release lets something be evicted: no other lease is on its end, or on anything beyond."""
         return lease.node is not None and lease.node.locks == 1

@@ -87,9 +87,13 @@ class StepResult:
 
 
 class Pending(Protocol):
-    """A launched step. `result` blocks until the device is done; call it once."""
+    """A launched step. Of a step with `sampling.masked` the tokens are computed, and drawn once `draw` is called."""
 
-    def result(self) -> StepResult: ...
+    def draw(self, allowed: Ints) -> None:
+        """allowed [K, W] int32: a bit for each token that row masked[k] may draw. Bit i of word w is token 32 w + i."""
+
+    def result(self) -> StepResult:
+        """Blocks until the device is done; call it once."""
 
 
 class Runner(Protocol):
@@ -138,9 +142,12 @@ class LoadedRunner(Runner, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A step that was already computed when `launch` returned (CPU, scripted)."""
+    """A step that was already computed when `launch` returned."""
 
     value: StepResult
+
+    def draw(self, allowed: Ints) -> None:
+        raise AssertionError("a step that has drawn its tokens gets a mask")
 
     def result(self) -> StepResult:
         return self.value

@@ -5,6 +5,7 @@ The thread holds no interpreter lock while kernels run: torch and our C++ kernel
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Pending, Runner, StepResult
 from ramet.runtime.engine.cpu_threads import release_pool
 
@@ -12,10 +13,16 @@ from ramet.runtime.engine.cpu_threads import release_pool
 class _OnThread:
     """A step that waits for the thread or runs there."""
 
-    def __init__(self, launched: "Future[Pending]") -> None:
-        self._launched = launched
+    def __init__(self, thread: ThreadPoolExecutor, launched: "Future[Pending]") -> None:
+        self._thread, self._launched = thread, launched
+        self._drawn: Future[None] | None = None
+
+    def draw(self, allowed: Ints) -> None:
+        self._drawn = self._thread.submit(lambda: self._launched.result().draw(allowed))
 
     def result(self) -> StepResult:
+        if self._drawn is not None:
+            self._drawn.result()
         return self._launched.result().result()
 
 
@@ -29,7 +36,7 @@ class DeviceThread:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
 
     def launch(self, batch: Batch) -> Pending:
-        return _OnThread(self._thread.submit(self._runner.launch, batch))
+        return _OnThread(self._thread, self._thread.submit(self._runner.launch, batch))
 
     def rest(self) -> None:
         """For while nothing runs: see cpu_threads.py."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.params import shown
-from ramet.runtime.arrays import Floats
+from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
@@ -35,7 +35,8 @@ from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import read_shape
 from ramet.runtime.models.shape import ModelShape
-from ramet.runtime.sampling.epilogue import Drawn, RowBuffer
+from ramet.runtime.sampling.columns import SamplingColumns
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processors import load, make_all
 
@@ -71,17 +72,30 @@ class Forwarded:
         return self.logits(self.last_tokens) if len(self.last_tokens) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Launched:
-    """A step whose draw the device may still be computing."""
+    """A step whose logits are computed or queued: it draws from them, at once or when its masks are there."""
 
-    drawn: Drawn
-    readback: Readback
+    epilogue: Epilogue
+    logits: Tensor  # [Q, V] float32
+    columns: SamplingColumns
+    rows: Tensor  # [Q] int64 of the slot table
     prompt_logprobs: tuple[PlaceLogprobs, ...]
     hidden: tuple[Floats, ...]
     phases: dict[str, float]
+    drawn: Drawn | None = None
+    readback: Readback | None = None
+
+    @torch.inference_mode()
+    def draw(self, allowed: Ints | None) -> None:
+        """allowed [K, W] int32 of the K rows that a grammar masks."""
+        started = time.perf_counter()
+        self.drawn = self.epilogue.run(self.logits, self.columns, self.rows, allowed)
+        self.readback = Readback(self.drawn.tokens, self.drawn.finite)
+        self.phases["sample"] = time.perf_counter() - started
 
     def result(self) -> StepResult:
+        assert self.drawn is not None and self.readback is not None, "a step waits for its masks"
         tokens, finite = self.readback.wait()
         broken, failures = self.drawn.outcome(finite)
         return StepResult(
@@ -196,10 +210,10 @@ class ModelRunner:
         if logits is None:
             return Done(StepResult(NO_ROWS, prompt_logprobs=prompt, hidden=hidden, phases=phases))
         rows = torch.from_numpy(batch.rows[batch.draws].astype(np.int64)).to(self.device)
-        drawn = self._epilogue.run(logits, batch.sampling, rows)
-        readback = Readback(drawn.tokens, drawn.finite)
-        phases["sample"] = time.perf_counter() - forwarded
-        return Launched(drawn, readback, prompt, hidden, phases)
+        launched = Launched(self._epilogue, logits, batch.sampling, rows, prompt, hidden, phases)
+        if batch.sampling.masked is None:
+            launched.draw(None)
+        return launched
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> "Forwarded":

@@ -48,7 +48,8 @@ class ScriptedRunner:
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
         prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
         phases = {"forward": 0.0, "sample": 0.0}
-        return Done(StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, phases=phases))
+        result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, phases=phases)
+        return Done(result) if columns.masked is None else Masked(result, columns.masked)
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""
@@ -56,6 +57,22 @@ class ScriptedRunner:
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
         mixed ^= mixed >> np.uint64(32)
         return mixed % np.uint64(self.vocab_size)
+
+
+class Masked:
+    """The formula's token where a grammar allows it, else the next one that it allows."""
+
+    def __init__(self, value: StepResult, masked: Ints) -> None:
+        self.value, self._masked = value, masked
+
+    def draw(self, allowed: Ints) -> None:
+        for row, bits in zip(self._masked, allowed, strict=True):
+            tokens = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
+            place = int(np.searchsorted(tokens, self.value.tokens[row]))
+            self.value.tokens[row] = tokens[place % len(tokens)]
+
+    def result(self) -> StepResult:
+        return self.value
 
 
 def _certain(places: int, num_top: int, num_chosen: int) -> PlaceLogprobs:

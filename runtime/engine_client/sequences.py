@@ -153,7 +153,7 @@ def as_written(error: ClientError, prompt: Prompt) -> ClientError:
     """
     field = re.match("[a-z_]*", error.place)
     name, rest = error.place[: field.end()] if field else "", error.place[field.end() :] if field else ""
-    if name in ("text", "input_ids", "input_embeds"):
+    if name in ("text", "input_ids", "input_embeds") and not rest.startswith("."):  # `text.format` is no prompt
         return error.at(prompt.place + rest)
     if name == "sampling_params":
         return error.at((prompt.params_place + rest).removeprefix("."))

@@ -21,7 +21,7 @@ MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other r
 # of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
 MAX_PROMPT_BYTES = 1 << 26
 QUEUE_FULL = "The request queue is full."
-COUNTED = "a token id or number counts 4 and a character 1, in each sample of its prompt"
+COUNTED = "a token id or number counts 4 and a character, of a constraint too, 1, in each sample of its prompt"
 
 
 def check_numbers(place: str, count: int, each: int) -> None:
@@ -69,7 +69,8 @@ class Prompt(NamedTuple):
     @property
     def num_bytes(self) -> int:
         """Of one sample; those of a text are its characters."""
-        return len(self.text or self.ids or self.embeds or ())
+        constraint = self.spec.constraint
+        return len(self.text or self.ids or self.embeds or ()) + (len(constraint.text) if constraint else 0)
 
 
 def check_queue(prompts: Many[Prompt], waiting: int, most: int, at_once: int) -> None:

@@ -18,9 +18,14 @@ def installed(name: BackendName) -> bool:
     return find_spec(BACKENDS[name][0]) is not None
 
 
-def build(name: BackendName, vocabulary: Vocabulary) -> Backend:
-    """Reads the vocabulary, which takes a tenth of a second and more. Raises ConfigError."""
-    library, extra, kind = BACKENDS[name]
+def check_installed(name: BackendName) -> None:
+    """Raises ConfigError."""
+    library, extra, _ = BACKENDS[name]
     if not installed(name):
         raise ConfigError(f"the grammar backend {name} needs {library}: pip install 'ramet[{extra}]'")
-    return cast(Backend, getattr(import_module(f"ramet.runtime.grammar.{name}"), kind)(vocabulary))
+
+
+def build(name: BackendName, vocabulary: Vocabulary) -> Backend:
+    """Reads the vocabulary, which takes a tenth of a second and more. Raises ConfigError."""
+    check_installed(name)
+    return cast(Backend, getattr(import_module(f"ramet.runtime.grammar.{name}"), BACKENDS[name][2])(vocabulary))

@@ -80,7 +80,7 @@ class Compiled(Protocol):
 
 
 class Backend(Protocol):
-    """One library. `check` and `prepare` run in a compile worker, `load` in the scheduler."""
+    """One library. `prepare` runs in a compile worker, `load` there first and then in the scheduler."""
 
     name: BackendName
     canonical: bool  # `forced` gives tokens: --jump-forward ff works

@@ -20,6 +20,8 @@ MAX_DEPTH = 64  # of schemas in schemas
 MAX_NESTING = 200  # of lists and objects
 MAX_SCHEMAS = 20_000
 MAX_COUNT = 100_000  # of characters, items or properties
+# Any optional property may come next: each is four items of a parser's row, which has 2,000 at most.
+MAX_OPTIONAL = 400
 MAX_INTEGER = 2**53
 
 Schema = bool | dict[str, Any]
@@ -99,6 +101,10 @@ class Reader:
         for keyword, inner in value.items():
             if not self.ignored(keyword, inner, place):
                 read[keyword] = self.keyword(keyword, inner, f"{place}/{pointer_part(keyword)}", depth)
+        if len(read.get("properties", {}).keys() - {*read.get("required", ())}) > MAX_OPTIONAL:
+            raise GrammarError(
+                f"{place}/properties has more than {MAX_OPTIONAL} that are not required", "split the object"
+            )
         return lowered(read, place)
 
     def ignored(self, keyword: str, value: Any, place: str) -> bool:

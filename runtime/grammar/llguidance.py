@@ -6,6 +6,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
 from ramet.ipc.spec import Constraint, ConstraintKind
@@ -52,7 +53,10 @@ class LLGuidanceGrammar:
         if token in self._eos and self._matcher.is_accepting():
             self._ended = True
             return True
-        return self._matcher.try_consume_tokens([token]) == 1
+        taken: bool = self._matcher.try_consume_tokens([token]) == 1
+        if not taken and self._matcher.is_error():
+            raise GrammarError(f"became too complex: {short(self._matcher.get_error())}")
+        return taken
 
     def fill_mask(self, bits: Ints) -> None:
         if self._ended:
@@ -121,7 +125,7 @@ class LLGuidanceBackend:
             self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
             raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
-        self._executor = LLExecutor(num_threads)
+        self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, whitespace)
@@ -134,7 +138,9 @@ class LLGuidanceBackend:
         matcher = LLMatcher(self._tokenizer, prepared.decode(), log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(f"cannot be compiled: {short(matcher.get_error())}")
-        return LLGuidanceCompiled(LLGuidanceGrammar(matcher, self._eos, self._end_mask), 32_768 + 64 * len(prepared))
+        prototype = LLGuidanceGrammar(matcher, self._eos, self._end_mask)
+        prototype.fill_mask(np.empty_like(self._end_mask))  # outputs share its automata; the first mask may take 0.3 s
+        return LLGuidanceCompiled(prototype, 32_768 + 64 * len(prepared))
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         pairs = []
@@ -144,7 +150,12 @@ class LLGuidanceBackend:
                 grammar.fill_mask(bits[row])
             else:
                 pairs.append((grammar.matcher, row))
-        self._executor.unsafe_compute_mask_ptr(pairs, bits.ctypes.data, bits.shape[1] * 4, bits.shape[0])
+        start, width = bits.ctypes.data, bits.shape[1] * bits.itemsize
+        if self._executor is None:  # a pool of one thread would cost a switch to it and back
+            for matcher, row in pairs:
+                matcher.unsafe_compute_mask_ptr(start + row * width, width)
+        else:
+            self._executor.unsafe_compute_mask_ptr(pairs, start, width, bits.shape[0])
         for matcher, _ in pairs:
             if matcher.is_error():
                 raise GrammarError(f"became too complex: {short(matcher.get_error())}")

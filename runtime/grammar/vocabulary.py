@@ -12,12 +12,18 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.base import Vocabulary
+from ramet.runtime.text.tokenizer import Tokenizer
 
 UNSEEN = "\U0010ffff"  # no character
 
 
 def is_tag(text: str) -> bool:
     return len(text) > 2 and (text[0], text[-1]) in (("<", ">"), ("[", "]"))
+
+
+def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    """Text -> id of each."""
+    return {t: i for t, i in tokenizer.added_tokens.items() if i in tokenizer.special_ids or is_tag(t)}
 
 
 class Tokens:
@@ -33,9 +39,7 @@ class Tokens:
 
     @cached_property
     def control(self) -> dict[str, int]:
-        """Text -> id of each control token."""
-        tokenizer = self.vocabulary.tokenizer
-        return {t: i for t, i in tokenizer.added_tokens.items() if i in tokenizer.special_ids or is_tag(t)}
+        return control_tokens(self.vocabulary.tokenizer)
 
     @cached_property
     def texts(self) -> dict[int, bytes]:

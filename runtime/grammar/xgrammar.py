@@ -58,7 +58,12 @@ class XGrammarGrammar:
         return []
 
     def forced_text(self) -> bytes:
-        return b"" if self._matcher.is_terminated() else self._matcher.find_jump_forward_string().encode()
+        if self._matcher.is_terminated():
+            return b""
+        try:
+            return str(self._matcher.find_jump_forward_string()).encode()
+        except UnicodeDecodeError:  # what is forced begins or ends inside a character, and the library wants a str
+            return b""
 
     def rollback(self, num_tokens: int) -> None:
         if num_tokens:

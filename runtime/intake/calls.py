@@ -42,7 +42,8 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     require_reasoning: Annotated[
         bool | None,
         about(
-            "the output begins with a thought, whose tokens `meta_info.reasoning_tokens` counts with its closing tag"
+            "the output begins with a thought, whose tokens `meta_info.reasoning_tokens` counts with its closing tag; "
+            "a constraint begins after it"
         ),
     ] = None
     image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
@@ -50,7 +51,6 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
     lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
     session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
-    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
     token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
 
 

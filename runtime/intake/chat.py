@@ -1,7 +1,6 @@
 """A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sized
-from collections.abc import Sequence as Many
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,15 +13,16 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
-from ramet.runtime.intake.messages import AllowedTools, NamedChoice, TemplateFields
-from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style
+from ramet.runtime.intake.messages import NamedChoice, TemplateFields
+from ramet.runtime.intake.parsers.reasoning import detect_reasoning, end_of_thought, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
+from ramet.runtime.intake.tool_choice import Calls, held_to, read_choice
 from ramet.runtime.text.template_files import read_templates
 
-NOT_FORCED = "needs constrained decoding, which is not built yet"
 Render = Callable[[bytes], Awaitable[RenderReply]]  # of a Chat as JSON
 
 
@@ -78,36 +78,6 @@ def refuse_without_parser(tools: Sized, style: Style) -> None:
         raise ClientError("tools", "are set, but this model's chat template does not speak of them", "--chat-template")
 
 
-def callable_tools(choice: str | NamedChoice | None, names: Many[str]) -> frozenset[str]:
-    """Of the tools with these names, those that may be called. What would have to be called is refused."""
-    match choice:
-        case None | "auto":
-            if choice is not None and not names:
-                raise ClientError("tool_choice", "is 'auto', but tools is empty", "it needs tools")
-            return frozenset(names)
-        case "none":
-            return frozenset()
-        case NamedChoice(type="allowed_tools"):
-            return _allowed(choice.allowed_tools or choice, names)
-    given = f"is {choice!r}" if isinstance(choice, str) else f"is of type {choice.type!r}"
-    raise ClientError("tool_choice", f"{given}, which {NOT_FORCED}", "use auto")
-
-
-def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> frozenset[str]:
-    if allowed.mode == "required":
-        raise ClientError("tool_choice", f"has the mode 'required', which {NOT_FORCED}", "use the mode auto")
-    if allowed.mode is None or allowed.tools is None:
-        raise ClientError("tool_choice", "is of type 'allowed_tools', must have the mode auto and a list of tools")
-    chosen = set[str]()
-    for tool in allowed.tools:
-        function = tool.get("function", tool)
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(name, str) or name not in names:
-            raise ClientError("tool_choice", f"names {shown(name)}, must name some of tools: {', '.join(names)}")
-        chosen.add(name)
-    return frozenset(chosen)
-
-
 def template_kwargs(effort: str | None, verbosity: str | None, documents: list[Any] | None = None) -> dict[str, Any]:
     """Templates know either an effort or whether to think at all."""
     thinks = None if effort is None else effort != "none"
@@ -115,11 +85,19 @@ def template_kwargs(effort: str | None, verbosity: str | None, documents: list[A
     return {name: value for name, value in given.items() if value is not None}
 
 
-def chosen_chat(written: Mapping[str, Any], choice: str | NamedChoice | None, style: Style) -> Chat:
-    """As `chat_of`, with the tools that may be called. Raises ClientError."""
-    tools = callable_tools(choice, [tool["function"]["name"] for tool in written.get("tools") or ()])
-    refuse_without_parser(tools, style)
-    return chat_of(written, tools)
+def chosen_chat(
+    written: Mapping[str, Any],
+    choice: str | NamedChoice | Calls | None,
+    style: Style,
+    strict: Iterable[str],
+    parallel: bool,
+) -> tuple[Chat, Calls]:
+    """As `chat_of`, with the tools that may be called. Raises ClientError. `strict`: tools that are."""
+    names = [tool["function"]["name"] for tool in written.get("tools") or ()]
+    calls = choice if isinstance(choice, Calls) else read_choice(choice, names)
+    refuse_without_parser(calls.names, style)
+    calls = calls._replace(single=calls.single or not parallel, strict=calls.names.intersection(strict))
+    return chat_of(written, calls.names), calls
 
 
 def chat_of(written: Mapping[str, Any], tools: frozenset[str] | None = None) -> Chat:
@@ -151,23 +129,30 @@ async def prepare(
     style: Style,
     chat: Chat,
     spec: RequestSpec,
+    calls: Calls = Calls(),
     *,
     rid: str = "",
     place: str = "messages",
-    parallel: bool = True,
     as_shown: bool = False,
     thoughts: Thoughts = Thoughts.STREAMED,
+    backend: str = "",
 ) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
+    `backend`: of a constraint.
     """
+    if chat.tools and style.tools is not None:
+        spec = held_to(spec, calls, chat.tools, style.tools, backend)
     rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
-    reading = Reading(style.tools, style.reasoning, rendered.tail, continued, names, parallel, thoughts)
+    reasoning = None if thoughts is Thoughts.IN_TEXT else style.reasoning
+    reading = Reading(style.tools, reasoning, rendered.tail, continued, names, not calls.single, thoughts)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
+    if style.reasoning is not None:
+        spec = beginning_after(spec, end_of_thought(style.reasoning, rendered.tail, continued))
     return Prompt(rid, spec, ids=rendered.ids, place=place), reading
 
 

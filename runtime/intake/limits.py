@@ -17,3 +17,5 @@ MAX_IDS = 1024  # chosen tokens at each place
 MAX_KEY_CHARS = 1024  # of a key or salt of the cache
 MAX_RID_CHARS = 256
 MAX_EMBED = 1e4  # of a number of an embedding: sums over layers must stay within float16's 65504
+MAX_CONSTRAINT_BYTES = 1 << 18  # of a schema, a pattern, a grammar; a server's queue holds one for each prompt
+MAX_CHOICES = 10_000  # texts of which an output is one

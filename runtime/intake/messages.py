@@ -90,7 +90,9 @@ class Function(Struct, frozen=True, kw_only=True):
     name: ToolName
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
-    strict: Annotated[bool | None, about("accepted; arguments keep to the schema as well as the model can")] = None
+    strict: Annotated[bool | None, about("true: a call's arguments keep to the schema, also where none is forced")] = (
+        None
+    )
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -105,10 +107,16 @@ class AllowedTools(Struct, frozen=True, kw_only=True):
     tools: list[dict[str, Any]]
 
 
-class NamedChoice(Struct, frozen=True, kw_only=True):
-    """What is allowed stands in `allowed_tools`, or beside the type."""
+class NamedFunction(Struct, frozen=True):
+    name: Text
 
-    type: Literal["function", "custom", "allowed_tools"]
+
+class NamedChoice(Struct, frozen=True, kw_only=True):
+    """What is allowed stands in `allowed_tools`, or beside the type; so does the function's name."""
+
+    type: Literal["function", "allowed_tools"]
+    function: NamedFunction | None = None
+    name: str | None = None
     allowed_tools: AllowedTools | None = None
     mode: Literal["auto", "required"] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -116,9 +124,12 @@ class NamedChoice(Struct, frozen=True, kw_only=True):
 
 ToolChoice = Annotated[
     Literal["auto", "none", "required"] | NamedChoice | None,
-    about("`auto` or `none`, or the tools that are allowed; `required` and a named function are not built yet"),
+    about(
+        "`auto`, `none`, `required` (at least one call), a function (one call of it), or the tools that are allowed: "
+        "a call that is forced keeps to the schema of its tool"
+    ),
 ]
-ParallelCalls = Annotated[bool | None, about("false: nothing is returned from a second call on")]
+ParallelCalls = Annotated[bool | None, about("false: one call at most; nothing is returned from a second one on")]
 
 
 class TemplateFields(Struct, frozen=True, kw_only=True):

@@ -118,7 +118,6 @@ RESPONSES: list[Field] = [
     *refused(Object, "a judgement of the content", "moderation"),
     *refused(bool, "messages beside the items", "enable_response_messages", neutral=(False,)),
     *refused(Any, "a response that the client kept", "previous_response", "previous_input_messages"),
-    *refused(Object, "vLLM's name for what the output keeps to", "structured_outputs"),
     *ignored(int, "it is about OpenAI's own tools", "max_tool_calls"),
     *ignored(Object, "chunks are never padded", "stream_options"),
     *ignored(Object, "every prefix is cached", "prompt_cache_options"),

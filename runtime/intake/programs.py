@@ -21,8 +21,9 @@ from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
-from ramet.runtime.intake.reading import Reading
-from ramet.runtime.intake.specs import SpecLists
+from ramet.runtime.intake.reading import Reading, Thoughts
+from ramet.runtime.intake.specs import SpecLists, backends_of
+from ramet.runtime.intake.tool_choice import Calls
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 PROMPT = "a text, token ids, or a floating array of embeddings [tokens, hidden size]"
@@ -162,6 +163,7 @@ def read_chats(
     defaults: Defaults,
     style: Style,
     parallel: bool = True,
+    thoughts: Thoughts = Thoughts.STREAMED,
 ) -> list[ChatCall]:
     """One for each chat, in order. `fields`: those of ChatFields but the messages. Raises ClientError.
 
@@ -173,27 +175,32 @@ def read_chats(
     names = names_in(body, len(chats), True)
     specs = specs_of(body, len(chats), True, defaults.to_the_end)
     given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(chats)
-    return [
-        partial(
-            _prepare,
-            which="" if single else f"chat {i}: ",
-            names=names[i] | ({"entry": ""} if single else {}),
-            style=style,
-            chat=_read_chat("" if single else f"chat {i}: ", {**fields, "messages": chat}, style),
-            spec=specs[i],
-            parallel=parallel,
-            as_shown=(given[i] or {}).get("skip_special_tokens") is not None,
-        )
-        for i, chat in enumerate(chats)
-    ]
+    backends = backends_of(body, len(chats))
+    calls = list[ChatCall]()
+    for i, written in enumerate(chats):
+        which = "" if single else f"chat {i}: "
+        chat, called = _read_chat(which, {**fields, "messages": written}, style, parallel)
+        asked: dict[str, Any] = {
+            "style": style,
+            "chat": chat,
+            "spec": specs[i],
+            "calls": called,
+            "as_shown": (given[i] or {}).get("skip_special_tokens") is not None,
+            "thoughts": thoughts,
+            "backend": backends[i],
+        }
+        calls.append(partial(_prepare, which=which, names=names[i] | ({"entry": ""} if single else {}), **asked))
+    return calls
 
 
-def _read_chat(which: str, written: dict[str, Any], style: Style) -> Chat:
+def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool) -> tuple[Chat, Calls]:
     """`which`: said before an error's place, in a list of chats."""
     try:
         for name, value in written.items():
             plain(name, value)  # what nests too deep is refused here: all that follows goes down without looking
-        return chosen_chat(written, convert(written, ChatFields).tool_choice, style)
+        asked = convert(written, ChatFields)
+        strict = (tool.function.name for tool in asked.tools or () if tool.function.strict)
+        return chosen_chat(written, asked.tool_choice, style, strict, parallel)
     except ClientError as error:
         raise error.at(which + error.place) from None
 

@@ -25,6 +25,7 @@ class Thoughts(Enum):
     STREAMED = auto()
     WHOLE = auto()  # in one piece, when they end
     LEFT_OUT = auto()
+    IN_TEXT = auto()  # they are not separated from it
 
 
 def merged(parts: list[Part]) -> list[Part]:

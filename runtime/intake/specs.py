@@ -1,36 +1,29 @@
-"""Bodies to specs. Decides under which names clients write sampling parameters; errors have the name they wrote."""
+"""Bodies to specs: what is asked of each prompt. In those of /generate and LLM a list gives one value per prompt."""
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
-from ramet.ipc.spec import HiddenMode, LogprobSpec, Namespace, ProcessorName, RequestSpec, Truncation
+from ramet.ipc.spec import (
+    BackendName,
+    Constraint,
+    HiddenMode,
+    LogprobSpec,
+    Namespace,
+    ProcessorName,
+    RequestSpec,
+    Truncation,
+)
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
-from ramet.runtime.intake.fields import Int32, Key, OrEach, Rid, TokenId, including, named, unbuilt
+from ramet.runtime.intake.constraints import READERS, only_one
+from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, including, named
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
-
-# ours -> what clients call it; of several the first that is set counts
-NAMES: dict[str, tuple[str, ...]] = {
-    "max_new_tokens": ("max_completion_tokens", "max_tokens", "max_output_tokens"),
-    "min_new_tokens": ("min_tokens",),
-    "sampling_seed": ("sampling_seed", "seed"),
-    "stop": ("stop", "stop_sequences"),
-    "no_stop_trim": ("no_stop_trim", "include_stop_str_in_output"),
-}
-_OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
-NOTES = {
-    "sampling_seed": "counts where `seed` is sent as well",
-    "include_stop_str_in_output": "vLLM's name of `no_stop_trim`; both together must agree",
-}
-AGREE = frozenset({"no_stop_trim"})  # of several names none counts more than the other
-OF_SOME = ("max_new_tokens", "stop", "n", "stream_interval")  # not every endpoint has them, nor under one name
 
 _ABOUT = {
     name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
@@ -47,17 +40,35 @@ class Constraints(Checked, frozen=True, kw_only=True):
     """What an output keeps to."""
 
     json_schema: Annotated[
-        str | dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to", neutral=("",))
+        str | dict[str, Any] | None, about("the output is JSON that this JSON schema, an object or its text, allows")
     ] = None
-    regex: Annotated[str | None, unbuilt("a pattern that the output matches", neutral=("",))] = None
-    ebnf: Annotated[str | None, unbuilt("a grammar that the output keeps to", neutral=("",))] = None
-    structural_tag: Annotated[str | None, unbuilt("schemas between tags of the output", neutral=("",))] = None
+    regex: Annotated[str | None, about("the whole output matches this pattern")] = None
+    ebnf: Annotated[str | None, about("the output keeps to this grammar: GBNF, or Lark where the backend reads it")] = (
+        None
+    )
+    structural_tag: Annotated[
+        str | dict[str, Any] | None, about("literals, JSON, patterns and free text put together, an object or its text")
+    ] = None
+    grammar_backend: Annotated[
+        BackendName | None, about("the library that keeps the output to its constraint; `--grammar-backend` if absent")
+    ] = None
 
     def __post_init__(self) -> None:
-        given = (self.json_schema, self.regex, self.ebnf, self.structural_tag)
-        if sum(each is not None and each != "" for each in given) > 1:
+        if len(self._asked) > 1:
             raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
         super().__post_init__()
+
+    def constraints(self, place: str = "") -> list[Constraint]:
+        """Those that are asked for. `place`: what stands before the fields' names. Raises ClientError."""
+        return [READERS[name](place + name, value) for name, value in self._asked.items()]
+
+    def backend(self) -> BackendName | None:
+        """The library that is asked for. Raises ClientError."""
+        return self.grammar_backend
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {name: value for name in READERS if (value := getattr(self, name)) is not None and value != ""}
 
 
 _EACH = "or a list with one for each prompt"
@@ -68,61 +79,21 @@ class GivenParams(Constraints, frozen=True, kw_only=True):
     """Sampling parameters under our names; docs/sampling.md shows them."""
 
 
-def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
-    """`fields`: a body's. Raises ClientError under the name that the client used."""
-    given: dict[str, Any] = {}
-    names = {ours: next((name for name in theirs if name in fields), ours) for ours, theirs in NAMES.items()}
-    for name, ours in _OURS.items():
-        value = fields.get(name)
-        if value is not None and ours in given:
-            valid = CHECKS[ours].read(name, value)  # a value that does not count must be valid as well
-            if ours in AGREE and valid != given[ours]:
-                fact = f"is {shown(value)}, but {names[ours]}, another name of it, is {shown(given[ours])}"
-                raise ClientError(name, fact, "send one of them")
-        elif value is not None:
-            given[ours], names[ours] = value, name
-    try:
-        return parse(given, defaults, "", names)
-    except ClientError as error:
-        fact = error.fact.replace("max_new_tokens", names["max_new_tokens"])
-        raise ClientError(error.place, fact, error.hint) from None
-
-
 Hidden = bool | Literal["last"]
 HIDDEN = about('hidden states: true: of every token that is read; "last": of the last one')
-UnbuiltHidden = Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))]
-_PRIORITY = about("requests with a larger one run first, whatever the queue's policy says")
-_SALT = about("prompts share cached prefixes only with those of their salt, a secret that keeps users apart")
-_KEY = about("the same, for a key that is no secret")
-_PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")
+PRIORITY = about("requests with a larger one run first, whatever the queue's policy says")
+SALT = about("prompts share cached prefixes only with those of their salt, a secret that keeps users apart")
+KEY = about("the same, for a key that is no secret")
+PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")
 
 
 class SpecFields(Constraints, frozen=True, kw_only=True):
     """Of bodies that ask the same for all of their prompts."""
 
-    priority: Annotated[Int32 | None, _PRIORITY] = None
-    cache_salt: Annotated[Key | None, _SALT] = None
-    extra_key: Annotated[Key | None, _KEY] = None
-    custom_logit_processor: Annotated[str | None, _PROCESSOR] = None
-
-
-@including(other_servers.SHARED)
-@including(
-    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
-    for ours in CHECKS
-    if ours not in OF_SOME
-    for name in NAMES.get(ours, (ours,))
-)
-class SamplingFields(SpecFields, frozen=True, kw_only=True):
-    """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
-
-    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
-    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
-    skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
-    rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
-    request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
-    grammar_backend: Annotated[str | None, unbuilt("which library keeps the output to its constraint")] = None
-    lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None
+    priority: Annotated[Int32 | None, PRIORITY] = None
+    cache_salt: Annotated[Key | None, SALT] = None
+    extra_key: Annotated[Key | None, KEY] = None
+    custom_logit_processor: Annotated[str | None, PROCESSOR] = None
 
 
 class SpecLists(Checked, frozen=True, kw_only=True):
@@ -144,10 +115,10 @@ class SpecLists(Checked, frozen=True, kw_only=True):
         about("at each place those of these tokens; one list for all prompts, or one for each"),
     ] = None
     return_text_in_logprobs: Annotated[bool | None, about("each with its token's text")] = None
-    priority: Annotated[OrEach[Int32], _PRIORITY] = None
-    cache_salt: Annotated[OrEach[Key], _SALT] = None
-    extra_key: Annotated[OrEach[Key], _KEY] = None
-    custom_logit_processor: Annotated[OrEach[str], _PROCESSOR] = None
+    priority: Annotated[OrEach[Int32], PRIORITY] = None
+    cache_salt: Annotated[OrEach[Key], SALT] = None
+    extra_key: Annotated[OrEach[Key], KEY] = None
+    custom_logit_processor: Annotated[OrEach[str], PROCESSOR] = None
     return_hidden_states: Annotated[OrEach[Hidden], HIDDEN] = None
     return_prompt_token_ids: Annotated[bool | None, about("replies have `prompt_token_ids`")] = None
     prefix_lease_s: Annotated[
@@ -156,6 +127,7 @@ class SpecLists(Checked, frozen=True, kw_only=True):
             "seconds for which the prompt's prefix stays cached, `--max-prefix-lease-s` at most; 0 ends such a lease"
         ),
     ] = None
+    grammar_backend: Annotated[OrEach[BackendName], about("as in `sampling_params`, where it may stand as well")] = None
 
 
 def read_spec(
@@ -167,6 +139,7 @@ def read_spec(
     lease_s: float | None = None,
     truncate: Truncation | None = None,
     returns_prompt: bool = False,
+    kept_to: Constraint | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -185,6 +158,7 @@ def read_spec(
         lease_s,
         truncate,
         returns_prompt,
+        kept_to,
     )
 
 
@@ -199,9 +173,19 @@ def read_specs(
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
     params = _params_of_each(body.sampling_params, count, batch, defaults)
+    kept_to = _constraint_of_each(body.sampling_params, count)
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
     each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
-    return [_read_listed(one, params[i], processors_on, lists.keys(), f"[{i}]") for i, one in enumerate(each)]
+    return [
+        _read_listed(one, params[i], kept_to[i], processors_on, lists.keys(), f"[{i}]") for i, one in enumerate(each)
+    ]
+
+
+def backends_of(body: SpecLists, count: int) -> list[str]:
+    """The library that each prompt asks for, whether or not it has a constraint of its own; "" where it names none."""
+    beside = body.grammar_backend if isinstance(body.grammar_backend, list) else [body.grammar_backend] * count
+    params = body.sampling_params if isinstance(body.sampling_params, list) else [body.sampling_params] * count
+    return [(given and given.grammar_backend) or name or "" for given, name in zip(params, beside, strict=True)]
 
 
 def listed_fields(body: SpecLists) -> frozenset[str]:
@@ -214,15 +198,22 @@ def listed_fields(body: SpecLists) -> frozenset[str]:
     return frozenset(names)
 
 
-def _read_listed(body: Any, params: SamplingParams, processors_on: bool, listed: Set[str], entry: str) -> RequestSpec:
+def _read_listed(
+    body: Any,
+    params: SamplingParams,
+    kept_to: Constraint | None,
+    processors_on: bool,
+    listed: Set[str],
+    entry: str,
+) -> RequestSpec:
     """`body`: SpecLists with one value in each field. `entry`: where the values of those that are listed stand."""
     try:
-        return _read_one(body, params, processors_on)
+        return _read_one(body, params, _with_backend(kept_to, body.grammar_backend), processors_on)
     except ClientError as error:
         raise error.at(error.place + entry) if error.place in listed else error from None
 
 
-def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> RequestSpec:
+def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, processors_on: bool) -> RequestSpec:
     logprobs = None
     if body.return_logprob:
         start = None if body.logprob_start_len == -1 else body.logprob_start_len
@@ -236,7 +227,36 @@ def _read_one(body: Any, params: SamplingParams, processors_on: bool) -> Request
         body.return_hidden_states,
         body.prefix_lease_s,
         returns_prompt=bool(body.return_prompt_token_ids),
+        kept_to=kept_to,
     )
+
+
+def _with_backend(kept_to: Constraint | None, backend: BackendName | None) -> Constraint | None:
+    """`backend`: named beside the sampling parameters, which may name it themselves."""
+    if kept_to is None or backend is None:
+        return kept_to
+    if kept_to.backend not in ("", backend):
+        fact = f"is {backend!r}, but sampling_params.grammar_backend is {kept_to.backend!r}"
+        raise ClientError("grammar_backend", fact, "send one of them")
+    return replace(kept_to, backend=backend)
+
+
+def _constraint_of_each(given: Any, count: int) -> list[Constraint | None]:
+    """Its place is that of the scheduler's words, as those of all sampling parameters."""
+    if not isinstance(given, list):
+        return [_constraint_of(given)] * count
+    found = []
+    for i, one in enumerate(given):
+        try:
+            found.append(_constraint_of(one))
+        except ClientError as error:
+            raise error.at(error.place.replace("sampling_params", f"sampling_params[{i}]", 1)) from None
+    return found
+
+
+def _constraint_of(given: GivenParams | None) -> Constraint | None:
+    found = given.constraints("sampling_params.") if given is not None else []
+    return only_one(found, given.grammar_backend) if given is not None and found else None
 
 
 def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:

@@ -101,6 +101,7 @@ class SamplingColumns:
     biases: Floats | None = None  # [B] what is added at each of `biased`
     processors: tuple[ProcessorRows, ...] = ()
     banned: LogitEntries | None = None  # must not be drawn
+    masked: Ints | None = None  # [K] rows whose tokens a grammar chooses; which ones is said when they are drawn
     logprobs: tuple[LogprobRow, ...] = ()
 
     @classmethod

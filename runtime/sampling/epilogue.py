@@ -7,7 +7,7 @@ tokens leave on the device: penalty counts, and what each row reads next. Knows 
 Q drawing rows, V vocabulary.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -36,6 +36,8 @@ class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
         seeds: Tensor,
         positions: Tensor,
     ) -> tuple[Tensor, Tensor]: ...
+
+    def mask(self, logits: Tensor, rows: Tensor, allowed: Tensor) -> None: ...
 
 
 class RowBuffer:
@@ -77,15 +79,15 @@ class Drawn(NamedTuple):
     logprobs: tuple[PlaceLogprobs, ...]  # one for each of columns.logprobs
     failures: Failures  # rows that end with an error of their own
     logits: Tensor  # [Q, V] float32
-    unmasked: LogitEntries | None = None  # those of `logits` that were forbidden and do not show it
+    forbid: Callable[[], None] | None = None  # writes to `logits` what was forbidden, where they do not show it
 
     def outcome(self, finite: Tensor) -> tuple[tuple[int, ...], Failures]:
         """Rows whose logits are not finite, and rows that end with an error. `finite` is self.finite on the host."""
         if bool(finite.all()):
             return (), self.failures
         broken = tuple(torch.nonzero(~finite).flatten().tolist())
-        if self.unmasked is not None:
-            self.logits[entries_at(self.unmasked, self.logits)] = -torch.inf
+        if self.forbid is not None:
+            self.forbid()
         return broken, nothing_left(self.logits, broken) | self.failures
 
 
@@ -114,8 +116,11 @@ class Epilogue:
         for uid in forgotten:
             self._memories.pop(uid, None)
 
-    def run(self, logits: Tensor, columns: SamplingColumns, rows: Tensor) -> Drawn:
-        """One token per row of the slot table, rows [Q] int64. logits [Q, V] float32 are WRITTEN."""
+    def run(self, logits: Tensor, columns: SamplingColumns, rows: Tensor, allowed: Ints | None = None) -> Drawn:
+        """One token per row of the slot table, rows [Q] int64. logits [Q, V] float32 are WRITTEN.
+
+        allowed [K, W] int32: what columns.masked may draw.
+        """
         shown = logits.clone() if columns.logprobs and self._raw else logits
         if columns.penalties is not None:
             self._penalties.apply(logits, columns.penalties)
@@ -123,14 +128,20 @@ class Epilogue:
             assert columns.biases is not None
             logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
         failures = self._process(logits, columns)
-        if columns.banned is not None:
-            logits[entries_at(columns.banned, logits)] = -torch.inf
+        self._forbid(logits, columns, allowed)
         tokens, finite = self._draw(logits, columns)
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
         self._row_buffer.advance(rows, tokens)
         logprobs = self._logprobs(shown, tokens, columns)
         return Drawn(tokens, finite, logprobs, failures, logits)
+
+    def _forbid(self, logits: Tensor, columns: SamplingColumns, allowed: Ints | None) -> None:
+        """The masks: nothing comes after them that could make a forbidden token legal."""
+        if columns.banned is not None:
+            logits[entries_at(columns.banned, logits)] = -torch.inf
+        if columns.masked is not None:
+            self._kernel.mask(logits, *masks_of(columns.masked, allowed, logits.device))
 
     def _process(self, logits: Tensor, columns: SamplingColumns) -> Failures:
         return process(logits, columns.processors, self._processors, self._memories) if columns.processors else {}
@@ -146,6 +157,12 @@ class Epilogue:
         host = (columns.temperature, columns.top_k, columns.top_p, columns.min_p, seeds, columns.positions)
         device = (torch.from_numpy(column).to(logits.device) for column in host)
         return self._kernel.draw(logits, *device)
+
+
+def masks_of(masked: Ints, allowed: Ints | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The rows [K] and their bits [K, W], both int32, on the device."""
+    assert allowed is not None and len(allowed) == len(masked), "rows that a grammar masks have no masks"
+    return torch.from_numpy(masked).to(device), torch.from_numpy(allowed).to(device)
 
 
 def entries_at(spots: LogitEntries, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,8 @@ Decides what is read once and what must be written in between: penalties and bia
 log-probabilities are returned, nothing otherwise. Knows no request. Q drawing rows, V vocabulary.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,31 +16,33 @@ from ramet.kernels import logits_epilogue as kernels
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, entries_at
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, masks_of
 
 
 class FusedEpilogue(Epilogue):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         counts, seen = self._penalties.counts, self._penalties.seen
-        none = torch.zeros(0, dtype=torch.int32, device=seen.device)  # no row has a grammar yet
+        none = torch.zeros(0, dtype=torch.int32, device=seen.device)  # each step with grammars brings its masks
         buffer = self._row_buffer
         self._state = EpilogueState(counts, seen, none[:, None], buffer.lengths, buffer.next_ids)
 
-    def run(self, logits: Tensor, columns: SamplingColumns, table_rows: Tensor) -> Drawn:
+    def run(self, logits: Tensor, columns: SamplingColumns, table_rows: Tensor, allowed: Ints | None = None) -> Drawn:
         """One token per row. logits [Q, V] float32 are WRITTEN where a later stage must see them adjusted."""
-        rows = rows_of(columns, table_rows)
+        rows, state = rows_of(columns, table_rows), self._state
+        if columns.masked is not None:
+            state = replace(state, allowed=masks_of(columns.masked, allowed, logits.device)[1])
         shown = logits.clone() if columns.logprobs and self._raw else logits
         adjusted = bool(columns.processors) or (bool(columns.logprobs) and not self._raw)
         if adjusted and rows.penalises:
-            kernels.adjust_logits(logits, rows, self._state)
+            kernels.adjust_logits(logits, rows, state)
         failures = self._process(logits, columns)
-        drawn = kernels.logits_epilogue(logits, rows, self._state, adjusted)
-        if adjusted and columns.banned is not None:  # log-probabilities are those after the mask
-            logits[entries_at(columns.banned, logits)] = -torch.inf
+        drawn = kernels.logits_epilogue(logits, rows, state, adjusted)
+        if adjusted:  # log-probabilities are those after the masks
+            self._forbid(logits, columns, allowed)
         logprobs = self._logprobs(shown, drawn.tokens, columns)
-        unmasked = None if adjusted else columns.banned
-        return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, unmasked)
+        forbid = None if adjusted else partial(self._forbid, logits, columns, allowed)
+        return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, forbid)
 
 
 def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
@@ -53,12 +57,15 @@ def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
     bias_order, bias_starts, bias_ids = _by_row(columns.biased, num)
     _, ban_starts, ban_ids = _by_row(columns.banned, num)
     biases = np.zeros(0, np.float32) if columns.biases is None else columns.biases[bias_order]
+    masks = np.full(num, -1, np.int32)
+    if columns.masked is not None:
+        masks[columns.masked] = np.arange(len(columns.masked), dtype=np.int32)
     host = dict(
         temperature=columns.temperature, top_k=columns.top_k, top_p=columns.top_p, min_p=columns.min_p,
         seeds=columns.seeds.view(np.int64), positions=columns.positions,
         slots=slots, frequency=frequency, presence=presence, repetition=repetition,
         bias_starts=bias_starts, bias_ids=bias_ids, biases=biases, ban_starts=ban_starts, ban_ids=ban_ids,
-        masks=np.full(num, -1, np.int32),
+        masks=masks,
     )  # fmt: skip
     return EpilogueRows(
         **{name: torch.from_numpy(column).to(device) for name, column in host.items()},

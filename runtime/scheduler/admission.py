@@ -208,7 +208,7 @@ class Admission:
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
         self._unpublished = UnpublishedPrefixes(self._cache.page_size)
         for running in self._running:
-            if running.applied < running.target:
+            if running.applied < len(running.request.tokens):
                 self._announce(running.request)
 
     def try_add(self, request: Request) -> Admitted | Refused:

@@ -82,7 +82,7 @@ class Step:
     uids: npt.NDArray[np.int64]  # [R]
     epochs: npt.NDArray[np.int64]  # [R]
     batch: Batch
-    prefills: Ints  # indices into R of rows that compute tokens of a prompt
+    prefills: Ints  # indices into R of rows that compute tokens they were admitted with
     prompt_logprobs: tuple[Span, ...]  # whose they are: one for each of batch.prompt_logprobs
     hidden: tuple[HiddenSpan, ...]  # one for each of batch.hidden
 
@@ -137,7 +137,8 @@ def plan_step(
         embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
         forgotten=running.take_forgotten(),
     )
-    indices = np.arange(len(decoding), len(rows), dtype=np.int32)
+    prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
+    indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
     step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans)
     running.advance(number, rows, num_new, rows[draws])
     return step
@@ -297,6 +298,7 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
     """One entry for each of `rows` [Q], which draw in this step. Every array is a copy."""
     table = running.table
     flags, num_output = table.flags[rows], table.planned_totals[rows] - table.prompt_lens[rows]
+    constrained = (flags & RowFlag.CONSTRAINED) != 0  # their grammars know what may end them
     biased, biases = _biases(running, rows, np.flatnonzero(flags & RowFlag.BIAS))
     return SamplingColumns(
         temperature=table.temperature[rows],
@@ -309,8 +311,9 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
         biased=biased,
         biases=biases,
         processors=_processors([(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.PROCESSOR)]),
-        banned=_banned(running, rows, np.flatnonzero(num_output < table.min_new[rows]), eos_ids),
-        logprobs=tuple(_logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
+        banned=_banned(running, rows, np.flatnonzero((num_output < table.min_new[rows]) & ~constrained), eos_ids),
+        masked=np.flatnonzero(constrained).astype(np.int32) if constrained.any() else None,
+        logprobs=tuple(logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
     )
 
 
@@ -340,7 +343,7 @@ def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int
     return _entries(at, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
 
 
-def _logprob_row(at: int, running: RunningRequest) -> LogprobRow:
+def logprob_row(at: int, running: RunningRequest) -> LogprobRow:
     asked = running.request.spec.logprobs
     assert asked is not None, running.uid
     return LogprobRow(at, asked.num_top, np.array(asked.ids, dtype=np.int32))

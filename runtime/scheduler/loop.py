@@ -7,21 +7,25 @@ the same parts, not another scheduler. Knows no socket type, no tensor and no mo
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ToScheduler, Uid, unpack_ids
+from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, GrammarReady, ToScheduler, Uid, unpack_ids
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
+from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
+from ramet.runtime.scheduler.constraints import Constraints, MaskThread
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -46,6 +50,7 @@ class InFlight:
     step: Step
     pending: Pending
     plan_s: float
+    filling: Future[Ints] | None = None  # its masks, if they are made meanwhile
 
 
 class MemoryShort(Exception):
@@ -68,6 +73,7 @@ class Scheduler:
         tokenizer: Tokenizer | None,
         eos_ids: frozenset[int],
         clock: Clock = time.monotonic,
+        grammars: GrammarSource | None = None,
     ) -> None:
         seed = args.schedule.random_seed or 0
         self._seeds = np.random.default_rng(seed)
@@ -95,6 +101,8 @@ class Scheduler:
         self._decode_planner = DecodePlanner(self.running, eos_ids)
         self._results = Results(self.running, self.leases, self._stopping, detokenizer)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
+        self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
+        self._masks = MaskThread(self.running, runner.vocab_size)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
@@ -139,7 +147,9 @@ class Scheduler:
             release_pool()
 
     def close(self) -> None:
-        """End the device's thread, if there is one. What is in flight is not applied."""
+        """End the device's thread, if there is one, and what compiles constraints. What is in flight is not applied."""
+        self._constraints.close()
+        self._masks.close()
         if isinstance(self._device, DeviceThread):
             self._device.close()
 
@@ -154,13 +164,17 @@ class Scheduler:
                     self._enqueue(message)
                 case Abort():
                     self._abort(message)
+                case GrammarReady():
+                    for request, refused in self._constraints.settled():
+                        self._wait_or_close(request, refused)
                 case control:
                     self._control.handle(control)
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
-        launched = self._launch()
+        launched = self._launch(self._masks)
         if launched is not None:
+            self._draw(launched)
             self._apply(launched)
         self._settle()
         return launched.step if launched is not None else None
@@ -173,6 +187,8 @@ class Scheduler:
             self._apply_in_flight()
             launched = self._launch()
         self._apply_in_flight()
+        if launched is not None:
+            self._draw(launched)
         self._in_flight = launched
         self._settle()
         return launched.step if launched is not None else None
@@ -192,6 +208,8 @@ class Scheduler:
         if waiting is not None:
             reason = self._refusals.get(uid, self._queue_wait_reason)
             return {"state": "waiting", "reason": reason, "retractions": waiting.num_retractions}
+        if reason := self._constraints.waiting(uid):
+            return {"state": "waiting", "reason": reason, "retractions": 0}
         running = self.running.get(uid)
         if running is not None:
             known = {"computed_tokens": running.applied, "output_tokens": running.num_output}
@@ -200,14 +218,25 @@ class Scheduler:
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 
-    def _launch(self) -> InFlight | None:
-        """Plan the next step and hand it to the device. Raises MemoryShort."""
+    def _launch(self, masks: MaskThread | None = None) -> InFlight | None:
+        """Plan the next step and hand it to the device. Raises MemoryShort.
+
+        `masks` fills the step's masks while the device computes, where no result is waited for.
+        """
         started = time.perf_counter()
         step = self._plan()
         if step is None:
             return None
         plan_s = time.perf_counter() - started
-        return InFlight(step, self._device.launch(step.batch), plan_s)
+        is_masked = masks is not None and step.batch.sampling.masked is not None
+        filling = masks.fill(step) if masks is not None and is_masked else None
+        return InFlight(step, self._device.launch(step.batch), plan_s, filling)
+
+    def _draw(self, launched: InFlight) -> None:
+        """Give a step the masks that it waits for: every step before it has been applied."""
+        if launched.step.batch.sampling.masked is not None:
+            filling = launched.filling
+            launched.pending.draw(self._masks.make(launched.step) if filling is None else filling.result())
 
     def _apply_in_flight(self) -> None:
         launched, self._in_flight = self._in_flight, None
@@ -263,8 +292,8 @@ class Scheduler:
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
-                    self._results.open(running)
-                    prefills += budget.take(running)
+                    if self._results.open(running):
+                        prefills += budget.take(running)
                 case Refused(reason, full):
                     self._refusals[request.uid] = reason
                     if full:
@@ -275,7 +304,7 @@ class Scheduler:
     def _settle(self) -> None:
         """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness."""
         self._results.send()
-        if self.idle:
+        if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
@@ -307,8 +336,16 @@ class Scheduler:
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
                 self._results.close_waiting(request, finish)
-            else:
+            elif spec.constraint is None:
                 self.waiting.add(request)
+            elif (attached := self._constraints.attach(request)) is not False:
+                self._wait_or_close(request, None if attached is True else attached)
+
+    def _wait_or_close(self, request: Request, refused: Finish | None) -> None:
+        if refused is None:
+            self.waiting.add(request)
+        else:
+            self._results.close_waiting(request, refused)
 
     def _refusal(self, spec: RequestSpec) -> str:
         """Why it cannot be served by this model; empty: it can."""
@@ -319,7 +356,7 @@ class Scheduler:
 
     def _abort(self, message: Abort) -> None:
         for uid in message.uids:
-            waiting = self.waiting.remove(uid)
+            waiting = self.waiting.remove(uid) or self._constraints.remove(uid)
             if waiting is not None:
                 self._results.close_waiting(waiting, Finish(FinishKind.ABORT, message=message.message))
             running = self.running.get(uid)

@@ -9,11 +9,16 @@ import msgspec
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Limits, ToScheduler
+from ramet.ipc.messages import GrammarReady, Limits, ToScheduler
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.grammar.backends import check_installed
+from ramet.runtime.grammar.base import Vocabulary
+from ramet.runtime.grammar.compile import CompilePool, GrammarSource
+from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -35,6 +40,8 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
     phases.append(("tokenizer", time.perf_counter() - started))
     runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
+    own = Sender(sockets.address(paths.SCHEDULER))  # used by the compile pool alone
+    grammars = make_grammars(args, tokenizer, runner.vocab_size, lambda: own.send(GrammarReady()))
     scheduler = Scheduler(
         args,
         runner,
@@ -45,6 +52,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         server=server,
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
+        grammars=grammars,
     )
     ends = (
         f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)
@@ -54,6 +62,27 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     ready(phases, limits=limits_of(runner, scheduler))
     watchdog = Watchdog(args.execute.watchdog_timeout)
     scheduler.run(watchdog.beat)
+
+
+def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Callable[[], None]) -> GrammarSource | None:
+    """Where constraints are compiled. Raises ConfigError where --grammar-backend is not installed."""
+    if args.grammar.grammar_backend == "none":
+        return None
+    check_installed(args.grammar.grammar_backend)
+    retokenizes = args.grammar.jump_forward == "retokenize"
+    if retokenizes and not Retokenizer(tokenizer).possible:
+        raise ConfigError(
+            "--jump-forward is retokenize, but this tokenizer does not spell single tokens: what they add to a text "
+            "depends on their neighbours; use ff or off"
+        )
+    eos_ids = frozenset(token for token in tokenizer.eos_ids if token < vocab_size)
+    return CompilePool(
+        Vocabulary(tokenizer, args.tokenizer_folder, vocab_size, eos_ids),
+        timeout_s=args.grammar.grammar_timeout_s,
+        cache_bytes=int(args.grammar.grammar_cache_mb * (1 << 20)),
+        ready=ready,
+        wants_fsm=retokenizes,
+    )
 
 
 def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]:

@@ -82,6 +82,7 @@ class Reporter:
             evicted_tokens=cache.evicted_tokens,
             steps=self.steps,
             discarded_tokens=results.discarded_tokens,
+            forced_tokens=results.constrained.forced_tokens,
             running_requests=len(self._running),
             waiting_requests=len(self._waiting),
             used_tokens=self._used(),

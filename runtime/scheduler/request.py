@@ -11,17 +11,29 @@ tree and no device. M rows, L context length rounded up to pages; row 0 is paddi
     slots[row]    [0, applied)  computed      [applied, scheduled)  being computed      [scheduled, allocated)  taken
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.messages import Finish, Logprobs, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
 EVERY_STATE = (HiddenMode.ALL, HiddenMode.MEAN)  # what needs the hidden state of every prompt token
+
+
+@dataclass(slots=True)
+class Constrained:
+    """What a request with a constraint has beyond others, as long as it lives."""
+
+    output: ConstrainedOutput
+    unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
+    failure: Finish | None = None  # why no mask could be made for its next token
 
 
 class Request:
@@ -33,6 +45,7 @@ class Request:
         "arrival_s",
         "biases",
         "cached_tokens",
+        "constrained",
         "embeds",
         "epoch",
         "first_logprob",
@@ -72,6 +85,7 @@ class Request:
         self.next_logprob = None if start is None or start + 1 >= self.prompt_len else start + 1
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0
+        self.constrained: Constrained | None = None  # set when its constraint is compiled
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
 
@@ -84,6 +98,17 @@ class Request:
         """How many are returned at each place, if any are."""
         asked = self.spec.logprobs
         return 1 if asked is None else 1 + asked.num_top + len(asked.ids)
+
+    def ending(self, eos_ids: frozenset[int]) -> Ending:
+        """What ends its output inside a constraint."""
+        params, eos = self.spec.params, sorted(eos_ids)
+        stops = sorted({*params.stop_token_ids, *eos})
+        own, every = np.array(eos, dtype=np.int32), np.array(stops, dtype=np.int32)
+        return Ending(own, every, params.ignore_eos, params.min_new_tokens)
+
+    def needs_each_step(self, raw_logprobs: bool) -> bool:
+        """Something of each output token is returned that only a step of its own computes."""
+        return self.spec.hidden is not None or (raw_logprobs and self.spec.logprobs is not None)
 
     @property
     def returns_states(self) -> bool:
@@ -148,6 +173,9 @@ class RowFlag:
     HIDDEN = 8
     PROCESSOR = 16  # sees its output: it cannot be planned before its last token is known
     IGNORE_EOS = 32
+    CONSTRAINED = 64  # draws what a grammar allows
+    JUMPS = 128  # what follows its next token may not be drawn: it cannot be planned before that token is known
+    SERIAL = PROCESSOR | JUMPS
 
 
 class RowTable:
@@ -206,6 +234,8 @@ def _flags_of(request: Request) -> int:
         RowFlag.HIDDEN: spec.hidden is not None,
         RowFlag.PROCESSOR: spec.processor is not None,
         RowFlag.IGNORE_EOS: params.ignore_eos,
+        RowFlag.CONSTRAINED: request.constrained is not None,
+        RowFlag.JUMPS: request.constrained is not None and request.constrained.output.jumps,
     }
     return sum(flag for flag, is_set in asked.items() if is_set)
 
@@ -266,6 +296,10 @@ class RunningRequest:
     @property
     def prefilling(self) -> bool:
         return self.scheduled < self.target
+
+    @property
+    def returns_logprobs(self) -> bool:
+        return bool(self._table.flags[self.row] & RowFlag.LOGPROBS)
 
     @property
     def returns_prompt(self) -> bool:

@@ -10,6 +10,7 @@ characters.
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,12 +18,23 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Closed, Finish, FinishKind, HiddenStates, Logprobs, Opened, TokenStep, Uid
+from ramet.ipc.messages import (
+    ID_BYTES,
+    Closed,
+    Finish,
+    FinishKind,
+    HiddenStates,
+    Logprobs,
+    Opened,
+    TokenStep,
+    Uid,
+)
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.sampling.columns import PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.constraints import ConstrainedRows
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
@@ -69,6 +81,13 @@ class Stopping:
     def forget(self, uid: Uid) -> None:
         self._watches.pop(uid, None)
 
+    def rewound(self, running: RunningRequest) -> None:
+        """The last tokens of its output were taken back: look at what is left again."""
+        if self._watches.pop(running.uid, None) is not None:
+            watch = self._watch(running)
+            for token in running.output.tolist():
+                watch.push(token)
+
     def _watch(self, running: RunningRequest) -> StopWatch:
         watch = self._watches.get(running.uid)
         if watch is None:
@@ -102,6 +121,7 @@ class Results:
     def __init__(self, running: RunningSet, leases: PrefixLeases, stopping: Stopping, detokenizer: Outbox) -> None:
         self._running, self._leases, self._stopping, self._detokenizer = running, leases, stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
+        self.constrained = ConstrainedRows(running, decide=self._decide, rewound=stopping.rewound, send=self._add_token)
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
@@ -132,8 +152,9 @@ class Results:
             kept = going[draws]
             draws, tokens = draws[kept], tokens[kept]
         self._append_tokens(rows[draws], tokens)
-        ends |= self._finished(step, draws, tokens, going)
-        self._add_drawn_logprobs(step, result, going)
+        drawn = dict(self._drawn_logprobs(step, result, going))
+        ends |= self._finished(step, draws, tokens, going, drawn)
+        self._news.logprobs += drawn.values()
         self._add_hidden(step, result, going, ends)
         for index in sorted(ends):
             self._end(self._running.at(rows[index]), ends[index])
@@ -153,25 +174,44 @@ class Results:
         return {index: finish for index, finish in found.items() if alive[index]}
 
     def _append_tokens(self, rows: Ints, tokens: Ints) -> None:
-        """rows [D] of the table drew tokens [D]."""
+        """rows [D] of the table drew tokens [D]. What follows from a constraint's is told by `constrained`."""
         table = self._running.table
         table.tokens[rows, table.totals[rows]] = tokens
         table.totals[rows] += 1
+        free = (table.flags[rows] & RowFlag.CONSTRAINED) == 0
+        if not free.all():
+            rows, tokens = rows[free], tokens[free]
         self.generated_tokens += len(rows)
         self._news.uids += table.uids[rows].tolist()
         self._news.tokens += tokens.tobytes()
 
-    def _finished(self, step: Step, draws: Ints, tokens: Ints, going: Flags) -> dict[int, Finish]:
-        """Rows that end with this step; of those at `draws` only those that may are looked at."""
+    def _add_token(self, uid: Uid, token: int, logprobs: Logprobs | None) -> None:
+        self.generated_tokens += 1
+        self._news.uids.append(uid)
+        self._news.tokens += token.to_bytes(ID_BYTES, "little")
+        if logprobs is not None:
+            self._news.logprobs.append(logprobs)
+
+    def _finished(
+        self, step: Step, draws: Ints, tokens: Ints, going: Flags, logprobs: dict[int, Logprobs]
+    ) -> dict[int, Finish]:
+        """Rows that end with this step; of those at `draws` only those that may are looked at.
+
+        WRITES `logprobs`, by row: those under a constraint are taken out, and told with the tokens that follow.
+        """
         table, rows = self._running.table, step.batch.rows[draws]
         may_end = table.totals[rows] == table.limits[rows]
         flags = table.flags[rows]
-        may_end |= (flags & RowFlag.STOP_CHECK) != 0
+        may_end |= (flags & (RowFlag.STOP_CHECK | RowFlag.CONSTRAINED)) != 0
         for eos in self._eos_ids:
             may_end |= (tokens == eos) & ((flags & RowFlag.IGNORE_EOS) == 0)
         ends: dict[int, Finish] = {}
         for i in np.flatnonzero(may_end):
-            finish = self._decide(self._running.at(rows[i]), int(tokens[i]))
+            running, token = self._running.at(rows[i]), int(tokens[i])
+            if flags[i] & RowFlag.CONSTRAINED:
+                finish = self.constrained.push(running, token, logprobs.pop(int(draws[i]), None))
+            else:
+                finish = self._decide(running, token)
             if finish is not None:
                 ends[int(draws[i])] = finish
         for index in step.prefills[going[step.prefills]]:  # max_new_tokens is 0: nothing was drawn
@@ -197,12 +237,13 @@ class Results:
             request.next_logprob = span.stop if span.stop < request.prompt_len else None
             self._news.logprobs.append(_packed(request.uid, True, request.tokens[span.start : span.stop], values))
 
-    def _add_drawn_logprobs(self, step: Step, result: StepResult, going: Flags) -> None:
+    def _drawn_logprobs(self, step: Step, result: StepResult, going: Flags) -> Iterator[tuple[int, Logprobs]]:
+        """By index of the row."""
         for asked, values in zip(step.batch.sampling.logprobs, result.drawn_logprobs, strict=True):
             index = int(step.batch.draws[asked.row])
             if going[index]:
                 token = result.tokens[asked.row : asked.row + 1]
-                self._news.logprobs.append(_packed(Uid(int(step.uids[index])), False, token, values))
+                yield index, _packed(Uid(int(step.uids[index])), False, token, values)
 
     def _add_hidden(self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish]) -> None:
         for span, states in zip(step.hidden, result.hidden, strict=True):
@@ -214,10 +255,14 @@ class Results:
 
     # -- the life of a request --------------------------------------------------------------------------------------
 
-    def open(self, running: RunningRequest) -> None:
-        """Say that a request runs; once in its life."""
+    def open(self, running: RunningRequest) -> bool:
+        """Say that a request runs; once in its life. False: its constraint leaves nothing to compute, it has ended."""
         self.cached_tokens += 0 if running.request.opened else running.lease.length
         self._open(running.request)
+        finish = self.constrained.begin(running) if running.request.constrained is not None else None
+        if finish is not None:
+            self._end(running, finish)
+        return finish is None
 
     def close_waiting(self, request: Request, finish: Finish) -> None:
         """End a request that does not run."""
@@ -254,6 +299,8 @@ class Results:
             self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish) -> None:
+        if request.constrained is not None:
+            self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
         if request.uid in self._leases.open:
             (self._leases.withdraw if finish.aborted else self._leases.keep)(request.uid)

@@ -52,13 +52,14 @@ class RunningSet:
         self._running: dict[Uid, RunningRequest] = {}
         self._by_row: list[RunningRequest | None] = [None] * len(table.uids)
         self._prefilling: dict[Uid, RunningRequest] = {}
+        self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
         self._held: list[_Held] = []  # by `until`
         self._confirmed = 0  # number of the last step whose result was applied
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
         self._penalty_resets: list[PenaltyReset] = []
         self._forgotten: list[int] = []
-        self._num_processors = 0  # running requests with a logit processor
+        self._num_serial = 0  # running requests that are planned only when their last token is known
         self.num_retractions = 0
 
     def __len__(self) -> int:
@@ -78,8 +79,8 @@ class RunningSet:
 
     @property
     def prefilling(self) -> list[RunningRequest]:
-        """Those with prompt tokens that no planned step computes, in the order they were admitted."""
-        return list(self._prefilling.values())
+        """Those with known tokens that no step draws and none computes yet: outputs first, then prompts as admitted."""
+        return [*self._extending.values(), *self._prefilling.values()]
 
     @property
     def rows(self) -> Ints:
@@ -90,13 +91,14 @@ class RunningSet:
     def decoding(self) -> Ints:
         """Rows whose next token can be planned now: all known tokens but the last are scheduled, more may follow."""
         if self._decoding is None:
-            decoding = [each.row for each in self._running.values() if each.uid not in self._prefilling]
+            waits = self._prefilling.keys() | self._extending.keys()
+            decoding = [each.row for each in self._running.values() if each.uid not in waits]
             self._decoding = np.array(decoding, dtype=np.int32)
         rows, table = self._decoding, self.table
         planned = table.planned_totals[rows]
         able = planned < table.limits[rows]
-        if self._num_processors:  # a logit processor sees the output: the token that is being drawn must come first
-            able &= (planned == table.totals[rows]) | ((table.flags[rows] & RowFlag.PROCESSOR) == 0)
+        if self._num_serial:  # the token that is being drawn must come first
+            able &= (planned == table.totals[rows]) | ((table.flags[rows] & RowFlag.SERIAL) == 0)
         return rows if able.all() else rows[able]
 
     @property
@@ -157,10 +159,10 @@ class RunningSet:
         if lease.length:
             self._slot_updates[row] = (0, lease.length)
         if penalty_slot:
-            self._reset_penalties(request, penalty_slot)
+            self._reset_penalties(request, penalty_slot, request.tokens[request.prompt_len :])
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
-        self._num_processors += request.spec.processor is not None
+        self._num_serial += self._is_serial(running)
         self._running[request.uid] = self._by_row[row] = self._prefilling[request.uid] = running
         return running
 
@@ -194,6 +196,56 @@ class RunningSet:
             start, stop = self._slot_updates.get(row, (before, before))
             self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
             self._hold(_Held(int(self.table.last_steps[row]), duplicates))
+
+    # -- tokens that nobody draws -----------------------------------------------------------------------------------
+
+    def replace(self, running: RunningRequest, num_dropped: int, num_new: int) -> bool:
+        """Take back the last known tokens and find slots for new ones in their place; False: memory is short.
+
+        Keys and values, slots, lease, penalty counts and planned steps follow; results of steps that were planned
+        before are dropped. Then `append` each token, and `extend`.
+        """
+        row, table, page = running.row, self.table, self._cache.page_size
+        kept, held, allocated = running.total - num_dropped, running.lease.length, int(table.allocated[row])
+        computed = min(running.applied, kept, kept + num_new - 1)  # what draws next must be read once more
+        lease = self._cache.shorten(running.lease, table.tokens[row, :computed]) if computed < held else running.lease
+        given_back = held - lease.length  # the tree's slots, which this request will write no more
+        num_pages = max(-(-(kept + num_new) // page) - allocated // page, 0) + given_back // page
+        slots = self._cache.allocate(num_pages)
+        if slots is None:
+            if lease is not running.lease:
+                self._cache.release(lease)
+            return False
+        table.slots[row, lease.length : held] = slots[:given_back]
+        table.slots[row, allocated : allocated + len(slots) - given_back] = slots[given_back:]
+        table.allocated[row] = allocated + len(slots) - given_back
+        if lease is not running.lease:
+            self._hold(_Held(int(table.last_steps[row]), NO_TOKENS, running.lease))
+            running.lease, computed = lease, min(computed, lease.length)
+        if num_dropped:
+            table.totals[row] = table.planned_totals[row] = kept
+            table.scheduled[row] = table.applied[row] = computed
+            running.next_hidden = min(running.next_hidden, computed)
+            table.epochs[row] += 1
+            running.request.epoch += 1
+        return True
+
+    def append(self, running: RunningRequest, token: int) -> None:
+        """One more known token, which no step draws. `replace` has found its slot."""
+        table, row = self.table, running.row
+        table.tokens[row, table.totals[row]] = token
+        table.totals[row] += 1
+        table.planned_totals[row] = table.totals[row]
+
+    def extend(self, running: RunningRequest) -> None:
+        """Plan all known tokens: those that were appended have been seen by nobody."""
+        running.target = running.total
+        if running.uid not in self._prefilling:
+            self._extending[running.uid] = running
+        self._decoding = None
+        slot = int(self.table.penalty_slots[running.row])
+        if slot:
+            self._reset_penalties(running.request, slot, running.output.copy())
 
     def end(self, running: RunningRequest, *, publish: bool = True) -> None:
         """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
@@ -229,7 +281,8 @@ class RunningSet:
         self._by_row[running.row] = None
         self._slot_updates.pop(running.row, None)
         self._prefilling.pop(running.uid, None)
-        self._num_processors -= running.request.spec.processor is not None
+        self._extending.pop(running.uid, None)
+        self._num_serial -= self._is_serial(running)
         del self._running[running.uid]
         self._decoding = None
 
@@ -286,7 +339,8 @@ class RunningSet:
         table.last_steps[rows] = number
         for running in self.prefilling:
             if not running.prefilling:
-                del self._prefilling[running.uid]
+                self._prefilling.pop(running.uid, None)
+                self._extending.pop(running.uid, None)
                 self._decoding = None
 
     def confirm(self, number: int) -> None:
@@ -313,9 +367,12 @@ class RunningSet:
         forgotten, self._forgotten = tuple(self._forgotten), []
         return forgotten
 
-    def _reset_penalties(self, request: Request, slot: int) -> None:
+    def _reset_penalties(self, request: Request, slot: int, output: Ints) -> None:
         prompt = request.prompt if self._prompt_is_seen else NO_TOKENS
-        self._penalty_resets.append(PenaltyReset(slot, request.tokens[request.prompt_len :], prompt))
+        self._penalty_resets.append(PenaltyReset(slot, output, prompt))
+
+    def _is_serial(self, running: RunningRequest) -> bool:
+        return bool(self.table.flags[running.row] & RowFlag.SERIAL)
 
 
 def _standing(running: RunningRequest) -> tuple[int, int, float, int]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from ramet.ipc.params import shown
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.pattern import MAX_STATES, PatternError, build_automaton
+from ramet.runtime.text.automaton import PatternError
+from ramet.runtime.text.pattern import MAX_STATES, build_automaton
 from ramet.runtime.text.tokenizer import check_ids
 
 MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt in all its samples, which come within a few steps

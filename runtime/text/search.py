@@ -13,11 +13,13 @@ kept beside it, so one cached step serves texts of any length:
 An anchor that asks what comes next waits in its group for the next character, or for the end.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 from ramet.runtime.text.anchors import EDGE, END, FINAL_NEWLINE, sides_of, sides_read
-from ramet.runtime.text.pattern import Automaton, build_automaton
+from ramet.runtime.text.automaton import ACCEPT, Automaton
+from ramet.runtime.text.pattern import build_automaton
 
 CACHE_UNITS = 100_000  # about 1 MB of cached states and steps for a pattern, then they are built anew
 STEP_UNITS = 32
@@ -90,6 +92,8 @@ class Steps:
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
+        # left to the standard library's `re`, so the two agree on what a character is
+        self._predicates = [re.compile(leaf.source, leaf.flags) for leaf in automaton.leaves]
         self._states: dict[tuple[int, Groups], _State] = {}
         self._characters: dict[str, tuple[frozenset[int], int]] = {}  # the tests that one passes, its sides
         self._kinds: dict[tuple[frozenset[int], int], tuple[frozenset[int], int]] = {}  # each once
@@ -97,7 +101,7 @@ class Steps:
         self._sides_before = sides_read(automaton.anchors.values(), ahead=False)  # a state remembers no others
         self.reads_after = automaton.reads_after
         start = (automaton.start,)  # where it leads depends on the place if there are anchors
-        self._entry = start if automaton.anchors else automaton.reach(start, set())[0]
+        self._entry = start if automaton.anchors else automaton.close(start, set())
         self.start = self._state(EDGE, ())
 
     @property
@@ -135,11 +139,12 @@ class Steps:
         """What each group leads to at a place between these sides, without what an earlier group leads to; and the
         first group that accepts there, or -1.
         """
+        waits = self.reads_after and after is None
         seen: set[int] = set()
         reached: list[tuple[int, ...]] = []
         for index, group in enumerate(groups):
-            states, accepts = self._automaton.reach(group, seen, before, after)
-            if accepts:
+            states = self._automaton.close(group, seen, before, after)
+            if ACCEPT in states and not waits:
                 return (), index
             reached.append(states)
         return tuple(reached), -1
@@ -149,7 +154,7 @@ class Steps:
             self._characters.clear()
             self._kinds.clear()
         if char not in self._characters:
-            tests = enumerate(self._automaton.predicates)
+            tests = enumerate(self._predicates)
             kind = frozenset(i for i, test in tests if test.fullmatch(char)), sides_of(char)
             self._characters[char] = self._kinds.setdefault(kind, kind)
         return self._characters[char]

@@ -17,7 +17,9 @@ THINK = "What is 37 + 58? Think step by step."
 THOUGHT = "37 + 58 = 95."  # the end of it
 THOUGHT_ANSWER = "The answer is 95."
 TEXT = "Text: Maria Lopez is 34 years old. She lives in Lisbon."
+# TEXT alone is answered in words: only what an output must keep to makes it JSON
 EXTRACT = "Return JSON with these fields:\n- name: string\n- city: string\n- age: integer\n" + TEXT
+MARIA = {"name": "Maria Lopez", "city": "Lisbon", "age": 34}
 TOO_LONG = "word " * 6000
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL: dict[str, Any] = {

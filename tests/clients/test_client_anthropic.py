@@ -1,6 +1,7 @@
 """anthropic-sdk-python: messages, streams, tools, thinking, counting, errors."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,12 @@ from asked import (
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
     CITY,
+    MARIA,
     MODEL,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
+    TEXT,
     THERE,
     THOUGHT,
     THOUGHT_ANSWER,
@@ -22,6 +25,7 @@ from asked import (
     user,
 )
 from live import Live
+from pydantic import BaseModel
 
 TOOL: Any = {"name": "get_temperature", "description": "The temperature of a city", "input_schema": CITY}
 # This version of the client has no argument `temperature`.
@@ -95,6 +99,41 @@ def test_streamed_tool_uses_have_their_input_in_pieces(client: anthropic.Anthrop
     assert final.stop_reason == "tool_use"
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_temperature"}])
+def test_a_forced_tool_is_used_where_the_model_would_not(client: anthropic.Anthropic, choice: Any):
+    choice = choice | {"disable_parallel_tool_use": True}
+    (use,) = client.messages.create(messages=user(CAPITAL), tools=[TOOL], tool_choice=choice, **GREEDY).content
+    assert (use.type, use.name, use.input.keys()) == ("tool_use", "get_temperature", {"city"})
+
+
+def test_a_strict_tool_is_used_with_an_input_of_its_schema(client: anthropic.Anthropic):
+    city = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}, "required": ["city"]}
+    strict: Any = {**TOOL, "input_schema": city, "strict": True}
+    (use,) = client.messages.create(messages=user(ROME), tools=[strict], **GREEDY).content
+    assert use.input["city"] in ("Oslo", "Lima")  # Rome is not offered
+
+
+def test_the_text_keeps_to_the_schema_of_the_output(client: anthropic.Anthropic):
+    fields = {"name": {"type": "string"}, "city": {"type": "string"}, "age": {"type": "integer"}}
+    form: Any = {"type": "json_schema", "schema": {"type": "object", "properties": fields, "required": [*fields]}}
+    reply = client.messages.create(messages=user(TEXT), output_config={"format": form}, **GREEDY)
+    assert json.loads(reply.content[0].text) == MARIA
+    older = client.beta.messages.create(messages=user(TEXT), **GREEDY | {"extra_body": {
+        "temperature": 0, "output_format": form}})  # fmt: skip
+    assert json.loads(older.content[0].text) == MARIA
+
+
+class Person(BaseModel):
+    name: str
+    city: str
+    age: int
+
+
+def test_parse_gives_a_model_of_a_text_that_asks_for_none(client: anthropic.Anthropic):
+    reply = client.messages.parse(messages=user(TEXT), output_format=Person, **GREEDY)
+    assert reply.parsed_output == Person(**MARIA)
+
+
 def test_thinking_comes_in_a_block_before_the_text(client: anthropic.Anthropic):
     thinking, text = client.messages.create(messages=user(SUM), thinking=THINKING, **GREEDY).content
     assert (thinking.type, text.type, text.text) == ("thinking", "text", THOUGHT_ANSWER)
@@ -135,10 +174,7 @@ def test_errors_are_the_client_s_classes(client: anthropic.Anthropic, guarded: L
     with pytest.raises(anthropic.BadRequestError, match="at most 4095"):
         client.messages.create(messages=user(TOO_LONG), **GREEDY)
     with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
-        client.messages.create(messages=user(ROME), tools=[TOOL], tool_choice={"type": "any"}, **GREEDY)
-    form = {"type": "json_schema", "schema": CITY}
-    with pytest.raises(anthropic.BadRequestError, match=r"output_config\.format .* not built"):
-        client.messages.create(messages=user(ROME), output_config={"format": form}, **GREEDY)
+        client.messages.create(messages=user(ROME), tool_choice={"type": "any"}, **GREEDY)
     with pytest.raises(anthropic.AuthenticationError):
         anthropic.Anthropic(base_url=guarded.url, api_key="wrong", max_retries=0).messages.create(
             messages=user(CAPITAL), **GREEDY

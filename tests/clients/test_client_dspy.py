@@ -5,11 +5,12 @@ few lines what DSPy's own says at length. That one is answered in its form as we
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import dspy
+import litellm
 import pytest
-from asked import MODEL, TOO_LONG
+from asked import MARIA, MODEL, TEXT, TOO_LONG
 from dspy.utils.exceptions import ContextWindowExceededError
 from live import Live
 
@@ -18,6 +19,12 @@ APPLES = "Sara has 12 apples. She buys 15 more. How many apples does she have?"
 TOOLS = """(1) search: finds a text about a subject. It takes {"query": string}.
 (2) calculate: works out an expression. It takes {"expression": string}.
 (3) finish: ends the work when all is known. It takes {}."""
+
+
+class Judged(dspy.Signature):
+    text: str = dspy.InputField()
+    mood: Literal["good", "bad"] = dspy.OutputField()
+    sure: bool = dspy.OutputField()
 
 
 def _listed(fields: dict[str, Any]) -> list[str]:
@@ -70,6 +77,33 @@ def test_dspy_s_own_adapter_is_answered_in_its_form(lm: dspy.LM):
     with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
         made = dspy.ChainOfThought("question -> answer")(question=SUM)
     assert (made.reasoning, made.answer) == ("37 + 58 = 95.", "95")
+
+
+@pytest.fixture
+def knowing(server: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[dspy.LM]:
+    """LiteLLM is told what this model can do, as its users do for their own servers."""
+    name = "openai/" + MODEL
+    monkeypatch.setattr(litellm, "model_cost", dict(litellm.model_cost))
+    litellm.register_model({name: {"litellm_provider": "openai", "mode": "chat", "supports_response_schema": True}})
+    lm = language_model(server, engine="litellm")
+    with dspy.context(lm=lm, adapter=dspy.JSONAdapter()):
+        yield lm
+
+
+def test_the_json_adapter_s_schema_is_kept_to(knowing: dspy.LM):
+    assert knowing.supports_response_schema
+    made = dspy.Predict("text -> name, city, age: int")(text=TEXT)
+    assert {name: made[name] for name in MARIA} == MARIA
+    assert dspy.Predict("question -> answer")(question=SUM).answer == "95"
+    made = dspy.Predict(Judged)(text="The film was good.")
+    assert made.mood in ("good", "bad") and type(made.sure) is bool
+    assert all("json" in str(call["kwargs"]["response_format"]) for call in knowing.history)
+
+
+def test_the_json_adapter_gets_an_object_where_a_schema_is_not_sent(server: Live):
+    with dspy.context(lm=language_model(server, engine="litellm"), adapter=dspy.JSONAdapter()) as _:
+        made = dspy.Predict("text -> name, city, age: int")(text=TEXT)
+    assert {name: made[name] for name in MARIA} == MARIA
 
 
 def test_react_runs_a_tool_and_answers_with_what_it_returned(lm: dspy.LM):

@@ -1,14 +1,15 @@
-"""instructor: a pydantic object from the model's JSON, in the mode that asks in words; others are refused by name."""
+"""instructor: a pydantic object from the model's JSON, in the mode that asks in words and in those that constrain."""
 
 import asyncio
+from typing import Literal
 
 import instructor
 import openai
 import pytest
-from asked import EXTRACT, MODEL, user
-from instructor.core.exceptions import InstructorRetryException
+from asked import EXTRACT, MARIA, MODEL, user
+from instructor.core.exceptions import IncompleteOutputException
 from live import Live
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class Person(BaseModel):
@@ -17,7 +18,9 @@ class Person(BaseModel):
     age: int
 
 
-MARIA = {"name": "Maria Lopez", "city": "Lisbon", "age": 34}
+class Odd(BaseModel):
+    kind: Literal["round", "flat"]
+    size: int = Field(ge=1, le=9)
 
 
 def patched(server: Live, mode: instructor.Mode) -> instructor.Instructor:
@@ -44,20 +47,30 @@ def test_the_async_client_gives_the_same_object(server: Live):
     assert asyncio.run(ask()).model_dump() == MARIA
 
 
-@pytest.mark.parametrize(
-    ("mode", "field"),
-    [
-        (instructor.Mode.TOOLS, "tool_choice"),
-        (instructor.Mode.JSON, "response_format"),
-        (instructor.Mode.JSON_SCHEMA, "response_format"),
-    ],
-)
-def test_a_mode_that_constrains_says_which_field_is_not_built(server: Live, mode: instructor.Mode, field: str):
-    with pytest.raises(InstructorRetryException, match="not built") as refused:
-        patched(server, mode).chat.completions.create(
-            model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0, max_retries=0
-        )
-    cause = refused.value.__cause__
-    while cause is not None and not isinstance(cause, openai.BadRequestError):
-        cause = cause.__cause__
-    assert cause is not None and cause.param == field
+CONSTRAINED = (instructor.Mode.TOOLS, instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA)
+
+
+@pytest.mark.parametrize("mode", CONSTRAINED)
+def test_a_mode_that_constrains_gives_a_valid_object(server: Live, mode: instructor.Mode):
+    create = patched(server, mode).chat.completions.create
+    person = create(model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0, max_retries=0)
+    assert person.model_dump() == MARIA
+
+
+@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
+def test_a_schema_is_kept_where_the_model_would_not(server: Live, mode: instructor.Mode):
+    create = patched(server, mode).chat.completions.create
+    odd = create(model=MODEL, response_model=Odd, messages=user("Tell me a story."), temperature=0, max_retries=0)
+    assert odd.kind in ("round", "flat") and 1 <= odd.size <= 9
+
+
+def test_a_partial_object_grows_to_the_whole_one(server: Live):
+    create = patched(server, instructor.Mode.JSON_SCHEMA).chat.completions.create_partial
+    *some, last = create(model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0)
+    assert last.model_dump() == MARIA and some[0].age is None
+
+
+def test_an_output_that_is_cut_is_instructor_s_own_error(server: Live):
+    create = patched(server, instructor.Mode.JSON_SCHEMA).chat.completions.create
+    with pytest.raises(IncompleteOutputException):
+        create(model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0, max_retries=0, max_tokens=8)

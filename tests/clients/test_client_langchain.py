@@ -11,10 +11,13 @@ from asked import (
     CAPITAL,
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
+    EXTRACT,
+    MARIA,
     MODEL,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
+    TEXT,
     THERE,
     THINK,
     THOUGHT,
@@ -26,6 +29,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from live import Live
+from pydantic import BaseModel
 
 
 @pytest.fixture
@@ -96,9 +100,33 @@ def test_logprobs_are_in_the_metadata(chat: ChatOpenAI):
     assert "".join(place["token"] for place in places[:-1]) == CAPITAL_ANSWER and len(places[0]["top_logprobs"]) == 2
 
 
-def test_structured_output_is_refused_by_name_until_it_is_built(chat: ChatOpenAI):
-    with pytest.raises(openai.BadRequestError, match=r"response_format .* not built"):
-        chat.with_structured_output({"title": "City", "type": "object", "properties": {}}).invoke(CAPITAL)
+class Person(BaseModel):
+    """Somebody"""
+
+    name: str
+    city: str
+    age: int
+
+
+@pytest.mark.parametrize("method, asked", [
+    ("function_calling", TEXT), ("json_schema", TEXT), ("json_mode", EXTRACT),
+])  # fmt: skip
+def test_structured_output_is_of_the_schema_in_each_method(chat: ChatOpenAI, method: Any, asked: str):
+    assert chat.with_structured_output(Person, method=method).invoke(asked) == Person(**MARIA)
+    whole: Any = chat.with_structured_output(Person, method=method, include_raw=True).invoke(asked)
+    assert whole["parsed"] == Person(**MARIA) and whole["parsing_error"] is None
+
+
+def test_structured_output_takes_a_schema_and_streams(chat: ChatOpenAI):
+    schema = {"title": "Person", "description": "", **Person.model_json_schema()}
+    assert list(chat.with_structured_output(schema).stream(TEXT))[-1] == MARIA
+
+
+def test_a_tool_that_must_be_called_is(chat: ChatOpenAI):
+    for choice in ("any", "get_temperature"):
+        reply = chat.bind_tools([get_temperature], tool_choice=choice, parallel_tool_calls=False).invoke(CAPITAL)
+        (call,) = reply.tool_calls
+        assert call["name"] == "get_temperature" and call["args"].keys() == {"city"}
 
 
 def test_a_prompt_beyond_the_context_is_langchain_s_own_error(chat: ChatOpenAI):

@@ -10,10 +10,12 @@ from asked import (
     CAPITAL,
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
+    MARIA,
     MODEL,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
+    TEXT,
     THERE,
     THINK,
     THOUGHT,
@@ -23,6 +25,7 @@ from asked import (
     user,
 )
 from live import Live
+from pydantic import BaseModel
 
 litellm.suppress_debug_info = True
 PREFIXES = ("openai/", "hosted_vllm/")
@@ -76,6 +79,28 @@ def test_streamed_calls_are_built_again_from_their_chunks(at: dict[str, Any]):
 def test_reasoning_is_found_under_litellm_s_name(at: dict[str, Any]):
     message = complete(at, user(THINK)).choices[0].message
     assert message.content == THOUGHT_ANSWER and message.reasoning_content.endswith(THOUGHT)
+
+
+class Person(BaseModel):
+    name: str
+    city: str
+    age: int
+
+
+def test_a_response_format_is_kept_to(at: dict[str, Any]):
+    content = complete(at, user(TEXT), response_format=Person).choices[0].message.content
+    assert json.loads(content) == MARIA
+    form = {"type": "json_schema", "json_schema": {"name": "p", "strict": True, "schema": Person.model_json_schema()}}
+    assert json.loads(complete(at, user(TEXT), response_format=form).choices[0].message.content) == MARIA
+    content = complete(at, user(CAPITAL), response_format={"type": "json_object"}).choices[0].message.content
+    assert isinstance(json.loads(content), dict)
+
+
+def test_a_call_that_is_forced_is_made(at: dict[str, Any]):
+    for choice in ("required", {"type": "function", "function": {"name": "get_temperature"}}):
+        message = complete(at, user(CAPITAL), tools=[TOOL], tool_choice=choice, max_tokens=200).choices[0].message
+        for call in message.tool_calls:
+            assert call.function.name == "get_temperature" and json.loads(call.function.arguments).keys() == {"city"}
 
 
 def test_embeddings_have_one_vector_for_each_text(at: dict[str, Any]):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +13,13 @@ from asked import (
     CAPITAL,
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
+    EXTRACT,
+    MARIA,
     MODEL,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
+    TEXT,
     THERE,
     THINK,
     THOUGHT,
@@ -176,10 +180,115 @@ def test_parse_gives_typed_arguments_of_a_pydantic_tool(client: openai.OpenAI):
     assert call.function.parsed_arguments == get_temperature(city="Rome")
 
 
-def test_parse_into_a_model_is_refused_by_name_until_it_is_built(client: openai.OpenAI):
-    with pytest.raises(openai.BadRequestError, match="not built") as refused:
-        client.chat.completions.parse(model=MODEL, messages=user(ROME), response_format=get_temperature)
+class Person(BaseModel):
+    name: str
+    city: str
+    age: int
+
+
+def test_parse_gives_a_model_of_a_text_that_asks_for_none(client: openai.OpenAI):
+    reply = client.chat.completions.parse(model=MODEL, messages=user(TEXT), response_format=Person, temperature=0)
+    assert reply.choices[0].message.parsed == Person(**MARIA)
+    with client.chat.completions.stream(
+        model=MODEL, messages=user(TEXT), response_format=Person, temperature=0
+    ) as stream:
+        assert any(event.type == "content.delta" for event in stream)
+        assert stream.get_final_completion().choices[0].message.parsed == Person(**MARIA)
+
+
+def test_parse_gives_no_model_where_the_output_is_cut(client: openai.OpenAI):
+    with pytest.raises(openai.LengthFinishReasonError) as cut:
+        client.chat.completions.parse(
+            model=MODEL, messages=user(TEXT), response_format=Person, temperature=0, max_completion_tokens=8
+        )
+    assert cut.value.completion.choices[0].message.content.startswith('{"name": "Maria')
+
+
+def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
+    content = chat(client, CAPITAL, response_format={"type": "json_object"}).choices[0].message.content
+    assert isinstance(json.loads(content), dict)
+
+
+@pytest.mark.parametrize("asked, pattern", [
+    ({"guided_choice": ["Rome.", "Lima."]}, r"Lima\."),
+    ({"structured_outputs": {"choice": ["Rome.", "Lima."]}}, r"Lima\."),
+    ({"guided_regex": "[0-9]{4} m"}, "[0-9]{4} m"), ({"regex": "[0-9]{4} m"}, "[0-9]{4} m"),
+    ({"guided_json": {"enum": ["Lima", "Rome"]}}, '"Lima"'), ({"json_schema": '{"enum": ["Lima", "Rome"]}'}, '"Lima"'),
+    ({"guided_grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}, "It is Lima."),
+    ({"ebnf": 'root ::= "It is " [A-Z] [a-z]+ "."', "grammar_backend": "llguidance"}, "It is Lima."),
+    ({"structured_outputs": {"json": {"const": 7}}}, "7"),
+])  # fmt: skip
+def test_fields_of_other_servers_constrain_the_output(client: openai.OpenAI, asked: dict[str, Any], pattern: str):
+    assert re.fullmatch(pattern, chat(client, CAPITAL, extra_body=asked).choices[0].message.content)
+
+
+def test_a_completion_keeps_to_its_format(client: openai.OpenAI):
+    reply = client.completions.create(
+        model=MODEL, prompt=TEXT, temperature=0, max_tokens=60,
+        extra_body={"response_format": {"type": "json_schema", "json_schema": {
+            "name": "person", "schema": Person.model_json_schema()}}},
+    )  # fmt: skip
+    assert isinstance(Person.model_validate_json(reply.choices[0].text), Person)
+
+
+def test_a_keyword_that_cannot_be_enforced_is_named(client: openai.OpenAI):
+    schema = {"type": "array", "uniqueItems": True}
+    with pytest.raises(openai.BadRequestError, match="uniqueItems") as refused:
+        chat(client, CAPITAL, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
     assert refused.value.param == "response_format"
+
+
+LOOK: Any = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {
+        "type": "object", "properties": {"deep": {"type": "boolean"}, "at": {"enum": ["sky", "sea"]}},
+        "required": ["deep", "at"], "additionalProperties": False}},
+}  # fmt: skip
+
+
+def test_a_required_call_is_made_where_the_model_would_not(client: openai.OpenAI):
+    (choice,) = chat(client, CAPITAL, tools=[LOOK, TOOL], tool_choice="required", max_tokens=200).choices
+    assert choice.finish_reason == "tool_calls" and not choice.message.content
+    for call in choice.message.tool_calls:
+        arguments = json.loads(call.function.arguments)
+        assert (call.function.name, arguments.keys()) in (("look", {"deep", "at"}), ("get_temperature", {"city"}))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_named_function_is_called_once_with_arguments_of_its_schema(client: openai.OpenAI, stream: bool):
+    named = {"type": "function", "function": {"name": "look"}}
+    reply = chat(client, ROME_AND_OSLO, tools=[LOOK, TOOL], tool_choice=named, stream=stream)
+    if stream:
+        parts = [part.function for chunk in reply for part in chunk.choices[0].delta.tool_calls or ()]
+        name, text = parts[0].name, "".join(part.arguments for part in parts)
+    else:
+        (call,) = reply.choices[0].message.tool_calls
+        name, text = call.function.name, call.function.arguments
+    arguments = json.loads(text)
+    assert name == "look" and type(arguments["deep"]) is bool and arguments["at"] in ("sky", "sea")
+
+
+def test_one_of_the_allowed_tools_is_called_once(client: openai.OpenAI):
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "look"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    reply = chat(client, ROME_AND_OSLO, tools=[LOOK, TOOL], tool_choice=choice, parallel_tool_calls=False)
+    assert [call.function.name for call in reply.choices[0].message.tool_calls] == ["look"]
+
+
+def test_a_strict_tool_is_called_with_arguments_of_its_schema_or_not_at_all(client: openai.OpenAI):
+    city = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}, "required": ["city"]}
+    strict: Any = {"type": "function", "function": {"name": "get_temperature", "strict": True, "parameters": city}}
+    (call,) = chat(client, ROME, tools=[strict]).choices[0].message.tool_calls  # about Rome, which is not offered
+    assert json.loads(call.function.arguments)["city"] in ("Oslo", "Lima")
+    assert chat(client, CAPITAL, tools=[strict]).choices[0].message.content == CAPITAL_ANSWER
+
+
+def test_an_output_is_a_call_or_has_the_format(client: openai.OpenAI):
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": Person.model_json_schema()}}
+    (call,) = chat(client, ROME, tools=[TOOL], response_format=form).choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"city": "Rome"}
+    content = chat(client, EXTRACT, tools=[TOOL], response_format=form).choices[0].message.content
+    assert json.loads(content) == MARIA
 
 
 def test_n_outputs_differ_and_a_seed_repeats_them(client: openai.OpenAI):
@@ -263,7 +372,7 @@ def test_a_wrong_field_is_a_bad_request_that_names_it(client: openai.OpenAI):
     assert (refused.value.param, refused.value.type) == ("top_p", "invalid_request_error")
     assert refused.value.request_id
     with pytest.raises(openai.BadRequestError) as refused:
-        chat(client, ROME, tools=[TOOL], tool_choice="required")
+        chat(client, ROME, tool_choice="required")
     assert refused.value.param == "tool_choice"
 
 

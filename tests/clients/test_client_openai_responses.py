@@ -6,9 +6,23 @@ from typing import Any
 
 import openai
 import pytest
-from asked import CAPITAL, CAPITAL_ANSWER, CITY, MODEL, ROME, ROME_ANSWER, THERE, THINK, THOUGHT, THOUGHT_ANSWER
+from asked import (
+    CAPITAL,
+    CAPITAL_ANSWER,
+    CITY,
+    MARIA,
+    MODEL,
+    ROME,
+    ROME_ANSWER,
+    TEXT,
+    THERE,
+    THINK,
+    THOUGHT,
+    THOUGHT_ANSWER,
+)
 from live import Live
 from openai.types.responses import ResponseInputMessageItem
+from pydantic import BaseModel
 
 TOOL = {
     "type": "function",
@@ -97,8 +111,47 @@ def test_a_response_that_is_not_to_be_stored_is_not(client: openai.OpenAI):
         client.responses.retrieve(response.id)
 
 
-def test_a_schema_for_the_text_is_refused_by_name_until_it_is_built(client: openai.OpenAI):
-    form = {"type": "json_schema", "name": "city", "schema": CITY}
-    with pytest.raises(openai.BadRequestError, match="not built") as refused:
-        respond(client, CAPITAL, text={"format": form})
-    assert refused.value.param == "text.format"
+class Person(BaseModel):
+    name: str
+    city: str
+    age: int
+
+
+def test_parse_gives_a_model_of_a_text_that_asks_for_none(client: openai.OpenAI):
+    response = client.responses.parse(model=MODEL, input=TEXT, text_format=Person, temperature=0)
+    assert response.output_parsed == Person(**MARIA) and response.text.format.type == "json_schema"
+    with client.responses.stream(model=MODEL, input=TEXT, text_format=Person, temperature=0) as stream:
+        assert any(event.type == "response.output_text.delta" for event in stream)
+        assert stream.get_final_response().output_parsed == Person(**MARIA)
+
+
+def test_an_output_that_is_cut_inside_its_format_is_incomplete(client: openai.OpenAI):
+    form = {"type": "json_schema", "name": "person", "schema": Person.model_json_schema(), "strict": True}
+    response = respond(client, TEXT, text={"format": form}, max_output_tokens=8)
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert response.output_text.startswith('{"name": "Maria')
+
+
+def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
+    response = respond(client, CAPITAL, text={"format": {"type": "json_object"}})
+    assert isinstance(json.loads(response.output_text), dict)
+
+
+@pytest.mark.parametrize("choice", [
+    "required", {"type": "function", "name": "get_temperature"},
+    {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_temperature"}]},
+])  # fmt: skip
+def test_a_forced_call_is_made_where_the_model_would_not(client: openai.OpenAI, choice: Any):
+    (call,) = respond(client, CAPITAL, tools=[TOOL], tool_choice=choice, parallel_tool_calls=False).output
+    assert (call.type, call.name, call.status) == ("function_call", "get_temperature", "completed")
+    assert json.loads(call.arguments).keys() == {"city"}
+
+
+def test_parse_gives_typed_arguments_of_a_strict_tool(client: openai.OpenAI):
+    tool: Any = openai.pydantic_function_tool(Person, name="keep", description="Keeps a person")
+    response = client.responses.parse(
+        model=MODEL, input=TEXT, tools=[tool], tool_choice="required", temperature=0,
+        parallel_tool_calls=False,
+    )  # fmt: skip
+    (call,) = response.output
+    assert call.parsed_arguments == Person(**MARIA)

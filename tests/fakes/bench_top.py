@@ -24,6 +24,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.runtime.config import make_args
+from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.scheduler.invariants import check_locks, check_owners
 from ramet.runtime.scheduler.loop import Scheduler
@@ -41,11 +42,15 @@ class BenchTop:
         deep_checks: bool = True,
         eos_ids: Iterable[int] = (),
         tokenizer: Tokenizer | None = None,
+        grammars: GrammarSource | None = None,
         **options: Any,
     ) -> None:
         page = options.get("page_size", 1)
         self.clock = ManualClock()
         self.runner = (DelayedRunner if options.get("overlap") == "on" else HashRunner)(total, rows, context, page)
+        if grammars is not None:  # their masks are over the tokenizer's whole vocabulary
+            assert tokenizer is not None
+            self.runner.vocab_size = tokenizer.vocab_size
         self.inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
@@ -61,6 +66,7 @@ class BenchTop:
             tokenizer=tokenizer,
             eos_ids=frozenset(eos_ids),
             clock=self.clock,
+            grammars=grammars,
         )
         self.deep_checks = deep_checks
         self.tokens: dict[int, list[int]] = defaultdict(list)

@@ -43,6 +43,10 @@ class _Late:
     def __init__(self, runner: "DelayedRunner", batch: Batch) -> None:
         self.batch, self.print, self._runner = batch, fingerprint(batch), runner
         self.done: StepResult | None = None
+        self.allowed: np.ndarray | None = None
+
+    def draw(self, allowed: np.ndarray) -> None:
+        self.allowed = allowed
 
     def result(self) -> StepResult:
         self._runner.run_until(self)
@@ -67,4 +71,5 @@ class DelayedRunner(HashRunner):
         while wanted.done is None:
             late = self.in_flight.pop(0)
             assert fingerprint(late.batch) == late.print, "a step changed after it was planned"
-            late.done = super().launch(late.batch).result()
+            self.compute(late.batch)
+            late.done = self.finish(late.batch, late.allowed)

@@ -2,8 +2,8 @@
 
 A real pool of one integer per slot and a real slot table: if the scheduler ever hands out a wrong slot, forgets a fill,
 lets a prefix be overwritten or shares what it should not, the tokens differ from `expected_output`, which sees only the
-prompt. Where a token is banned, the next one that is not banned stands in for it. A penalised row never draws a token
-twice (while there are others): it bans what its penalty slot has counted.
+prompt. Where a token is banned, the next one that is not banned stands in for it; so it does where a grammar does not
+allow it. A penalised row never draws a token twice (while there are others): it bans what its penalty slot has counted.
 """
 
 import zlib
@@ -18,13 +18,23 @@ from ramet.runtime.sampling.columns import LogprobRow
 
 VOCABULARY = 97
 NEVER_WRITTEN = -7
+SMALLEST = np.finfo(np.float32).min
 
 
-def next_token(sequence: np.ndarray, banned: Collection[int] = ()) -> int:
-    token = zlib.crc32(sequence.astype(np.int32).tobytes()) % VOCABULARY
+def next_token(sequence: np.ndarray, banned: Collection[int] = (), size: int = VOCABULARY) -> int:
+    token = zlib.crc32(sequence.astype(np.int32).tobytes()) % size
     while token in banned:
-        token = (token + 1) % VOCABULARY
+        token = (token + 1) % size
     return token
+
+
+def next_allowed(sequence: np.ndarray, banned: Collection[int], allowed: np.ndarray) -> int:
+    """allowed [W] int32: bits. What is banned is drawn all the same where nothing else is allowed."""
+    tokens = np.flatnonzero(np.unpackbits(allowed.view(np.uint8), bitorder="little"))
+    assert len(tokens), "a mask allows nothing"
+    better = np.array([token for token in tokens.tolist() if token not in banned]) if banned else tokens
+    tokens = better if len(better) else tokens
+    return int(tokens[zlib.crc32(sequence.astype(np.int32).tobytes()) % len(tokens)])
 
 
 def expected_output(prompt: list[int], num_new: int, banned: Collection[int] = (), until: int = 0) -> list[int]:
@@ -66,6 +76,29 @@ def scored(reads: list[np.ndarray], targets: list[int], num_top: int, ids: list[
     )
 
 
+def certain(token: int, num_top: int, ids: list[int]) -> PlaceLogprobs:
+    """Of the only token that a mask leaves: the others, in the order of ids, have the smallest number there is."""
+    top = [token, *(other for other in range(num_top + 1) if other != token)][:num_top]
+    values = np.array([[0.0 if t == token else SMALLEST for t in (*top, *ids)]], np.float32)
+    return PlaceLogprobs(
+        np.zeros(1, np.float32), np.array([top], np.int32), values[:, :num_top], values[:, num_top:].copy()
+    )
+
+
+class HashStep:
+    """A step that was computed; it draws at once, or when its masks are there."""
+
+    def __init__(self, runner: "HashRunner", batch: Batch) -> None:
+        self._runner, self._batch = runner, batch
+        self._allowed: np.ndarray | None = None
+
+    def draw(self, allowed: np.ndarray) -> None:
+        self._allowed = allowed
+
+    def result(self) -> StepResult:
+        return self._runner.finish(self._batch, self._allowed)
+
+
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
@@ -87,7 +120,11 @@ class HashRunner:
     def refusal(self, processor: str, params: dict[str, Any]) -> str:
         return "is not known to a hash"
 
-    def launch(self, batch: Batch) -> Done:
+    def launch(self, batch: Batch) -> Done | HashStep:
+        self.compute(batch)
+        return Done(self.finish(batch, None)) if batch.sampling.masked is None else HashStep(self, batch)
+
+    def compute(self, batch: Batch) -> None:
         self.steps += 1
         self.computed_tokens += len(batch.token_ids)
         self.largest_step = max(self.largest_step, len(batch.token_ids))
@@ -102,19 +139,24 @@ class HashRunner:
         self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
         for recount in batch.penalty_resets:
             self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
+
+    def finish(self, batch: Batch, allowed: np.ndarray | None) -> StepResult:
+        """allowed [K, W] int32: what the rows that a grammar masks may draw."""
+        masks = {} if allowed is None else dict(zip(batch.sampling.masked.tolist(), allowed, strict=True))
+        assert (batch.sampling.masked is None) == (allowed is None), "a step waits for its masks"
         banned = self._banned(batch)
-        drawn = [self._draw(batch, at, banned[at]) for at in range(len(batch.draws))]
+        drawn = [self._draw(batch, at, banned[at], masks.get(at)) for at in range(len(batch.draws))]
         for at, slot in self._penalised(batch):
             self.counted[slot].add(drawn[at])
         self.drawn[batch.rows[batch.draws]] = drawn
         broken = tuple(i for i, at in enumerate(batch.draws) if int(batch.rows[at]) in self.break_rows)
         tokens = np.array(drawn, dtype=np.int32)
-        drawn_logprobs = tuple(self._score_drawn(batch, row, drawn) for row in batch.sampling.logprobs)
+        drawn_logprobs = tuple(
+            self._score_drawn(batch, row, drawn, masks.get(row.row)) for row in batch.sampling.logprobs
+        )
         prompt_logprobs = tuple(self._score_prompt(batch, scoring) for scoring in batch.prompt_logprobs)
         hidden = tuple(self._hidden(batch, rows) for rows in batch.hidden)
-        return Done(
-            StepResult(tokens, broken, drawn_logprobs=drawn_logprobs, prompt_logprobs=prompt_logprobs, hidden=hidden)
-        )
+        return StepResult(tokens, broken, drawn_logprobs=drawn_logprobs, prompt_logprobs=prompt_logprobs, hidden=hidden)
 
     def _banned(self, batch: Batch) -> dict[int, set[int]]:
         """Index among the draws -> what it must not draw."""
@@ -131,16 +173,20 @@ class HashRunner:
         penalties = batch.sampling.penalties
         return [] if penalties is None else list(zip(penalties.rows.tolist(), penalties.slots.tolist(), strict=True))
 
-    def _draw(self, batch: Batch, at: int, banned: set[int]) -> int:
+    def _draw(self, batch: Batch, at: int, banned: set[int], allowed: np.ndarray | None) -> int:
         """What is read decides; above temperature 0 the row's seed and position as well."""
         i, columns = int(batch.draws[at]), batch.sampling
         read = self.pool[self.table[batch.rows[i], : batch.seq_lens[i]]]
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
         if columns.temperature[at] > 0:
             read = np.append(read, [int(columns.seeds[at]) & 0x7FFFFFFF, int(columns.positions[at])])
-        return next_token(read, banned)
+        return next_token(read, banned, self.vocab_size) if allowed is None else next_allowed(read, banned, allowed)
 
-    def _score_drawn(self, batch: Batch, asked: LogprobRow, drawn: list[int]) -> PlaceLogprobs:
+    def _score_drawn(
+        self, batch: Batch, asked: LogprobRow, drawn: list[int], allowed: np.ndarray | None
+    ) -> PlaceLogprobs:
+        if allowed is not None and np.bitwise_count(allowed).sum() == 1:
+            return certain(drawn[asked.row], asked.num_top, asked.ids.tolist())
         row = int(batch.draws[asked.row])
         read = self.pool[self.table[batch.rows[row], : batch.seq_lens[row]]]
         return scored([read], [drawn[asked.row]], asked.num_top, asked.ids.tolist())

@@ -114,3 +114,20 @@ def test_bfloat16_rounds_to_even_and_keeps_nan(ops: CpuOps) -> None:
     ops.add_rms_norm(x, residual, torch.ones(64, dtype=torch.bfloat16), 1e-5)
     assert torch.equal(residual.isnan(), summed.isnan())
     assert torch.equal(residual.nan_to_num(), summed.nan_to_num())
+
+
+@pytest.mark.parametrize("vocabulary", [1, 31, 32, 97, 128_256])
+@pytest.mark.parametrize("rows", [[], [0], [3, 1, 0]])
+def test_mask_equals_reference(ops: CpuOps, vocabulary: int, rows: list[int]) -> None:
+    generator = torch.Generator().manual_seed(vocabulary)
+    words = -(-vocabulary // 32)
+    allowed = torch.randint(-(2**31), 2**31, (len(rows), words), generator=generator, dtype=torch.int64).int()
+    if len(rows) > 1:
+        allowed[0], allowed[1] = -1, 0  # everything, nothing
+    logits, at = random(4, vocabulary, dtype=torch.float32), torch.tensor(rows, dtype=torch.int32)
+    other = logits.clone()
+    ops.mask(logits, at, allowed)
+    reference.mask(other, at, allowed)
+    assert torch.equal(logits, other)
+    untouched = [row for row in range(4) if row not in rows]
+    assert torch.equal(logits[untouched], random(4, vocabulary, dtype=torch.float32)[untouched])

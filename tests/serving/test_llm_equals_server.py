@@ -56,11 +56,12 @@ def without(keys: set[str], value: Any) -> Any:
         (USER, {}),
         (WEATHER, {"tools": [TOOL]}),
         (WEATHER, {"tools": [TOOL], "tool_choice": "none"}),
+        (USER, {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}),
         (UNFINISHED, {"continue_final_message": True}),
         (USER, {"chat_template_kwargs": {"enable_thinking": True}, "separate_reasoning": False}),
         (USER, {"reasoning_effort": "high"}),
     ],
-    ids=["plain", "tools", "no tools", "unfinished", "with tags", "effort"],
+    ids=["plain", "tools", "no tools", "forced", "unfinished", "with tags", "effort"],
 )
 def test_chats(server: Live, llm: LLM, messages: list[dict[str, Any]], fields: dict[str, Any]):
     whole = post(server, "/v1/chat/completions", messages=messages, **GREEDY, **fields)
@@ -151,9 +152,9 @@ def test_text_and_ids(server: Live, llm: LLM):
         ("/v1/chat/completions", {"messages": [{"role": 1}]}, "chat", {"messages": [{"role": 1}]}),
         (
             "/v1/chat/completions",
-            {"messages": USER, "tools": [TOOL], "tool_choice": "required"},
+            {"messages": USER, "tool_choice": "required"},
             "chat",
-            {"messages": USER, "tools": [TOOL], "tool_choice": "required"},
+            {"messages": USER, "tool_choice": "required"},
         ),
         ("/v1/embeddings", {"input": ""}, "embed", {"input": ""}),
         ("/v1/embeddings", {"input": [1 << 30]}, "embed", {"input": [1 << 30]}),

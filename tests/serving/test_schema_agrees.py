@@ -40,14 +40,19 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/abort_request": {"rid": "nobody"},
 }
 BEYOND_SCHEMAS = re.compile(
-    "not built yet|must have a schema|the mode auto|vocabulary|token id in|this server serves|no such response|"
+    "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
+    "token id in|this server serves|no such response|"
     "at most|exactly one|must be n|"
     r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|max_output_tokens\]|or set |"
     r"\[n, |it needs|but tools is empty|only one of them|as query|"
-    "one value for one prompt|one for each of the|number of documents|hidden size|constrained decoding|has no tokens|"
+    "one value for one prompt|one for each of the|number of documents|hidden size|has no tokens|"
     "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"
     "as the first one|text only|by the results|content is missing|in an assistant message|can be set|"
     "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around"
+)
+# what stands in them has a language of its own: patterns, grammars, JSON schemas
+WRITTEN = re.compile(
+    "json_schema|regex|ebnf|structural_tag|guided_|structured_|response_format|output_|sampling_params|text|tools"
 )
 DOCUMENT = json.loads(openapi.document(ROUTES, NAMED))
 COMPONENTS = DOCUMENT["components"]["schemas"]
@@ -119,7 +124,8 @@ def test_what_the_schema_allows_is_taken(server: Live, path: str, field: str) ->
             continue  # JSON schema calls 2.0 an integer, not every client and field does
         valid.validate(value)
         status, message = send(server, path, minimal_with(path, field, value))
-        assert status == 200 or (status in (400, 404) and BEYOND_SCHEMAS.search(message)), (value, message)
+        beyond = BEYOND_SCHEMAS.search(message) or (WRITTEN.match(field) and message.startswith(field))
+        assert status == 200 or (status in (400, 404) and beyond), (value, message)
 
 
 @pytest.mark.parametrize(("path", "field"), sampled(FIELDS, 40, seed=2))

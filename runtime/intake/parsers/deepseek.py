@@ -9,6 +9,8 @@ import re
 
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import Broken, Steps
+from ramet.runtime.intake.parsers.structure import Part, among_text, json_of, separated, tag
+from ramet.runtime.intake.parsers.tools import Offer
 
 CALL_OPENS = "<｜tool▁call▁begin｜>"
 CALL_CLOSES = "<｜tool▁call▁end｜>"
@@ -27,6 +29,20 @@ class DeepseekParser(MarkedParser):
     opens = "<｜tool▁calls▁begin｜>"
     closes = "<｜tool▁calls▁end｜>"
     shows_special = True
+
+    @classmethod
+    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+        """In either of the two ways: the model writes the one that it knows."""
+        fenced = [
+            tag(f"{CALL_OPENS}function{SEPARATOR}{name}\n{FENCE}json\n", json_of(schema), f"\n{FENCE}{CALL_CLOSES}")
+            for name, schema in offers
+        ]
+        plain = [tag(f"{CALL_OPENS}{name}{SEPARATOR}", json_of(schema), CALL_CLOSES) for name, schema in offers]
+        return tag(cls.opens, separated(fenced + plain, "\n", single), cls.closes)
+
+    @classmethod
+    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+        return among_text(cls.opens, [cls.calls_form(offers, single)], single)
 
     def _calls(self) -> Steps[None]:
         text = self._text

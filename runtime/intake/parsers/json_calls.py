@@ -7,6 +7,7 @@ ends the arguments; the call goes on), or nothing: null, an empty string, no key
 without a name, or whose name is not accepted, is broken. A separator that no call follows is content.
 """
 
+import json
 import random
 import re
 import string
@@ -16,6 +17,8 @@ from typing import ClassVar
 from ramet.runtime.intake.parsers.json_text import StringDecoder, in_string, value
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.structure import Part, among_text, json_of, separated, tag
+from ramet.runtime.intake.parsers.tools import Offer, Unwritable
 
 ARGUMENTS = ("arguments", "parameters")
 MAX_WORD = 256  # characters of a name or a key, with its quotes
@@ -28,6 +31,15 @@ class JsonCallsParser(MarkedParser):
     """After a marker any name is accepted; without one, those that the request offers."""
 
     separators: ClassVar[str] = ","
+    arguments_key: ClassVar[str] = "arguments"  # that the model writes
+
+    @classmethod
+    def _tags(cls, offers: list[Offer], before: str = "", after: str = "") -> list[Part]:
+        """Each call as the model writes it, with what stands around it."""
+        return [
+            tag(f'{before}{{"name": {json.dumps(name)}, "{cls.arguments_key}": ', json_of(schema), "}" + after)
+            for name, schema in offers
+        ]
 
     def _calls(self) -> Steps[None]:
         text = self._text
@@ -129,6 +141,14 @@ class HermesParser(JsonCallsParser):
     opens = "<tool_call>"
     closes = "</tool_call>"
 
+    @classmethod
+    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+        return separated(cls._tags(offers, f"{cls.opens}\n", f"\n{cls.closes}"), "\n", single)
+
+    @classmethod
+    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+        return among_text(cls.opens, cls._tags(offers, f"{cls.opens}\n", f"\n{cls.closes}"), single)
+
     def _calls(self) -> Steps[None]:
         """One to a tag."""
         return self._call()
@@ -138,24 +158,46 @@ class LlamaParser(JsonCallsParser):
     """Calls as JSON objects with "parameters", after <|python_tag|> or at the very start of the output: Llama 3.
 
     Without the tag, a call is an output that starts with { or [ where the name is one that the request offers. After
-    the tag any name is taken.
+    the tag any name is taken. Calls that are forced come without the tag. Text that is not, but is held to the offers,
+    has one call at most, after the tag, because what follows it would be read as another one.
     """
 
     opens = "<|python_tag|>"
     starts = ("{", "[")
     shows_special = True
     separators = ";,"
+    arguments_key = "parameters"
+
+    @classmethod
+    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+        return separated(cls._tags(offers), "; ", single)
+
+    @classmethod
+    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+        return cls._bare_or_marked(cls.calls_form(offers, single), cls._tags(offers, cls.opens))
+
+    @classmethod
+    def answer_form(cls, offers: list[Offer], single: bool, answer: Part) -> Part:
+        raise Unwritable("cannot stand beside an answer in JSON: it may begin as a call does")
 
 
 class MistralParser(JsonCallsParser):
     """Calls after [TOOL_CALLS]: a JSON list of them, or name{...} with the marker before each one: Mistral.
 
     Any name is taken: the marker is a special token. Between the name and the arguments may stand [CALL_ID]id and
-    [ARGS]; the id is dropped.
+    [ARGS]; the id is dropped. Calls that are forced are a list.
     """
 
     opens = "[TOOL_CALLS]"
     shows_special = True
+
+    @classmethod
+    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+        return tag(f"{cls.opens}[", separated(cls._tags(offers), ", ", single), "]")
+
+    @classmethod
+    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+        return among_text(cls.opens, [cls.calls_form(offers, single)], single)
 
     def new_id(self) -> str:
         return "".join(random.choices(ID_CHARACTERS, k=9))  # the template takes no others

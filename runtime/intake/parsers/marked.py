@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ramet.runtime.intake.parsers.json_text import value
 from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.structure import Part, among_text, either, matching, row
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, ToolParser
 
 MAX_HEAD = 256  # characters in front of the brace that opens the arguments
@@ -24,6 +25,13 @@ class MarkedParser(ToolParser):
         self._bare = False  # calls without a marker are read
         self._events: list[Event] = []
         self._steps = self._read()
+
+    @classmethod
+    def _bare_or_marked(cls, bare: Part, marked: list[Part]) -> Part:
+        """Calls without a marker, or text that does not begin as they do, which ends with one of the marked ones."""
+        others = "".join("\\" + char for char in "".join(cls.starts))
+        text = row(matching(rf"[ \t\r\n]*[^ \t\r\n{others}]"), among_text(cls.opens, marked, single=True))
+        return either([bare, *marked, text])
 
     def push(self, text: str) -> list[Event]:
         if self._text.awaited not in text and text[-1:] not in BLANKS:

@@ -13,6 +13,9 @@ import warnings
 
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.python_arguments import pattern_of
+from ramet.runtime.intake.parsers.structure import Part, literal, matching, separated, tag
+from ramet.runtime.intake.parsers.tools import Offer
 
 MAX_WORD = 256  # characters of a name or a keyword
 MAX_CODE = 1 << 14  # characters outside strings: they become objects, those of a string do not
@@ -32,6 +35,21 @@ class PythonicParser(MarkedParser):
     closes = "<|python_end|>"
     starts = ("[",)
     shows_special = True
+
+    @classmethod
+    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+        return cls._list(offers, single, "[", "]")
+
+    @classmethod
+    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+        marked = cls._list(offers, single, f"{cls.opens}[", f"]{cls.closes}")
+        return cls._bare_or_marked(cls.calls_form(offers, single), [marked])
+
+    @classmethod
+    def _list(cls, offers: list[Offer], single: bool, begin: str, end: str) -> Part:
+        patterns = [(offer.name, pattern_of(offer)) for offer in offers]
+        tags = [tag(f"{name}(", matching(p), ")") if p else tag(name, literal("("), ")") for name, p in patterns]
+        return tag(begin, separated(tags, ", ", single), end)
 
     def _calls(self) -> Steps[None]:
         text = self._text

@@ -95,6 +95,16 @@ def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) ->
     return ReasoningParser(style.open_tag, style.close_tag, thinking)
 
 
+def end_of_thought(name: str, prompt_tail: str, continued: str | None = None) -> str:
+    """The tag with which the thought ends that the output starts inside of; "" where it starts outside.
+
+    A constraint begins after it. Where the model may open a thought by itself a constraint begins at once, and there
+    is no thought: whether one comes is not known before the first token, which the constraint must already hold.
+    """
+    parser = make_reasoning(name, prompt_tail, continued)
+    return reasoning_style(name).close_tag if parser.starts_inside else ""
+
+
 def detect_reasoning(template: str) -> str | None:
     """The style that a chat template's source writes, or None."""
     if "[THINK]" in template:

@@ -12,11 +12,12 @@ import re
 from abc import ABC, abstractmethod
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.intake.parsers.structure import Part, either
 
 GROUP = "ramet.tool_parsers"
 OWN = {  # class -> names
@@ -43,6 +44,21 @@ class CallArguments(msgspec.Struct, frozen=True):
 Event = str | CallStart | CallArguments  # str: content
 
 
+class Offer(NamedTuple):
+    """A tool that may be called."""
+
+    name: str
+    schema: dict[str, Any]  # of its arguments, which are an object
+
+
+class Unwritable(Exception):
+    """What calls in a format cannot be held to. `name`: of the tool; `fact`: what of it, in words for the client."""
+
+    def __init__(self, fact: str, name: str = "") -> None:
+        super().__init__(fact)
+        self.fact, self.name = fact, name
+
+
 class ToolParser(ABC):
     """One output. `tools`: the names that the request offers. Any pieces of a text give the same calls and content."""
 
@@ -54,6 +70,21 @@ class ToolParser(ABC):
     def new_id(self) -> str:
         """An id for a call, in a form that the model's template takes back."""
         return f"call_{os.urandom(12).hex()}"
+
+    @classmethod
+    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+        """The outputs that are nothing but calls of these, at least one. Raises Unwritable."""
+        raise Unwritable("cannot be forced: this parser does not say how calls are written")
+
+    @classmethod
+    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+        """The outputs in which whatever is read as a call is one of these. Raises Unwritable."""
+        raise Unwritable("cannot be held to a schema: this parser does not say how calls are written")
+
+    @classmethod
+    def answer_form(cls, offers: list[Offer], single: bool, answer: Part) -> Part:
+        """The outputs that are calls of these, or this answer, which is JSON. Raises Unwritable."""
+        return either([cls.calls_form(offers, single), answer])
 
     @abstractmethod
     def push(self, text: str) -> list[Event]:

@@ -12,15 +12,18 @@ from msgspec.structs import fields
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
+from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.body import Checked
-from ramet.runtime.intake.chat import NOT_FORCED, Style, chat_of, refuse_without_parser
+from ramet.runtime.intake.chat import Style, chosen_chat
+from ramet.runtime.intake.constraints import of_schema
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Media
 from ramet.runtime.intake.prompts import check_most
-from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
+from ramet.runtime.intake.sampling_fields import SamplingFields, UnbuiltHidden
+from ramet.runtime.intake.specs import sampled
+from ramet.runtime.intake.tool_choice import Calls, named_call
 
 
 class Block(Struct, frozen=True, tag_field="type"):
@@ -75,10 +78,12 @@ class AnthropicTool(Struct, frozen=True, kw_only=True):
     description: str | None = None
     input_schema: Annotated[dict[str, Any] | None, about("a JSON schema of the arguments")] = None
     type: Annotated[Literal["custom"] | None, about("Anthropic's own tools run on its servers alone")] = None
+    strict: Annotated[bool | None, about("true: a call's input keeps to the schema, also where none is forced")] = None
 
 
 class AnthropicChoice(Struct, frozen=True, kw_only=True):
     type: Literal["auto", "none", "any", "tool"]
+    name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
@@ -87,8 +92,16 @@ class ThinkingOptions(Struct, frozen=True, kw_only=True):
     display: str | None = None
 
 
-class OutputConfig(Checked, frozen=True, kw_only=True):
-    format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, frozen=True, kw_only=True):
+    format: Annotated[OutputFormat | None, about("the text of the output is JSON that a JSON schema allows")] = None
+
+
+Config = Annotated[OutputConfig | None, about("`format`; nothing is done with `effort`")]
 
 
 @including(other_servers.COUNTED)
@@ -104,7 +117,8 @@ class CountBody(Struct, frozen=True, kw_only=True):
     system: Annotated[TextContents | None, about("the system text, or text blocks")] = None
     tools: Annotated[list[AnthropicTool] | None, about("functions that the model may call")] = None
     tool_choice: Annotated[
-        AnthropicChoice | None, about("`auto` or `none`; `any` and a named tool are not built yet")
+        AnthropicChoice | None,
+        about("`auto`, `none`, `any` (at least one call) or a `tool`: a call that is forced keeps to its schema"),
     ] = None
     thinking: Annotated[
         ThinkingOptions | None,
@@ -115,7 +129,7 @@ class CountBody(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    output_config: Annotated[OutputConfig | None, about("nothing is done with `effort`")] = None
+    output_config: Config = None
 
 
 @including((*((field.name, field.type, field.default) for field in fields(CountBody)), *other_servers.MESSAGES))
@@ -134,7 +148,8 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     return_hidden_states: UnbuiltHidden = None
     mcp_servers: Annotated[list[Any] | None, unbuilt("tools of other servers")] = None
     container: Annotated[str | dict[str, Any] | None, unbuilt("a place to run code")] = None
-    output_format: Annotated[dict[str, Any] | None, unbuilt("a JSON schema that the output keeps to")] = None
+    output_config: Config = None
+    output_format: Annotated[OutputFormat | None, about("an older name of `output_config.format`")] = None
     # the code sends the client's tool runner back to whole chats
     thread: Annotated[
         dict[str, Any] | None,
@@ -145,19 +160,19 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
         ),
     ] = None
 
+    def constraints(self, place: str = "") -> list[Constraint]:
+        config = self.output_config
+        asked = {"output_config.format": config and config.format, "output_format": self.output_format}
+        schemas = [of_schema(name, form.schema) for name, form in asked.items() if form]
+        return schemas + super().constraints(place)
+
 
 Message = dict[str, Any]
 
 
-def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
-    """The chat, and whether more than one call may be passed on."""
+def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
     blocks = sum(len(turn.content) for turn in body.messages if isinstance(turn.content, list))
     check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
-    choice = body.tool_choice.type if body.tool_choice is not None else "auto"
-    if choice in ("any", "tool"):
-        raise ClientError("tool_choice", f"is of type {choice!r}, which {NOT_FORCED}", "use auto")
-    names = frozenset(tool.name for tool in body.tools or () if choice != "none")
-    refuse_without_parser(names, style)
     messages = [message for turn in body.messages for message in _messages(turn)]
     system = _joined(body.system or "", "\n\n")  # blocks are paragraphs of it
     thinks = body.thinking is not None and body.thinking.type != "disabled"
@@ -167,7 +182,21 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, bool]:
         "chat_template_kwargs": {"enable_thinking": thinks} | (body.chat_template_kwargs or {}),
         "continue_final_message": messages[-1]["role"] == "assistant",
     }
-    return chat_of(written, names), body.tool_choice is None or not body.tool_choice.disable_parallel_tool_use
+    choice, tools = body.tool_choice, body.tools or []
+    strict = (tool.name for tool in tools if tool.strict)
+    parallel = choice is None or not choice.disable_parallel_tool_use
+    return chosen_chat(written, _calls(choice, [tool.name for tool in tools]), style, strict, parallel)
+
+
+def _calls(choice: AnthropicChoice | None, names: list[str]) -> Calls:
+    match choice:
+        case AnthropicChoice(type="tool", name=name):
+            return named_call(name, names)
+        case AnthropicChoice(type="none"):
+            return Calls()
+        case AnthropicChoice(type="any") if not names:
+            raise ClientError("tool_choice", "is of type 'any', but tools is empty", "it needs tools")
+    return Calls(frozenset(names), forced=choice is not None and choice.type == "any")
 
 
 def _tool(tool: AnthropicTool) -> dict[str, Any]:

@@ -33,10 +33,10 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     asked = read_asked(service, request, body, "msg_", read_sampling(service, body, n=1))
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    chat, parallel = read_chat(said, service.style)
+    chat, calls = read_chat(said, service.style)
     silent = said.thinking is not None and said.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream)) as submission:
-        (reader,) = await send_chat(service, submission, asked, chat, parallel=parallel)
+        (reader,) = await send_chat(service, submission, asked, chat, calls)
         (sequence,) = submission.sequences
         blocks = Blocks(sequence, reader, asked, silent)
         if body.stream:

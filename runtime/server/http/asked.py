@@ -11,9 +11,12 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import Style, prepare
+from ramet.runtime.intake.chat import prepare
+from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
-from ramet.runtime.intake.specs import SamplingFields, read_params, read_spec
+from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
+from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 
@@ -26,6 +29,7 @@ class Asked(NamedTuple):
     rid: str
     spec: RequestSpec
     as_shown: bool  # the client said itself which special tokens the text has
+    backend: str  # of a constraint; empty: the server's
 
 
 def read_sampling(service: Service, body: SamplingFields, **defaults: Any) -> SamplingParams:
@@ -48,8 +52,12 @@ def read_asked(
         raise ClientError("request_id", fact, "send one of them")
     new_id = prefix + prompts.new_id()
     rid = set_request_id(request, new_id, body.rid or body.request_id)
-    spec = read_spec(body, params, service.args.execute.enable_custom_logit_processor, **asked)
-    return Asked(service.args.model_name, new_id, rid, spec, as_shown=body.skip_special_tokens is not None)
+    backend = body.backend()
+    kept_to = only_one(body.constraints(), backend)
+    processors_on = service.args.execute.enable_custom_logit_processor
+    spec = read_spec(body, params, processors_on, kept_to=kept_to, **asked)
+    as_shown = body.skip_special_tokens is not None
+    return Asked(service.args.model_name, new_id, rid, spec, as_shown, backend or "")
 
 
 async def send_chat(
@@ -57,24 +65,23 @@ async def send_chat(
     submission: Submission,
     asked: Asked,
     chat: Chat,
+    calls: Calls,
     *,
     place: str = "messages",
-    style: Style | None = None,
-    parallel: bool = True,
     thoughts: Thoughts = Thoughts.STREAMED,
 ) -> list[Reader]:
-    """Renders and sends it. Returns a reader for each of its sequences. `place` and the rest as `prepare`'s."""
-    render, style = service.client.render, style or service.style
+    """Renders and sends it. Returns a reader for each of its sequences. `place` and `thoughts` as `prepare`'s."""
     made = prepare(
-        render,
-        style,
+        service.client.render,
+        service.style,
         chat,
         asked.spec,
+        calls,
         rid=asked.rid,
         place=place,
-        parallel=parallel,
         as_shown=asked.as_shown,
         thoughts=thoughts,
+        backend=asked.backend,
     )
     prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)

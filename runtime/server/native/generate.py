@@ -12,6 +12,7 @@ from ramet.ipc.messages import unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import calls
+from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.intake.reading import ThoughtCount
@@ -37,11 +38,12 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     body = await read_body(request, calls.GenerateBody)
     rid = set_request_id(request, new_id(), calls.named_by(body))
     processors_on = service.args.execute.enable_custom_logit_processor
-    items, batch = calls.read_generate(
-        body, rid, calls.Defaults(service.defaults, service.client.limits, processors_on)
-    )
+    defaults = calls.Defaults(service.defaults, service.client.limits, processors_on)
+    items, batch = calls.read_generate(body, rid, defaults)
     as_list = batch or items[0].params.n > 1
     tag = await _closing_tag(service) if body.require_reasoning else None
+    if tag is not None:
+        items = [item._replace(spec=beginning_after(item.spec, tag[0])) for item in items]
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
         if body.stream:
             deltas = service.args.serve.incremental_streaming_output

@@ -34,14 +34,13 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
     details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
     asked = read_asked(service, request, body, "chatcmpl-", params, **details)
-    chat = chosen_chat(written, body.tool_choice, service.style)
-    style = service.style if body.separate_reasoning is not False else service.style._replace(reasoning=None)
+    strict = (tool.function.name for tool in body.tools or () if tool.function.strict)
+    chat, calls = chosen_chat(
+        written, body.tool_choice, service.style, strict, parallel=body.parallel_tool_calls is not False
+    )
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
-    parallel = body.parallel_tool_calls is not False
     with service.client.open(streaming=bool(body.stream)) as submission:
-        readers = await send_chat(
-            service, submission, asked, chat, style=style, parallel=parallel, thoughts=_thoughts(body)
-        )
+        readers = await send_chat(service, submission, asked, chat, calls, thoughts=_thoughts(body))
         sequences = submission.sequences
         if body.stream:
             chunk = replies.ChatChunk(**shared, choices=[], usage=None if body.with_usage else UNSET)
@@ -66,6 +65,8 @@ def _top(body: ChatBody) -> int | None:
 
 
 def _thoughts(body: ChatBody) -> Thoughts:
+    if body.separate_reasoning is False:
+        return Thoughts.IN_TEXT
     if body.include_reasoning is False:
         return Thoughts.LEFT_OUT
     return Thoughts.WHOLE if body.stream_reasoning is False else Thoughts.STREAMED

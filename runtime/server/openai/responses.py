@@ -42,11 +42,10 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
     previous = body.previous_response_id
     before = orjson.loads(_stored(service, previous, "previous_response_id").messages) if previous else []
-    chat = read_chat(body, before, service.style)
-    parallel = body.parallel_tool_calls is not False
+    chat, calls = read_chat(body, before, service.style)
     stored = body.store is not False and service.responses.maxsize > 0
     with service.client.open(streaming=bool(body.stream)) as submission:
-        (reader,) = await send_chat(service, submission, asked, chat, place="input", parallel=parallel)
+        (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
 
         def keep(response: ResponseReply) -> bool:
@@ -54,7 +53,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
             kept = Stored(encode(response), encode(sent["input"]), encode(messages))
             return service.responses.put(response.id, kept)
 
-        begun = _begun(body, asked, params, sent.get("tool_choice") or "auto", stored)
+        begun = _begun(body, sent, asked, params, stored)
         output = Output(sequence, reader, begun, keep)
         if body.stream:
             return await sse.stream(request, submission, [output.events], failure=output.failure, done=b"")
@@ -112,8 +111,10 @@ def _logprobs(body: ResponsesBody) -> LogprobSpec | None:
     return LogprobSpec(None, body.top_logprobs or 0, texts=True) if wanted else None
 
 
-def _begun(body: ResponsesBody, asked: Asked, params: SamplingParams, choice: Any, stored: bool) -> ResponseReply:
-    """The response before its first token."""
+def _begun(
+    body: ResponsesBody, sent: dict[str, Any], asked: Asked, params: SamplingParams, stored: bool
+) -> ResponseReply:
+    """The response before its first token. `sent`: the body as the client wrote it."""
     return ResponseReply(
         id=asked.new_id,
         created_at=int(time.time()),
@@ -125,9 +126,9 @@ def _begun(body: ResponsesBody, asked: Asked, params: SamplingParams, choice: An
         reasoning={"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
         store=stored,
         temperature=params.temperature,
-        tool_choice=choice,
+        tool_choice=sent.get("tool_choice") or "auto",
         tools=to_builtins(body.tools or []),
-        text={"format": {"type": "text"}},
+        text={"format": (sent.get("text") or {}).get("format") or {"type": "text"}},
         top_logprobs=body.top_logprobs or 0,
         top_p=params.top_p,
         user=body.user,

@@ -9,15 +9,18 @@ from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
+from ramet.ipc.spec import Constraint
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
-from ramet.runtime.intake.specs import SamplingFields, UnbuiltHidden, sampled
+from ramet.runtime.intake.sampling_fields import UnbuiltHidden
+from ramet.runtime.intake.specs import sampled
+from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_replies import OutputItem
-from ramet.runtime.server.openai.types import ResponseFormat, Top
+from ramet.runtime.server.openai.types import Top
 
 
 class Item(Struct, frozen=True, tag_field="type"):
@@ -56,13 +59,13 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
     summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
 
 
-class TextOptions(Checked, frozen=True, kw_only=True):
+class TextOptions(Struct, frozen=True, kw_only=True):
     format: ResponseFormat = None
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
 @including(other_servers.RESPONSES)
-class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
+class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
         about(
@@ -95,11 +98,14 @@ class ResponsesBody(SamplingFields, frozen=True, kw_only=True):
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations")] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts")] = None
 
+    def constraints(self, place: str = "") -> list[Constraint]:
+        return of_format("text.format", self.text.format if self.text else None) + super().constraints(place)
+
 
 Message = dict[str, Any]
 
 
-def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
+def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple[Chat, Calls]:
     """`before`: the messages of the response that this one follows."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
     written = {
@@ -109,7 +115,8 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> Chat:
         "verbosity": body.text.verbosity if body.text is not None else None,
         "chat_template_kwargs": body.chat_template_kwargs,
     }
-    return chosen_chat(written, body.tool_choice, style)
+    strict = (tool.name for tool in body.tools or () if tool.strict)
+    return chosen_chat(written, body.tool_choice, style, strict, parallel=body.parallel_tool_calls is not False)
 
 
 def _tool(tool: ResponseTool) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.fields import PromptId, Prompts, including, unbuilt
 from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
-from ramet.runtime.intake.specs import HIDDEN, Hidden, SamplingFields, sampled
+from ramet.runtime.intake.specs import HIDDEN, Hidden, sampled
 from ramet.runtime.intake.truncation import read_truncation
+from ramet.runtime.server.openai.formats import GuidedFields
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
@@ -25,39 +26,11 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     include_obfuscation: Annotated[bool | None, about("accepted; chunks are never padded")] = None
 
 
-class Format(Struct, frozen=True, tag_field="type"):
-    """Of an output."""
-
-
-class TextFormat(Format, frozen=True, tag="text"):
-    pass
-
-
-class JsonFormat(Format, frozen=True, tag="json_object"):
-    pass
-
-
-class NamedSchema(Struct, frozen=True):
-    schema: dict[str, Any]
-
-
-class SchemaFormat(Format, frozen=True, tag="json_schema"):
-    """The schema stands in `json_schema`, or beside the type."""
-
-    json_schema: NamedSchema | None = None
-    schema: dict[str, Any] | None = None
-
-
-ResponseFormat = Annotated[
-    TextFormat | JsonFormat | SchemaFormat | None,
-    unbuilt('a JSON schema that the output keeps to; {"type": "text"} is taken', neutral=(TextFormat(),)),
-]
-
 Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
 
 
 @including(other_servers.COMPLETING)
-class SamplingBody(SamplingFields, frozen=True, kw_only=True):
+class SamplingBody(GuidedFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
 
     stream_options: Annotated[
@@ -83,12 +56,6 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     truncation_side: Annotated[
         Literal["left", "right"] | None, about("of those that are left out; `left` if it is absent")
     ] = None
-    response_format: ResponseFormat = None
-    structured_outputs: Annotated[dict[str, Any] | None, unbuilt("vLLM's name for what the output keeps to")] = None
-    guided_json: Annotated[str | dict[str, Any] | None, unbuilt("the same, a JSON schema")] = None
-    guided_regex: Annotated[str | None, unbuilt("the same, a pattern")] = None
-    guided_choice: Annotated[list[str] | None, unbuilt("the same, some texts")] = None
-    guided_grammar: Annotated[str | None, unbuilt("the same, a grammar")] = None
 
     @property
     def with_usage(self) -> bool:

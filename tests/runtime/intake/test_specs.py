@@ -8,7 +8,8 @@ from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.specs import GivenParams, SamplingFields, SpecLists, read_params, read_spec, read_specs
+from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
+from ramet.runtime.intake.specs import GivenParams, SpecLists, read_spec, read_specs
 
 DEFAULTS = SamplingParams(temperature=0.5)
 
@@ -62,7 +63,6 @@ def test_a_flat_list_of_ids_is_for_all_prompts() -> None:
         (2, {"token_ids_logprob": [[1], 2]}, "token_ids_logprob[1]", "a list of token ids, as others are"),
         (1, {"token_ids_logprob": list(range(1025))}, "token_ids_logprob", "1024"),
         (1, {"cache_salt": "\ud800"}, "cache_salt", "Unicode"),
-        (1, {"sampling_params": {"regex": "a"}}, "sampling_params.regex", "not built yet"),
         (
             1,
             {"sampling_params": {"regex": "a", "ebnf": "b"}},

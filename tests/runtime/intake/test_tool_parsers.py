@@ -13,7 +13,9 @@ from ramet.runtime.intake.parsers.tools import (
     CallArguments,
     CallStart,
     Event,
+    Offer,
     ToolParser,
+    Unwritable,
     detect_tools,
     tool_parser_class,
     tool_parser_names,
@@ -471,6 +473,12 @@ def test_installed_package_adds_a_parser(monkeypatch: pytest.MonkeyPatch):
     for name in ("gone", "odd"):
         with pytest.raises(ConfigError, match=name):
             tool_parser_class(name)(OFFERED)
+
+
+def test_a_parser_that_does_not_say_how_calls_are_written_forces_none():
+    for form in (Shouting.calls_form, Shouting.text_form):
+        with pytest.raises(Unwritable, match="does not say how calls are written"):
+            form([Offer("f", {})], False)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is done to logits equals ten naive lines: penalties, bias and mask in their order, step after step."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,17 @@ def test_a_mask_holds_whatever_bias_says():
     columns.temperature[:] = 1.0
     columns.seeds[:] = np.arange(300)
     assert set(draw(make_epilogue(1, 4, reference), logits, columns).tokens.tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_grammar_chooses_last_and_only_in_its_rows(kernel: SamplingKernel):
+    logits = torch.zeros(3, 40)
+    columns = columns_of([{"bias": {0: 100.0}}] * 3, [None] * 3)
+    columns = replace(columns, masked=ints(2, 0))
+    allowed = np.zeros((2, 2), np.int32)
+    allowed[0, 1], allowed[1, 0] = 1 << (39 - 32), 1 << 5
+    drawn = make_epilogue(1, 40, kernel).run(logits, columns, torch.arange(1, 4), allowed)
+    assert drawn.tokens.tolist() == [5, 0, 39]
 
 
 @pytest.mark.parametrize("repetition", [1e-6, 0.5, 2.0])

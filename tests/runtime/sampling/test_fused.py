@@ -54,16 +54,24 @@ def make(kind: type[Epilogue], raw: bool = False) -> Epilogue:
 
 
 def run_both(
-    processors: tuple[ProcessorRows, ...], logprobs: tuple[LogprobRow, ...], raw: bool, steps: int = 1
+    processors: tuple[ProcessorRows, ...],
+    logprobs: tuple[LogprobRow, ...],
+    raw: bool,
+    steps: int = 1,
+    masked: np.ndarray | None = None,
 ) -> None:
     plain, fused = (make(kind, raw) for kind in (Epilogue, FusedEpilogue))
     random = torch.Generator().manual_seed(5)
     for each in (plain, fused):
         each.prepare([PenaltyReset(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
     for step in range(steps):
-        columns = make_columns(step, processors=processors, logprobs=logprobs)
+        columns = make_columns(step, processors=processors, logprobs=logprobs, masked=masked)
+        bits = None
+        if masked is not None:
+            words = -(-VOCABULARY // 32)
+            bits = torch.randint(-(2**31), 2**31, (len(masked), words), generator=random).int().numpy()
         logits = torch.randn(ROWS, VOCABULARY, generator=random) * 3
-        one, other = (each.run(logits.clone(), columns, TABLE_ROWS) for each in (plain, fused))
+        one, other = (each.run(logits.clone(), columns, TABLE_ROWS, bits) for each in (plain, fused))
         assert one.tokens.tolist() == other.tokens.tolist()
         assert one.outcome(one.finite) == other.outcome(other.finite) == ((), one.failures)
         for name in ("lengths", "next_ids"):
@@ -82,6 +90,12 @@ def test_steps_draw_the_same(steps: int):
 @pytest.mark.parametrize("raw", [False, True])
 def test_log_probabilities_are_the_same(raw: bool):
     run_both((), (LogprobRow(0, 3, ints(4, 5)), LogprobRow(7, 2, ints()), LogprobRow(11, 0, ints(1))), raw)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("logprobs", [(), (LogprobRow(0, 3, ints(4, 5)), LogprobRow(5, 2, ints()))])
+def test_what_grammars_mask_is_the_same(logprobs: tuple[LogprobRow, ...], raw: bool):
+    run_both((), logprobs, raw, steps=2, masked=ints(11, 0, 4))
 
 
 def test_a_processor_runs_between_penalties_and_mask():
@@ -104,3 +118,14 @@ def test_a_row_in_which_everything_is_forbidden_is_told_apart_from_a_broken_one(
     drawn = make(FusedEpilogue).run(logits, columns, TABLE_ROWS)
     broken, failures = drawn.outcome(drawn.finite)
     assert broken == (0, 1) and failures.keys() == {0} and failures[0].status == 400
+
+
+@pytest.mark.parametrize("kind", [Epilogue, FusedEpilogue])
+def test_a_row_whose_grammar_leaves_nothing_that_others_allow_is_told_apart(kind: type[Epilogue]):
+    banned = LogitEntries(ints(2, 2), ints(7, 450))
+    bits = np.zeros((1, -(-VOCABULARY // 32)), np.int32)
+    bits[0, 0], bits[0, 450 // 32] = 1 << 7, 1 << (450 % 32)
+    columns = make_columns(0, banned=banned, masked=ints(2))
+    drawn = make(kind).run(torch.zeros(ROWS, VOCABULARY), columns, TABLE_ROWS, bits)
+    broken, failures = drawn.outcome(drawn.finite)
+    assert broken == (2,) and failures.keys() == {2} and failures[2].status == 400

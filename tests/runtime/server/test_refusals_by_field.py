@@ -9,8 +9,7 @@ from tests.fakes.server import Served, served
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 USER = {"role": "user", "content": "REJECT"}
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [  # path, body, field, a piece of the message
-    (RESPONSES, {"input": "hi", "text": {"format": {"type": "json_object"}}}, "text.format", "not built"),
-    (RESPONSES, {"input": "hi", "text": {"format": {"look": 1}}}, "text.format.type", "must be 'text'"),
+    (RESPONSES, {"input": "hi", "text": {"format": {"look": 1}}}, "text.format.type", "or 'json_schema'"),
     (RESPONSES, {"input": "REJECT"}, "input", "9999"),
     (CHAT, {"messages": [USER]}, "messages", "9999"),
     (CHAT, {"messages": [USER], "max_completion_tokens": 1, "max_tokens": True}, "max_tokens", "True"),

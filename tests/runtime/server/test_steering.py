@@ -8,8 +8,9 @@ import pytest
 from ramet.ipc.messages import Render
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Style, callable_tools, template_kwargs
+from ramet.runtime.intake.chat import Style, template_kwargs
 from ramet.runtime.intake.messages import ChatFields
+from ramet.runtime.intake.tool_choice import Calls, read_choice
 from tests.fakes.server import Served, served
 
 NAMES = ("search", "weather")
@@ -19,33 +20,44 @@ IN_CHATS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": 
 IN_RESPONSES = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
 
 
-def called_of(choice: Any) -> frozenset[str]:
+ONE = {"type": "function", "function": {"name": "weather"}}
+ONE_IN_RESPONSES = {"type": "function", "name": "weather"}
+WEATHER, BOTH = frozenset({"weather"}), frozenset(NAMES)
+
+
+def calls_of(choice: Any) -> Calls:
     """As a chat's body has it."""
-    return callable_tools(convert({"messages": [USER], "tool_choice": choice}, ChatFields).tool_choice, NAMES)
+    return read_choice(convert({"messages": [USER], "tool_choice": choice}, ChatFields).tool_choice, NAMES)
 
 
-@pytest.mark.parametrize("choice, called", [
-    (None, NAMES), ("auto", NAMES), ("none", ()), (IN_CHATS, ("weather",)), (IN_RESPONSES, ("weather",)),
+@pytest.mark.parametrize("choice, calls", [
+    (None, Calls(BOTH)), ("auto", Calls(BOTH)), ("none", Calls()), ("required", Calls(BOTH, forced=True)),
+    (ONE, Calls(WEATHER, forced=True, single=True)), (ONE_IN_RESPONSES, Calls(WEATHER, forced=True, single=True)),
+    (IN_CHATS, Calls(WEATHER)), (IN_RESPONSES, Calls(WEATHER)),
+    ({**IN_RESPONSES, "mode": "required"}, Calls(WEATHER, forced=True)),
 ])  # fmt: skip
-def test_a_choice_leaves_some_tools(choice: Any, called: tuple[str, ...]) -> None:
-    assert called_of(choice) == frozenset(called)
+def test_a_choice_leaves_some_tools_and_may_force_a_call(choice: Any, calls: Calls) -> None:
+    assert calls_of(choice) == calls
 
 
 @pytest.mark.parametrize("choice, words", [
-    ("required", "constrained decoding"), ({"type": "function", "function": {"name": "weather"}}, "constrained"),
-    ({**IN_RESPONSES, "mode": "required"}, "constrained"), ({**IN_RESPONSES, "mode": "maybe"}, "mode"),
+    ({"type": "function"}, "must have the function's name"), ({"type": "function", "function": {}}, "missing"),
+    ({"type": "function", "name": "other"}, "'other', must name one of tools: search, weather"),
+    ({"type": "custom", "custom": {"name": "a"}}, "'custom'"), ({**IN_RESPONSES, "mode": "maybe"}, "mode"),
     ({**IN_RESPONSES, "tools": [{"name": "other"}]}, "'other'"), ({**IN_RESPONSES, "tools": [3]}, "is 3"),
+    ({**IN_RESPONSES, "tools": []}, "a list of tools"),
     ({"type": "allowed_tools"}, "mode"), ("maybe", "'maybe'"), ({}, "is missing"),
 ])  # fmt: skip
-def test_what_cannot_be_promised_is_refused(choice: Any, words: str) -> None:
+def test_what_names_no_tool_is_refused(choice: Any, words: str) -> None:
     with pytest.raises(ClientError) as caught:
-        called_of(choice)
+        calls_of(choice)
     assert caught.value.place.startswith("tool_choice") and words in str(caught.value)
 
 
-def test_auto_needs_tools() -> None:
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_choice_needs_tools(choice: str) -> None:
     with pytest.raises(ClientError, match="tools is empty"):
-        callable_tools("auto", ())
+        read_choice(choice, ())
 
 
 @pytest.mark.parametrize("effort, verbosity, kwargs", [

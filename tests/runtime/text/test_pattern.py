@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ramet.runtime.text.pattern import MAX_STATES, PatternError, build_automaton
+from ramet.runtime.text.automaton import PatternError
+from ramet.runtime.text.pattern import MAX_STATES, build_automaton
 from ramet.runtime.text.search import CACHE_UNITS, steps_of
 from ramet.runtime.text.stops import StopMatch, StopMatcher
 
@@ -28,6 +29,7 @@ def first_match(pattern: str, text: str, flags: int = 0) -> tuple[int, int] | No
     [
         ("(?=a)b", "lookaround"), ("(?!a)b", "lookaround"), ("(?<=a)b", "lookaround"), ("a(?!)", "lookaround"),
         (r"(a)\1", "backreference"), ("(a)?(?(1)b|c)", "conditional"), ("(?>ab)c", "atomic"), ("a++b", "possessive"),
+        (r"[(?=]\(?=(?#(?=)b(?=a)", "at position 17"), (r"\\1[\1](a)\1", "at position 10"), ("a{2}+", "at position 3"),
         ("(?<!^)a", "lookaround"), (r"\b(?=a)", "lookaround"), (r"(?m)^(a)$\n\1", "backreference"),
         ("a*", "empty text"), ("", "empty text"), ("(a|b?)", "empty text"), ("(?:){1000}", "empty text"),
         ("(a", "not a valid pattern"), ("[z-a]", "not a valid pattern"), ("a{2,1}", "not a valid pattern"),

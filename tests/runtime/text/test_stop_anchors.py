@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from samples import examples
 
 from ramet.runtime.text import search
-from ramet.runtime.text.pattern import PatternError, build_automaton
+from ramet.runtime.text.automaton import PatternError
+from ramet.runtime.text.pattern import build_automaton
 from ramet.runtime.text.search import CACHE_UNITS, steps_of
 from ramet.runtime.text.stops import StopMatch, StopMatcher
 

@@ -42,6 +42,20 @@ def pieces_source() -> Source:
     return source
 
 
+def metaspace_source(scheme: str = "first") -> Source:
+    """SentencePiece-style by its pre-tokenizer, trained: bytes for characters that are rare."""
+    source = Source(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    source.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    source.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    special = ["<unk>", "<s>", "</s>"]
+    entries = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=entries, limit_alphabet=60, show_progress=False)
+    source.train_from_iterator(CORPUS, trainer)
+    content = json.loads(source.to_str())
+    content["added_tokens"] = content["added_tokens"][: len(special)]
+    return Source.from_str(json.dumps(content))
+
+
 def wordpiece_source() -> Source:
     """A decoder that looks at neighbours: spaces before all but ## and punctuation."""
     entries = ["[UNK]", "[SEP]", "a", "the", "fox", "##es", "##y", ".", ",", "stop", "do", "n't", "'"]

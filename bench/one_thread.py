@@ -1,0 +1,135 @@
+"""A scheduler, its requests and its runner in one thread, for benches that need every step: no socket, no process."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from msgspec.structs import replace
+
+from ramet.bench.errors import BadOption
+from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.messages import Admit, Finish, ToDetokenizer, TokenStep, ToScheduler, ToServer, Uid, pack_ids, unpack_ids
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import Constraint, RequestSpec
+from ramet.runtime.arrays import Ints
+from ramet.runtime.config import make_args
+from ramet.runtime.engine.batch import LoadedRunner
+from ramet.runtime.grammar.backends import build
+from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.compile import Failed, Loaded
+from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.text.tokenizer import Tokenizer
+
+DEFAULT_BACKEND = make_args().grammar.grammar_backend
+
+
+def vocabulary_of(folder: Path) -> Vocabulary:
+    tokenizer = Tokenizer.from_folder(folder)
+    return Vocabulary(tokenizer, folder, tokenizer.vocab_size, tokenizer.eos_ids)
+
+
+def legal(bits: Ints, size: int) -> Ints:
+    """The tokens below `size` that a mask [W] int32 allows."""
+    return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[:size]).astype(np.int32)
+
+
+class Grammars:
+    """Compiles a constraint when it is asked for. `wrap` stands between the scheduler and a backend."""
+
+    def __init__(self, vocabulary: Vocabulary, wrap: Callable[[Backend], Backend] = lambda backend: backend) -> None:
+        self._vocabulary, self._wrap = vocabulary, wrap
+        self._backends: dict[str, Backend] = {}
+        self._done: dict[Constraint, Loaded | Failed] = {}
+
+    def get(self, constraint: Constraint) -> Loaded | Failed:
+        if constraint not in self._done:
+            self._done[constraint] = self._compile(constraint)
+        return self._done[constraint]
+
+    def compiled(self, constraint: Constraint) -> Compiled:
+        """Raises BadOption where it cannot be compiled."""
+        found = self.get(constraint if constraint.backend else replace(constraint, backend=DEFAULT_BACKEND))
+        if isinstance(found, Failed):
+            raise BadOption(f"a {constraint.kind.value} {found.fact}")
+        return found.compiled
+
+    def close(self) -> None:
+        pass
+
+    def _compile(self, constraint: Constraint) -> Loaded | Failed:
+        name = cast(BackendName, constraint.backend)
+        if name not in self._backends:
+            self._backends[name] = self._wrap(build(name, self._vocabulary))
+        backend = self._backends[name]
+        try:
+            return Loaded(backend.load(backend.prepare(constraint, cast(Whitespace, constraint.whitespace))), backend)
+        except GrammarError as error:
+            return Failed(error.fact, error.hint)
+
+
+class KnownRunner:
+    """What a scheduler asks of a runner that has no model. Subclasses launch."""
+
+    hidden_size = 0
+    blocking = asynchronous = False
+
+    def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:
+        self.vocab_size, self.max_running, self.context_length = vocab_size, rows, context_length
+        self.max_total_tokens = rows * context_length
+
+    @property
+    def resolved(self) -> dict[str, object]:
+        return {"device": "none", "attention_backend": "none"}
+
+    def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
+        return f"is {name!r}, but there are no logits to process"
+
+
+class OneThread:
+    """`options` are those of `ramet serve`. Steps run one after the other."""
+
+    def __init__(self, runner: LoadedRunner, grammars: Grammars, tokenizer: Tokenizer, **options: Any) -> None:
+        self._inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
+        self._steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
+        self._uids = count(1)
+        self.outputs: dict[int, list[int]] = {}  # uid -> its tokens so far
+        self.finished: dict[int, Finish] = {}  # why it ended
+        self.scheduler = Scheduler(
+            make_args(random_seed=0, overlap="off", **options),
+            runner,
+            max_total_tokens=runner.max_total_tokens,
+            max_running=runner.max_running,
+            inbox=self._inbox,
+            detokenizer=self._steps,
+            server=MemoryChannel(ToServer),
+            tokenizer=tokenizer,
+            eos_ids=tokenizer.eos_ids,
+            grammars=grammars,
+        )
+
+    def submit(self, constraint: Constraint, max_new_tokens: int, prompt: list[int]) -> int:
+        uid = next(self._uids)
+        self.outputs[uid] = []
+        spec = RequestSpec(SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0), constraint=constraint)
+        self._inbox.send(Admit([Uid(uid)], spec, pack_ids(prompt)))
+        return uid
+
+    def turns(self) -> Iterator[None]:
+        """Until nothing is left to run; the caller may submit more between two of them."""
+        while True:
+            self.scheduler.receive(block=False)
+            idle = self.scheduler.idle
+            self.scheduler.turn()
+            steps = self._steps.drain()
+            for step in steps:
+                self._take(step)
+            if idle and not steps:  # an idle scheduler still says which requests it refused
+                return
+            yield
+
+    def _take(self, step: TokenStep) -> None:
+        for uid, token in zip(step.uids, unpack_ids(step.tokens), strict=True):
+            self.outputs[uid].append(token)
+        self.finished.update((closed.uid, closed.finish) for closed in step.closed)

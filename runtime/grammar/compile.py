@@ -1,0 +1,203 @@
+"""Compiles constraints beside the decode loop, and keeps what is compiled: an LRU bounded by bytes, for all requests.
+
+Decides how many are compiled at once, for how long, and what becomes of a failure. A thread for each worker process
+waits for it and loads what it made. A refusal is remembered like a compiled constraint, a timeout is not, nor is the
+death of a worker that the constraint did not cause: whoever asks after that tries again.
+"""
+
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from msgspec.structs import replace
+
+from ramet.ipc.spec import Constraint
+from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.grammar.backends import build
+from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
+from ramet.runtime.grammar.byte_fsm import ByteFsm
+from ramet.runtime.grammar.worker import STACK_BYTES, Job, Refused
+from ramet.runtime.grammar.worker_process import TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.log import LOGGER
+
+WORKERS = 2
+REFUSAL_BYTES = 1 << 12  # what a remembered refusal counts
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A constraint that is ready, and the library that fills its masks."""
+
+    compiled: Compiled
+    backend: Backend
+    fsm: ByteFsm | None = None  # of a regular expression, where jumps ask for it
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why there is none. `status` is that of the requests: 400, 504 at the timeout, 500 where it is our fault."""
+
+    fact: str
+    hint: str = ""
+    status: int = 400
+
+
+@dataclass(slots=True, eq=False)
+class Compiling:
+    """For all who ask while a constraint is being compiled."""
+
+    outcome: Loaded | Failed | None = None  # set before `ready` is called
+    wanted: bool = True  # False: nobody waits for it any more, and it need not begin
+
+
+class GrammarSource(Protocol):
+    """Where the scheduler gets compiled constraints from."""
+
+    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling: ...
+
+    def close(self) -> None: ...
+
+
+class CompilePool:
+    """`ready` is called whenever a constraint is done, from its threads, by one at a time.
+
+    Threads and processes start with the first constraint. `wants_fsm`: Loaded.fsm is wanted where there is one.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        timeout_s: float,
+        cache_bytes: int,
+        ready: Callable[[], None],
+        wants_fsm: bool = False,
+    ) -> None:
+        self._vocabulary, self._timeout_s, self._ready = vocabulary, timeout_s, ready
+        self._wants_fsm, self._cache = wants_fsm, GrammarCache(cache_bytes)
+        self._jobs: queue.SimpleQueue[Constraint | None] = queue.SimpleQueue()
+        self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
+        self._backends: dict[BackendName, Backend] = {}
+        self._workers: list[WorkerProcess] = []
+        self._closed = False
+        self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
+        self._threads: list[threading.Thread] = []
+
+    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
+        key = replace(constraint, place="", after="")
+        with self._lock:
+            if (compiling := self._open.get(key)) is not None:
+                compiling.wanted = True
+                return compiling
+            if (found := self._cache.get(key)) is not None:
+                return found
+            self._open[key] = compiling = Compiling()
+            self._jobs.put(key)
+            if len(self._threads) < min(WORKERS, len(self._open)) and not self._closed:
+                self._start()
+            return compiling
+
+    def close(self) -> None:
+        """Ends the processes at once, and the threads; what a thread loads is not waited for."""
+        with self._lock:
+            self._closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for worker in self._workers:
+            worker.close()
+
+    def _start(self) -> None:
+        worker = WorkerProcess(self._vocabulary)
+        name = f"grammar-{len(self._threads)}"
+        thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
+        self._workers.append(worker)
+        self._threads.append(thread)
+        before = threading.stack_size(4 * STACK_BYTES)  # what a worker's stack was enough for is loaded on this one
+        thread.start()
+        threading.stack_size(before)
+
+    def _serve(self, worker: WorkerProcess) -> None:
+        while (constraint := self._jobs.get()) is not None and not self._closed:
+            with self._lock:
+                if not self._open[constraint].wanted:
+                    del self._open[constraint]
+                    continue
+            outcome = self._compile(worker, constraint)
+            with self._lock:
+                if isinstance(outcome, Loaded) or outcome.status == 400:
+                    self._cache.put(constraint, outcome)
+                self._open.pop(constraint).outcome = outcome
+            if not self._closed:
+                with self._telling:
+                    self._ready()
+
+    def _compile(self, worker: WorkerProcess, constraint: Constraint) -> Loaded | Failed:
+        try:
+            outcome = worker.run(Job(constraint, self._wants_fsm), self._timeout_s)
+            if isinstance(outcome, Refused):
+                return Failed(outcome.fact, outcome.hint)
+            backend = self._backend(constraint)
+            return Loaded(backend.load(outcome.data), backend, ByteFsm.from_bytes(outcome.fsm) if outcome.fsm else None)
+        except TimedOut:
+            LOGGER.warning("compiling a %s took longer than %g s: given up", constraint.kind.value, self._timeout_s)
+            return Failed(f"takes longer than the {self._timeout_s:g} s of --grammar-timeout-s to compile", status=504)
+        except WorkerEnded as error:
+            return self._ended(constraint, error)
+        except (GrammarError, ConfigError) as error:
+            return Failed(str(error))
+        except Exception as error:  # noqa: BLE001 - logged, and its requests end with it
+            LOGGER.exception("the %s backend failed to load what it compiled", constraint.backend)
+            return Failed(f"cannot be loaded: {describe(error)}", status=500)
+
+    def _ended(self, constraint: Constraint, error: WorkerEnded) -> Failed:
+        if not self._closed:
+            LOGGER.warning("the worker that compiled a %s ended with %s", constraint.kind.value, error)
+        if error.from_outside:
+            return Failed(f"was not compiled: the compile worker ended with {error}", status=500)
+        return Failed(f"cannot be compiled: it is too large or too deep, and the compile worker ended with {error}")
+
+    def _backend(self, constraint: Constraint) -> Backend:
+        """Built once: it reads the whole vocabulary."""
+        name = cast(BackendName, constraint.backend)
+        with self._building:
+            if name not in self._backends:
+                self._backends[name] = build(name, self._vocabulary)
+            return self._backends[name]
+
+
+class GrammarCache:
+    """Constraint -> what became of it; the least recently used go when `most_bytes` are passed."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes, self._num_bytes = most_bytes, 0
+        self._entries: OrderedDict[Constraint, Loaded | Failed] = OrderedDict()
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_bytes
+
+    def get(self, key: Constraint) -> Loaded | Failed | None:
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+        return found
+
+    def put(self, key: Constraint, value: Loaded | Failed) -> None:
+        """The newest one stays, whatever its size: somebody waits for it."""
+        if key in self._entries:
+            self._num_bytes -= _size(key, self._entries.pop(key))
+        self._entries[key] = value
+        self._num_bytes += _size(key, value)
+        while self._num_bytes > self._most_bytes and len(self._entries) > 1:
+            self._num_bytes -= _size(*self._entries.popitem(last=False))
+
+
+def _size(key: Constraint, value: Loaded | Failed) -> int:
+    return len(key.text) + (_loaded_bytes(value) if isinstance(value, Loaded) else REFUSAL_BYTES)
+
+
+def _loaded_bytes(value: Loaded) -> int:
+    return value.compiled.num_bytes + (value.fsm.num_bytes if value.fsm is not None else 0)

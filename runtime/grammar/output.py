@@ -1,0 +1,224 @@
+"""One output under its constraint: what may be drawn next, and what need not be drawn.
+
+Adds to a Grammar what depends on the request: reasoning that comes first, the end of the output, min_new_tokens.
+Knows no step and no row.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError
+from ramet.runtime.grammar.byte_fsm import ByteFsm
+from ramet.runtime.grammar.compressed import FsmPath
+from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
+from ramet.runtime.text.tokenizer import Tokenizer
+
+
+class JumpMode(Enum):
+    """How text is appended that a constraint leaves no choice about."""
+
+    FF = "ff"
+    RETOKENIZE = "retokenize"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The last `num_dropped` tokens of an output give way to `tokens`, which nobody draws."""
+
+    num_dropped: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Which tokens end an output, and when they may.
+
+    Inside a constraint an end-of-sequence token is legal where the constraint is fulfilled. Where nothing else may
+    follow it ends the output, whatever min_new_tokens and ignore_eos say: there is nothing left to generate.
+    """
+
+    eos_ids: Ints
+    stop_ids: Ints  # those of min_new_tokens: eos (unless it is ignored) and the request's own
+    ignore_eos: bool
+    min_new: int
+
+    def forbidden(self, num_output: int) -> Ints:
+        """Those that must not be drawn after `num_output` tokens although the constraint is fulfilled."""
+        if num_output < self.min_new:
+            return self.stop_ids
+        return self.eos_ids if self.ignore_eos else self.eos_ids[:0]
+
+
+class ConstrainedOutput:
+    """`after`: the constraint begins when the output has had this text.
+
+    `mode` OFF: every token is drawn. RETOKENIZE needs a `retokenizer`; what is forced `fsm` says, if there is one.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        ending: Ending,
+        mode: JumpMode = JumpMode.OFF,
+        after: bytes = b"",
+        retokenizer: Retokenizer | None = None,
+        fsm: ByteFsm | None = None,
+    ) -> None:
+        self.grammar: Grammar = compiled.start()
+        self.backend, self.mode = backend, mode
+        self._tokenizer, self._ending, self._after = tokenizer, ending, after
+        self._tail = b""  # of what came before the constraint: it may hold the start of `after`
+        self._num_accepted = 0  # by the grammar
+        self._retokenizer = retokenizer
+        self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
+        self.active = not after
+        self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
+
+    @property
+    def jumps(self) -> bool:
+        return self.mode is not JumpMode.OFF
+
+    @property
+    def window(self) -> int:
+        """How many of the last tokens a jump may still replace."""
+        return RETOKENIZE_WINDOW if self.mode is JumpMode.RETOKENIZE else 0
+
+    @property
+    def end_token(self) -> int | None:
+        """What ends an output that must end."""
+        return int(self._ending.eos_ids[0]) if len(self._ending.eos_ids) else None
+
+    def accept(self, token: int) -> Jump | None:
+        """Go on with a token. What must be done about it, if the constraint begins inside it.
+
+        Raises GrammarError for a token that is not legal here: one that no mask let through is never given.
+        """
+        if not self.active:
+            return self._think(token)
+        if token in self._ending.eos_ids:
+            if not self.grammar.may_end:
+                raise GrammarError("was left by an end of the output that it does not allow")
+            self.ended = True
+            return None
+        if not self.grammar.accept(token):
+            raise GrammarError(f"was left by token {token}")
+        self._num_accepted += 1
+        if self._path is not None:
+            self._path.push(self._tokenizer.token_bytes(token) or b"")
+        self.ended = self.grammar.must_end and self.end_token is None
+        return None
+
+    @property
+    def eos_ids(self) -> Ints:
+        return self._ending.eos_ids
+
+    def begin(self) -> None:
+        """The constraint begins with the next token."""
+        self.active = True
+
+    def next_jump(self, output: Ints) -> Jump | None:
+        """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
+        if not self.active or self.ended or not self.jumps:
+            return None
+        if self.grammar.must_end:
+            return None if self.end_token is None else Jump(0, (self.end_token,))
+        if self.mode is JumpMode.FF:
+            forced = tuple(self.grammar.forced())
+            return Jump(0, forced) if forced else None
+        return self._retokenized(output)
+
+    def drop(self, num_tokens: int) -> None:
+        """Take back the last tokens that were accepted."""
+        known = min(num_tokens, self._num_accepted)
+        if known:
+            self.grammar.rollback(known)
+            self._num_accepted -= known
+            if self._path is not None:
+                self._path.pop(known)
+
+    def finish_mask(self, bits: Ints, num_output: int) -> None:
+        """WRITES bits [W] int32, which the grammar filled if it is active: what the request adds to it.
+
+        `num_output`: tokens that the output has.
+        """
+        words = bits.view(np.uint32)
+        if not self.active:
+            words[:] = 0xFFFFFFFF
+            ending = self._ending
+            _forbid(words, _known(words, ending.stop_ids if num_output < ending.min_new else ending.eos_ids))
+        elif self.grammar.must_end and self.end_token is not None:
+            words[:] = 0
+            _allow(words, [self.end_token])
+        elif len(forbidden := self._ending.forbidden(num_output)):
+            legal = [token for token in _known(words, forbidden) if words[token >> 5] >> (token & 31) & 1]
+            _forbid(words, legal)
+            if not words.any():  # a stop token is all that the constraint leaves: it wins
+                _allow(words, legal)
+
+    def _think(self, token: int) -> Jump | None:
+        """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.
+
+        Where what is kept cannot be spelled by itself, it begins within a character, and the token stays as it is.
+        """
+        piece = self._tokenizer.token_bytes(token) or b""
+        text = self._tail + piece
+        at = text.find(self._after)
+        if at < 0:
+            self._tail = text[-len(self._after) :]
+            return None
+        surplus = len(text) - at - len(self._after)
+        kept = piece[: len(piece) - surplus]
+        instead = self._tokenizer.encode(kept.decode("utf-8", "ignore"), add_special_tokens=False) if surplus else []
+        if not instead or b"".join(self._tokenizer.token_bytes(each) or b"" for each in instead) != kept:
+            self.active = True
+            return None
+        return Jump(1, tuple(instead))
+
+    def _retokenized(self, output: Ints) -> Jump | None:
+        assert self._retokenizer is not None, "there is nothing to tokenise anew with"
+        forced = self._path.forced() if self._path is not None else self.grammar.forced_text()
+        if not forced:
+            return None
+        window = output[len(output) - min(self._num_accepted, RETOKENIZE_WINDOW) :].tolist()
+        found = self._retokenizer.retokenize(window, forced)
+        if not found.tokens:
+            return None
+        dropped = window[len(window) - found.num_dropped :]
+        return Jump(found.num_dropped, tuple(found.tokens)) if self._allows(dropped, found.tokens) else None
+
+    def _allows(self, dropped: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Whether the grammar takes `tokens` in the place of the last ones; it is left as it was."""
+        self.grammar.rollback(len(dropped))
+        taken = 0
+        while taken < len(tokens) and self.grammar.accept(tokens[taken]):
+            taken += 1
+        self.grammar.rollback(taken)
+        for token in dropped:
+            assert self.grammar.accept(token), f"the grammar does not take token {token} again"
+        return taken == len(tokens)
+
+
+Words = npt.NDArray[np.uint32]
+
+
+def _known(words: Words, ids: Ints) -> list[int]:
+    """Those that have a bit: a tokenizer may name ends that the model has no logit for."""
+    return [token for token in ids.tolist() if token < 32 * len(words)]
+
+
+def _forbid(words: Words, ids: Iterable[int]) -> None:
+    for token in ids:
+        words[token >> 5] &= ~np.uint32(1 << (token & 31))
+
+
+def _allow(words: Words, ids: Iterable[int]) -> None:
+    for token in ids:
+        words[token >> 5] |= np.uint32(1 << (token & 31))

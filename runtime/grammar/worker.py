@@ -1,0 +1,169 @@
+"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_ID,...`, ended by whoever started it.
+
+A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
+first. Frames on stdin and stdout: four bytes of length, then msgpack. Loads a library when a job needs it.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.grammar.backends import build
+from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.byte_fsm import build_byte_fsm
+from ramet.runtime.grammar.regex import normal_form
+from ramet.runtime.text.tokenizer import Tokenizer
+
+LENGTH = struct.Struct("<I")
+NICENESS = 19
+PR_SET_PDEATHSIG = 1
+MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
+STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The first frame of a worker, and the first one for each job, when its library is loaded: compiling begins."""
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    constraint: Constraint
+    wants_fsm: bool  # the compressed finite state machine as well, of what a regular expression describes
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What `Backend.load` reads."""
+
+    data: bytes
+    fsm: bytes = b""  # what ByteFsm.from_bytes reads, where it was asked for and there is one
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Why it cannot be compiled."""
+
+    fact: str
+    hint: str = ""
+
+
+Outcome = Prepared | Refused
+Frame = Ready | Outcome
+
+
+def write_frame(stream: BinaryIO, data: bytes) -> None:
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """None at the end."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(head)
+    data = stream.read(size)
+    return data if len(data) == size else None
+
+
+def main(argv: list[str]) -> None:
+    be_subordinate()
+    stdin, stdout = sys.stdin.buffer, private_stdout()
+    folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
+    tokenizer = Tokenizer.from_folder(folder)
+    vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
+    compiler = Compiler(vocabulary)
+    write_frame(stdout, msgspec.msgpack.encode(Ready()))
+    while (data := read_frame(stdin)) is not None:
+        for frame in compiler.run(msgspec.msgpack.decode(data, type=Job)):
+            write_frame(stdout, msgspec.msgpack.encode(frame))
+
+
+def be_subordinate() -> None:
+    """Below decoding in priority, bounded in memory, and the first to go where memory runs out."""
+    end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of the whole group: who started it decides
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _limit(resource.RLIMIT_STACK, STACK_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
+    with suppress(OSError):  # no such file outside of Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _limit(kind: int, num_bytes: int) -> None:
+    _, most = resource.getrlimit(kind)
+    resource.setrlimit(kind, (num_bytes if most == resource.RLIM_INFINITY else min(num_bytes, most), most))
+
+
+def private_stdout() -> BinaryIO:
+    """For frames. What a library prints to stdout, in whatever language, goes to stderr and not between them."""
+    stdout = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return stdout
+
+
+def end_with_parent() -> None:
+    """Also while a library compiles: the end of stdin is noticed between two jobs only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Compiler:
+    """Keeps the libraries that were used: each reads the whole vocabulary once."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._backends: dict[str, Backend] = {}
+
+    def run(self, job: Job) -> Iterator[Frame]:
+        constraint = job.constraint
+        try:
+            backend = self._backend(cast(BackendName, constraint.backend))
+        except ConfigError as error:
+            yield Refused(f"cannot be compiled: {error}")
+            return
+        yield Ready()
+        yield self._compile(backend, constraint, job.wants_fsm)
+
+    def _compile(self, backend: Backend, constraint: Constraint, wants_fsm: bool) -> Outcome:
+        try:
+            prepared = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
+            backend.load(prepared).start()  # what kills a process, or takes too long, does it here first
+            is_regex = constraint.kind is ConstraintKind.REGEX
+            return Prepared(prepared, _fsm(constraint.text) if wants_fsm and is_regex else b"")
+        except GrammarError as error:
+            return Refused(error.fact, error.hint)
+        except MemoryError:
+            return Refused("needs more memory to compile than a constraint may take")
+        except RecursionError:
+            return Refused("is nested too deeply to compile")
+        except Exception as error:  # noqa: BLE001 - a library raises anything; its words go to the client
+            return Refused(f"cannot be compiled: {describe(error)}")
+
+    def _backend(self, name: BackendName) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = build(name, self._vocabulary)
+        return self._backends[name]
+
+
+def _fsm(pattern: str) -> bytes:
+    """Nothing for a pattern that is too large for it: the library then says what is forced."""
+    try:
+        return build_byte_fsm(normal_form(pattern)).to_bytes()  # what the libraries are given
+    except GrammarError:
+        return b""
+
+
+if __name__ == "__main__":
+    main(sys.argv)

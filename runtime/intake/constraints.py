@@ -1,0 +1,145 @@
+"""What clients write of the form of an output, checked and made one Constraint. Nothing is compiled here.
+
+Decides what is refused before anything is sent: size, nesting, text that is no JSON, NUL, more than one constraint.
+Knows no field but those that /generate has as well.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+
+from ramet.ipc.params import shown
+from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec, Whitespace
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import deeper_than
+from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
+from ramet.runtime.intake.parsers.structure import exactly
+from ramet.runtime.intake.prompts import check_most
+
+
+def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> list[Constraint]:
+    """That of a field, if it asks for one."""
+    return [] if value is None or value == "" else [read(place, value)]
+
+
+def only_one(found: list[Constraint], backend: str | None) -> Constraint | None:
+    """The one that is asked for. Raises ClientError for a second one."""
+    if len(found) > 1:
+        first, second = found[0].place, found[1].place
+        raise ClientError(second, f"is set, but so is {first}: an output keeps to one of them", "omit one of them")
+    return replace(found[0], backend=backend or "") if found else None
+
+
+# -- of one field ------------------------------------------------------------------------------------------------------
+
+
+def of_pattern(place: str, pattern: str) -> Constraint:
+    _check_text(place, pattern)
+    return Constraint(ConstraintKind.REGEX, pattern, place)
+
+
+def of_grammar(place: str, grammar: str) -> Constraint:
+    _check_text(place, grammar)
+    return Constraint(ConstraintKind.EBNF, grammar, place)
+
+
+def of_schema(place: str, schema: str | dict[str, Any] | bool, whitespace: Whitespace | None = None) -> Constraint:
+    """A JSON schema, with its keys in the client's order: that of the output's properties."""
+    text, value = _read_json(place, schema)
+    if not isinstance(value, dict | bool):
+        raise ClientError(place, f"is {shown(schema)}, must be a JSON schema: an object, true or false")
+    return Constraint(ConstraintKind.JSON_SCHEMA, text, place, whitespace=whitespace or "")
+
+
+def of_tag(place: str, tag: str | dict[str, Any]) -> Constraint:
+    """A structural tag: xgrammar's format, or the older one with `structures` and `triggers`."""
+    text, value = _read_json(place, tag)
+    if not isinstance(value, dict) or not ("format" in value or value.keys() >= {"structures", "triggers"}):
+        raise ClientError(
+            place, f"is {shown(tag)}, must be a JSON object with `format`, or `structures` and `triggers`"
+        )
+    return Constraint(ConstraintKind.STRUCTURAL_TAG, text, place)
+
+
+def of_choices(place: str, choices: list[str]) -> Constraint:
+    """The output is one of these texts."""
+    check_most(place, "choices", len(choices), MAX_CHOICES)
+    if not choices:
+        raise ClientError(place, "is [], must not be empty: at least one entry")
+    first = dict[str, int]()
+    for i, choice in enumerate(choices):
+        if not choice:
+            raise ClientError(f"{place}[{i}]", "is '', must not be empty")
+        if first.setdefault(choice, i) != i:
+            raise ClientError(f"{place}[{i}]", f"is {shown(choice)}, as {place}[{first[choice]}] is: they must differ")
+    return of_pattern(place, "|".join(map(exactly, choices)))
+
+
+READERS: dict[str, Callable[[str, Any], Constraint]] = {
+    "json_schema": of_schema,
+    "regex": of_pattern,
+    "ebnf": of_grammar,
+    "structural_tag": of_tag,
+}
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def _read_json(place: str, given: Any) -> tuple[str, Any]:
+    """The JSON text of what may be such a text already, and its value."""
+    text = given if isinstance(given, str) else _written(place, given)
+    _check_text(place, text)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ClientError(place, f"is {shown(given)}, which is not valid JSON: {error.msg}") from None
+    if deeper_than(MAX_DEPTH, value):
+        raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")
+    if "\\u0000" in text and any("\0" in each for each in _strings(value)):
+        raise ClientError(place, "has a NUL character")
+    return text, value
+
+
+def _written(place: str, value: Any) -> str:
+    """Of a value of a body, or of a program, which may hold what is no JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ClientError(place, f"is {shown(value)}, which cannot be written as JSON: {error}") from None
+
+
+def _strings(value: Any) -> Iterable[str]:
+    """All of a JSON value, keys among them."""
+    if isinstance(value, str):
+        yield value
+    for each in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _strings(each)
+
+
+def _check_text(place: str, text: str) -> None:
+    if len(text) > MAX_CONSTRAINT_BYTES:
+        raise _too_long(place, len(text))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ClientError(place, "has half a surrogate pair, must be valid Unicode") from None
+    if size > MAX_CONSTRAINT_BYTES:
+        raise _too_long(place, size)
+    if "\0" in text:
+        raise ClientError(place, "has a NUL character")
+
+
+def _too_long(place: str, size: int) -> ClientError:
+    return ClientError(place, f"has {size} bytes, must have at most {MAX_CONSTRAINT_BYTES}")
+
+
+# -- of a request ------------------------------------------------------------------------------------------------------
+
+
+def beginning_after(spec: RequestSpec, text: str) -> RequestSpec:
+    """Its constraint, if it has one, begins after this text of the output."""
+    return spec if spec.constraint is None else replace(spec, constraint=replace(spec.constraint, after=text))

@@ -1,0 +1,69 @@
+"""What the bodies of OpenAI's and Anthropic's endpoints have in common that draw tokens.
+
+Decides under which names their clients write sampling parameters; errors have the name they wrote.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
+from ramet.runtime.intake.fields import Rid, including, unbuilt
+from ramet.runtime.intake.specs import Hidden, SpecFields, sampled
+
+# ours -> what clients call it; of several the first that is set counts
+NAMES: dict[str, tuple[str, ...]] = {
+    "max_new_tokens": ("max_completion_tokens", "max_tokens", "max_output_tokens"),
+    "min_new_tokens": ("min_tokens",),
+    "sampling_seed": ("sampling_seed", "seed"),
+    "stop": ("stop", "stop_sequences"),
+    "no_stop_trim": ("no_stop_trim", "include_stop_str_in_output"),
+}
+_OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
+NOTES = {
+    "sampling_seed": "counts where `seed` is sent as well",
+    "include_stop_str_in_output": "vLLM's name of `no_stop_trim`; both together must agree",
+}
+AGREE = frozenset({"no_stop_trim"})  # of several names none counts more than the other
+OF_SOME = ("max_new_tokens", "stop", "n", "stream_interval")  # not every endpoint has them, nor under one name
+
+UnbuiltHidden = Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))]
+
+
+def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
+    """`fields`: a body's. Raises ClientError under the name that the client used."""
+    given: dict[str, Any] = {}
+    names = {ours: next((name for name in theirs if name in fields), ours) for ours, theirs in NAMES.items()}
+    for name, ours in _OURS.items():
+        value = fields.get(name)
+        if value is not None and ours in given:
+            valid = CHECKS[ours].read(name, value)  # a value that does not count must be valid as well
+            if ours in AGREE and valid != given[ours]:
+                fact = f"is {shown(value)}, but {names[ours]}, another name of it, is {shown(given[ours])}"
+                raise ClientError(name, fact, "send one of them")
+        elif value is not None:
+            given[ours], names[ours] = value, name
+    try:
+        return parse(given, defaults, "", names)
+    except ClientError as error:
+        fact = error.fact.replace("max_new_tokens", names["max_new_tokens"])
+        raise ClientError(error.place, fact, error.hint) from None
+
+
+@including(other_servers.SHARED)
+@including(
+    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
+    for ours in CHECKS
+    if ours not in OF_SOME
+    for name in NAMES.get(ours, (ours,))
+)
+class SamplingFields(SpecFields, frozen=True, kw_only=True):
+    """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
+
+    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
+    stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
+    skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
+    rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
+    request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
+    lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None

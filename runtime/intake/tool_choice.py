@@ -1,0 +1,116 @@
+"""Which of its tools an output may call, which it must, and the constraint that holds it to them.
+
+Without a constraint of calls an output calls what the model likes. There is one where a call is forced, where a tool
+that may be called is strict, and where the answer has a format, which a call has not.
+"""
+
+from collections import Counter
+from collections.abc import Sequence as Many
+from typing import Any, NamedTuple
+
+import orjson
+from msgspec.structs import replace
+
+from ramet.ipc.params import shown
+from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.constraints import of_tag
+from ramet.runtime.intake.messages import AllowedTools, NamedChoice
+from ramet.runtime.intake.parsers.structure import Part, json_of
+from ramet.runtime.intake.parsers.tools import Offer, ToolParser, Unwritable, tool_parser_class
+
+# fields that say what the answer is; a call in its place has arguments of its own schema
+ANSWERS = ("response_format", "text.format", "output_format", "output_config.format")
+
+
+class Calls(NamedTuple):
+    """What an output may call."""
+
+    names: frozenset[str] = frozenset()
+    forced: bool = False  # it is at least one call, and nothing else
+    single: bool = False  # one call at most
+    strict: frozenset[str] = frozenset()  # tools whose calls keep to their schema, forced or not
+
+
+def read_choice(choice: str | NamedChoice | None, names: Many[str]) -> Calls:
+    """Of the tools with these names. Raises ClientError."""
+    match choice:
+        case None | "auto" | "required":
+            if choice is not None and not names:
+                raise ClientError("tool_choice", f"is {choice!r}, but tools is empty", "it needs tools")
+            return Calls(frozenset(names), forced=choice == "required")
+        case NamedChoice(type="allowed_tools"):
+            return _allowed(choice.allowed_tools or choice, names)
+        case NamedChoice():
+            return named_call(choice.function.name if choice.function is not None else choice.name, names)
+    return Calls()
+
+
+def named_call(name: str | None, names: Many[str]) -> Calls:
+    """Exactly one call, of this tool."""
+    if name is None:
+        raise ClientError("tool_choice", "is of type 'function', must have the function's name")
+    if name not in names:
+        raise ClientError("tool_choice", f"names {shown(name)}, must name one of tools: {', '.join(names)}")
+    return Calls(frozenset({name}), forced=True, single=True)
+
+
+def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> Calls:
+    if allowed.mode is None or not allowed.tools:
+        fact = "is of type 'allowed_tools', must have the mode auto or required, and a list of tools"
+        raise ClientError("tool_choice", fact)
+    chosen = set[str]()
+    for tool in allowed.tools:
+        function = tool.get("function", tool)
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or name not in names:
+            raise ClientError("tool_choice", f"names {shown(name)}, must name some of tools: {', '.join(names)}")
+        chosen.add(name)
+    return Calls(frozenset(chosen), forced=allowed.mode == "required")
+
+
+# -- the constraint ----------------------------------------------------------------------------------------------------
+
+
+def held_to(spec: RequestSpec, calls: Calls, tools: list[dict[str, Any]], parser: str, backend: str) -> RequestSpec:
+    """With the constraint of its calls, if they need one. Raises ClientError.
+
+    `tools`: those that may be called, as the template gets them. `parser`: that of the model's calls.
+    """
+    answer = spec.constraint
+    if not calls.forced and not calls.strict and answer is None:
+        return spec
+    if answer is not None and (answer.place not in ANSWERS or answer.kind is not ConstraintKind.JSON_SCHEMA):
+        by = "tool_choice forces a call" if calls.forced else "tools may be called"
+        raise ClientError(answer.place, f"is set, but {by}: an output cannot be both", "omit one of them")
+    try:
+        form = _form(tool_parser_class(parser), calls, [_offer(tool, calls) for tool in tools], answer)
+    except Unwritable as error:
+        fact = f"has {error.name!r}, whose {error.fact}" if error.name else error.fact
+        raise ClientError("tools", fact, f"calls are those of --tool-call-parser {parser}") from None
+    held = of_tag("tools", {"type": "structural_tag", "format": form})
+    whitespace = answer.whitespace if answer is not None else ""
+    return replace(spec, constraint=replace(held, backend=backend, whitespace=whitespace))
+
+
+def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: Constraint | None) -> Part:
+    twice = next((name for name, count in Counter(offer.name for offer in offers).items() if count > 1), None)
+    if twice is not None:
+        raise ClientError("tools", f"has {twice!r} twice: each must have a name of its own")
+    if calls.forced:
+        return parser.calls_form(offers, calls.single)
+    if answer is None:
+        return parser.text_form(offers, calls.single)
+    return parser.answer_form(offers, calls.single, json_of(orjson.loads(answer.text)))
+
+
+def _offer(tool: dict[str, Any], calls: Calls) -> Offer:
+    name, schema = tool["function"]["name"], tool["function"].get("parameters")
+    if not calls.forced and name not in calls.strict:
+        return Offer(name, {"type": "object"})
+    if schema is None:
+        return Offer(name, {"type": "object", "properties": {}, "additionalProperties": False})
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise ClientError("tools", f"has {name!r}, whose arguments are of type {shown(kind)}, must be an object")
+    return Offer(name, {**schema, "type": "object"})

@@ -1,0 +1,300 @@
+"""Requests whose outputs keep to a constraint: until it is compiled, what each step may draw, what needs no step.
+
+Decides the order of a drawn token's consequences: it is accepted, may end the request, and is followed by the tokens
+that the constraint leaves no choice about (jump-forward). Those are known to everybody as if they had been drawn.
+Knows no library and no device. K rows that draw under a constraint, W words of a mask.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from ramet.ipc.messages import Finish, FinishKind, Logprobs, Uid
+from ramet.ipc.spec import Constraint, RequestSpec
+from ramet.runtime.arrays import Ints
+from ramet.runtime.config import Args
+from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
+from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.jump import Retokenizer
+from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
+from ramet.runtime.log import LOGGER
+from ramet.runtime.scheduler.batch import Step, logprob_row
+from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.text.tokenizer import Tokenizer
+
+SMALLEST = np.finfo(np.float32).min  # the log-probability of a token that cannot be drawn
+
+
+class Constraints:
+    """`source` None: --grammar-backend none."""
+
+    def __init__(
+        self, args: Args, source: GrammarSource | None, tokenizer: Tokenizer | None, eos_ids: frozenset[int]
+    ) -> None:
+        self._source, self._tokenizer, self._eos_ids = source, tokenizer, eos_ids
+        self._backend, self._whitespace = args.grammar.grammar_backend, args.grammar.json_whitespace
+        self._jump_forward, self._raw = args.grammar.jump_forward, args.execute.logprobs_mode == "raw"
+        self._retokenizer: Retokenizer | None = None
+        if self._jump_forward == "retokenize" and tokenizer is not None:
+            self._retokenizer = Retokenizer(tokenizer)
+        self.compiling: dict[Compiling, list[tuple[Constraint, Request]]] = {}  # who waits for what is compiled
+
+    def attach(self, request: Request) -> Finish | bool:
+        """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
+        constraint = self._key(request.spec)
+        if self._source is None or self._tokenizer is None:
+            return _refused(constraint, Failed("cannot be kept to: this server runs with --grammar-backend none"))
+        found = self._source.get(constraint)
+        if isinstance(found, Compiling):
+            self.compiling.setdefault(found, []).append((constraint, request))
+            return False
+        refused = self._begin(request, constraint, found)
+        return True if refused is None else refused
+
+    def settled(self) -> Iterator[tuple[Request, Finish | None]]:
+        """Requests whose constraint is compiled by now, or why it cannot be."""
+        for compiling in list(self.compiling):
+            if compiling.outcome is not None:
+                for constraint, request in self.compiling.pop(compiling):
+                    yield request, self._begin(request, constraint, compiling.outcome)
+
+    def waiting(self, uid: Uid) -> str:
+        """Why a request waits, if its constraint is being compiled."""
+        entries = (entry for waiting in self.compiling.values() for entry in waiting)
+        kind = next((constraint.kind.value for constraint, request in entries if request.uid == uid), "")
+        return f"its {kind} is being compiled" if kind else ""
+
+    def remove(self, uid: Uid) -> Request | None:
+        """A request that waits for its constraint, which it does no longer."""
+        for compiling, waiting in self.compiling.items():
+            for entry in waiting:
+                if entry[1].uid == uid:
+                    waiting.remove(entry)
+                    if not waiting:
+                        compiling.wanted = False
+                        del self.compiling[compiling]
+                    return entry[1]
+        return None
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def _key(self, spec: RequestSpec) -> Constraint:
+        asked = spec.constraint
+        assert asked is not None
+        backend, whitespace = asked.backend or self._backend, asked.whitespace or self._whitespace
+        return Constraint(asked.kind, asked.text, asked.place, backend, whitespace, asked.after)
+
+    def _begin(self, request: Request, constraint: Constraint, found: Loaded | Failed) -> Finish | None:
+        if isinstance(found, Failed):
+            return _refused(constraint, found)
+        assert self._tokenizer is not None
+        mode = self._mode(request, found.backend)
+        ending, after = request.ending(self._eos_ids), constraint.after.encode()
+        output = ConstrainedOutput(
+            found.compiled, found.backend, self._tokenizer, ending, mode, after, self._retokenizer, found.fsm
+        )
+        request.constrained = Constrained(output)
+        return None
+
+    def _mode(self, request: Request, backend: Backend) -> JumpMode:
+        mode = JumpMode(self._jump_forward or ("ff" if backend.canonical else "off"))
+        steps = request.needs_each_step(self._raw) or (mode is JumpMode.FF and not backend.canonical)
+        return JumpMode.OFF if steps else mode
+
+
+def _refused(constraint: Constraint, failed: Failed) -> Finish:
+    place = constraint.place or constraint.kind.value
+    message = f"{place} {failed.fact}" + (f" ({failed.hint})" if failed.hint else "")
+    return Finish(FinishKind.ABORT, message=message, status=failed.status, place=place)
+
+
+def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
+    """[K, W] int32, one for each of the step's masked rows. One whose request has ended meanwhile allows everything."""
+    batch, table = step.batch, running.table
+    assert batch.sampling.masked is not None
+    at = batch.draws[batch.sampling.masked]
+    rows = batch.rows[at]
+    bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
+    alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
+    live = [(int(k), running.at(rows[k])) for k in np.flatnonzero(alive)]
+    outputs = [(k, each.request.constrained, each.num_output) for k, each in live if each.request.constrained]
+    by_backend: dict[Backend, list[tuple[int, Constrained]]] = {}
+    for k, constrained, _ in outputs:
+        output = constrained.output
+        if output.active and not output.grammar.must_end:
+            by_backend.setdefault(output.backend, []).append((k, constrained))
+    for backend, group in by_backend.items():
+        _fill(backend, group, bits)
+    for k, constrained, num_output in outputs:
+        if constrained.failure is None:
+            constrained.output.finish_mask(bits[k], num_output)
+    return bits
+
+
+def _fill(backend: Backend, group: list[tuple[int, Constrained]], bits: Ints) -> None:
+    """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
+    grammars: list[Grammar] = [constrained.output.grammar for _, constrained in group]
+    try:
+        backend.fill_masks(grammars, [k for k, _ in group], bits)
+    except Exception:  # noqa: BLE001 - whose it is shows below
+        for k, constrained in group:
+            try:
+                constrained.output.grammar.fill_mask(bits[k])
+            except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
+                constrained.failure = _failed(error)
+                bits[k] = -1
+
+
+class MaskThread:
+    """Makes masks, here or on a thread of its own while the device computes the step that they are for."""
+
+    def __init__(self, running: RunningSet, vocab_size: int) -> None:
+        self._running, self._vocab_size = running, vocab_size
+        self._thread: ThreadPoolExecutor | None = None  # started by the first constraint
+
+    def make(self, step: Step) -> Ints:
+        return make_masks(self._running, step, self._vocab_size)
+
+    def fill(self, step: Step) -> "Future[Ints]":
+        """Nothing of the running set may change until it is done."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="masks")
+        return self._thread.submit(self.make, step)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+
+
+def _failed(error: Exception) -> Finish:
+    """Of a request whose grammar failed."""
+    if isinstance(error, GrammarError):
+        return _broken(error.fact, 400)
+    LOGGER.error("a grammar failed", exc_info=error)
+    return _broken(f"internal error: {type(error).__name__}", 500)
+
+
+Send = Callable[[Uid, int, Logprobs | None], None]
+Decide = Callable[[RunningRequest, int], Finish | None]
+
+
+class ConstrainedRows:
+    """Carries tokens into the outputs of running requests.
+
+    `decide` says whether a token ends its request, `rewound` is told when known tokens have changed, and `send` tells
+    the client of one more token.
+    """
+
+    def __init__(
+        self, running: RunningSet, *, decide: Decide, rewound: Callable[[RunningRequest], None], send: Send
+    ) -> None:
+        self._running, self._decide, self._rewound, self._send = running, decide, rewound, send
+        self.forced_tokens = 0  # that nobody drew
+
+    def begin(self, running: RunningRequest) -> Finish | None:
+        """What the output begins with whatever the model says is computed together with the prompt."""
+        request = running.request
+        if request.next_logprob is not None or request.spec.prefix_lease_s is not None or not running.remaining:
+            return None  # something is returned of the prompt, or kept: it must be computed in any case
+        finish = self._jump_on(running, _of(running))
+        self._flush(running, finish)
+        return finish
+
+    def push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
+        """`token` was drawn. Why its request ends, with it or with one that had to follow."""
+        constrained = _of(running)
+        if constrained.failure is not None:
+            return constrained.failure
+        finish, jump = self._take(running, constrained, token, logprobs)
+        if finish is None and jump is not None:
+            done, finish = self._apply(running, constrained, jump)
+            if not done:
+                constrained.output.begin()
+        if finish is None:
+            finish = self._jump_on(running, constrained)
+        self._flush(running, finish)
+        return finish
+
+    def _jump_on(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
+        while (jump := constrained.output.next_jump(running.output)) is not None:
+            done, finish = self._apply(running, constrained, jump)
+            if finish is not None or not done:  # without memory for it the tokens are drawn one by one
+                return finish
+        return None
+
+    def _apply(self, running: RunningRequest, constrained: Constrained, jump: Jump) -> tuple[bool, Finish | None]:
+        """Whether there was memory for it, and why the request ends with one of its tokens."""
+        tokens, finish = jump.tokens[: running.remaining + jump.num_dropped], None
+        if not self._running.replace(running, jump.num_dropped, len(tokens)):
+            return False, None
+        if jump.num_dropped:
+            constrained.output.drop(jump.num_dropped)
+            del constrained.unsent[-jump.num_dropped :]
+            self._rewound(running)
+        for token in tokens:
+            self._running.append(running, token)
+            self.forced_tokens += 1
+            finish, _ = self._take(running, constrained, token, _certain(running, token))
+            if finish is not None:
+                break
+        self._running.extend(running)
+        return True, finish
+
+    def _take(
+        self, running: RunningRequest, constrained: Constrained, token: int, logprobs: Logprobs | None
+    ) -> tuple[Finish | None, Jump | None]:
+        """The newest token of the output goes to everybody."""
+        constrained.unsent.append((token, logprobs))
+        try:
+            jump = constrained.output.accept(token)
+        except GrammarError as error:
+            return _broken(f"the output {error.fact}", 500), None
+        except Exception as error:  # noqa: BLE001 - of a library
+            return _failed(error), None
+        if constrained.output.ended:
+            matched = token if token in constrained.output.eos_ids else None
+            return Finish(FinishKind.STOP, matched=matched), None
+        return self._decide(running, token), jump
+
+    def _flush(self, running: RunningRequest, finish: Finish | None) -> None:
+        """Send what no jump can replace any more."""
+        constrained = _of(running)
+        kept = 0 if finish is not None else constrained.output.window
+        self.send_unsent(running.request, kept)
+
+    def send_unsent(self, request: Request, kept: int = 0) -> None:
+        """All but the last `kept` tokens."""
+        assert request.constrained is not None, request.uid
+        unsent = request.constrained.unsent
+        num = max(len(unsent) - kept, 0)
+        for token, logprobs in unsent[:num]:
+            self._send(request.uid, token, logprobs)
+        del unsent[:num]
+
+
+def _of(running: RunningRequest) -> Constrained:
+    constrained = running.request.constrained
+    assert constrained is not None, running.uid
+    return constrained
+
+
+def _broken(fact: str, status: int) -> Finish:
+    return Finish(FinishKind.ABORT, message=f"the constraint failed: {fact}", status=status)
+
+
+def _certain(running: RunningRequest, token: int) -> Logprobs | None:
+    """What is returned of a token that was the only legal one: probability 1, after the mask, as if it was drawn."""
+    if not running.returns_logprobs:
+        return None
+    asked = logprob_row(0, running)
+    others = (other for other in range(asked.num_top + 1) if other != token)
+    top = np.array([token, *others][: asked.num_top], dtype=np.int32)
+    values = np.full(asked.num_top, SMALLEST, dtype=np.float32)
+    values[:1] = 0.0
+    chosen = np.where(asked.ids == token, np.float32(0), SMALLEST).astype(np.float32)
+    ids = np.array([token], dtype=np.int32)
+    return Logprobs(running.uid, False, ids.tobytes(), bytes(4), top.tobytes(), values.tobytes(), chosen.tobytes())

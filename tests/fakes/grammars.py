@@ -1,0 +1,50 @@
+"""Constraints compiled on the spot, or when a test says so, by the real backends."""
+
+from msgspec.structs import replace
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.grammar.backends import build
+from ramet.runtime.grammar.base import Backend, GrammarError, Vocabulary
+from ramet.runtime.grammar.byte_fsm import build_byte_fsm
+from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
+from ramet.runtime.text.tokenizer import Tokenizer
+
+
+class Grammars:
+    """`held`: nothing is compiled until `release`."""
+
+    def __init__(self, tokenizer: Tokenizer, eos_ids: frozenset[int], held: bool = False) -> None:
+        self._vocabulary = Vocabulary(tokenizer, BUNDLED_MODEL, tokenizer.vocab_size, eos_ids)
+        self._backends: dict[str, Backend] = {}
+        self._done: dict[Constraint, Loaded | Failed] = {}
+        self.compiling: dict[Constraint, Compiling] = {}
+        self.held, self.closed = held, False
+
+    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
+        key = replace(constraint, place="", after="")
+        if self.held:
+            return self.compiling.setdefault(key, Compiling())
+        if key not in self._done:
+            self._done[key] = self._compile(key)
+        return self._done[key]
+
+    def release(self, failed: Failed | None = None) -> None:
+        """All that was held is compiled, or has failed. A scheduler must be told: GrammarReady."""
+        for key, compiling in self.compiling.items():
+            compiling.outcome = failed or self._compile(key)
+        self.compiling.clear()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _compile(self, constraint: Constraint) -> Loaded | Failed:
+        name = constraint.backend
+        if name not in self._backends:
+            self._backends[name] = build(name, self._vocabulary)
+        backend = self._backends[name]
+        try:
+            fsm = build_byte_fsm(constraint.text) if constraint.kind is ConstraintKind.REGEX else None
+            return Loaded(backend.load(backend.prepare(constraint, constraint.whitespace)), backend, fsm)
+        except GrammarError as error:
+            return Failed(error.fact, error.hint)

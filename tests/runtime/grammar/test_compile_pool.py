@@ -1,0 +1,318 @@
+"""Constraints compiled by real worker processes: what each asker gets, and what becomes of processes that fail.
+
+A worker that is stopped (SIGSTOP) stands for one that compiles for ever.
+"""
+
+import json
+import os
+import queue
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+from constrained import vocabulary
+
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.grammar.compile import REFUSAL_BYTES, WORKERS, CompilePool, Compiling, Failed, GrammarCache, Loaded
+from ramet.runtime.grammar.worker import NICENESS
+
+WAIT_S = 120.0
+
+
+def regex(pattern: str, **more: str) -> Constraint:
+    return Constraint(ConstraintKind.REGEX, pattern, backend="llguidance", **more)
+
+
+WIDE = Constraint(  # takes seconds, in the library
+    ConstraintKind.JSON_SCHEMA,
+    json.dumps({"type": "object", "properties": {f"p{i}": {} for i in range(9000)}}),
+    backend="llguidance",
+    whitespace="compact",
+)
+HUGE = Constraint(
+    ConstraintKind.JSON_SCHEMA,
+    json.dumps({"enum": [f"value number {i}" for i in range(20_000)]}),
+    backend="llguidance",
+    whitespace="compact",
+)
+
+
+class Asking:
+    """A pool, and a client of it that waits."""
+
+    def __init__(self, *, timeout_s: float = 60.0, cache_bytes: int = 1 << 20) -> None:
+        self.told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._others = set(workers_of(psutil.Process()))
+        self.pool = CompilePool(
+            vocabulary(), timeout_s=timeout_s, cache_bytes=cache_bytes, ready=lambda: self.told.put(None)
+        )
+
+    def begin(self, constraint: Constraint) -> Compiling:
+        compiling = self.pool.get(constraint)
+        assert isinstance(compiling, Compiling)
+        return compiling
+
+    def wait(self, compiling: Compiling) -> Loaded | Failed:
+        while compiling.outcome is None:
+            self.told.get(timeout=WAIT_S)
+        return compiling.outcome
+
+    def compile(self, constraint: Constraint) -> Loaded | Failed:
+        return self.wait(self.begin(constraint))
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        return [worker for worker in workers_of(psutil.Process()) if worker not in self._others]
+
+    def stop_workers(self, num: int = 1) -> list[psutil.Process]:
+        """The first `num` workers are started and never answer again."""
+        while len(self.workers) < num:
+            together = [self.begin(regex(f"started {i} {len(self.workers)}")) for i in range(num)]
+            for each in together:
+                assert isinstance(self.wait(each), Loaded)
+        for worker in self.workers:
+            worker.suspend()
+        return self.workers
+
+
+def workers_of(process: psutil.Process) -> list[psutil.Process]:
+    def is_worker(child: psutil.Process) -> bool:
+        try:
+            return "ramet.runtime.grammar.worker" in child.cmdline()
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            return False
+
+    return [child for child in process.children(recursive=True) if is_worker(child)]
+
+
+@pytest.fixture
+def asking() -> Iterator[Callable[..., Asking]]:
+    made: list[Asking] = []
+
+    def make(**options: float) -> Asking:
+        made.append(Asking(**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.pool.close()
+    assert not any(each.workers for each in made)
+
+
+def test_a_constraint_is_compiled_and_ready_is_called(asking: Callable[..., Asking]):
+    client = asking()
+    compiled = client.compile(regex("a|b"))
+    assert isinstance(compiled, Loaded) and compiled.compiled.start().accept(vocabulary().tokenizer.encode("a")[0])
+    assert client.pool.get(regex("a|b")) is compiled and client.told.empty()
+
+
+def test_a_constraint_is_compiled_once_for_all_who_ask(asking: Callable[..., Asking]):
+    client = asking()
+    compiling = client.begin(regex("a+", place="regex"))
+    assert client.begin(regex("a+", place="guided_regex")) is compiling
+    assert client.begin(regex("a+", after="</think>")) is compiling
+    compiled = client.wait(compiling)
+    assert client.pool.get(regex("a+", place="ebnf")) is compiled
+    assert client.told.empty() and len(client.workers) == 1
+
+
+def test_a_refusal_is_remembered(asking: Callable[..., Asking]):
+    client = asking()
+    refused = client.compile(regex("(a"))
+    assert isinstance(refused, Failed) and refused.status == 400
+    assert client.pool.get(regex("(a")) is refused
+
+
+def test_a_timeout_ends_the_worker_and_is_not_remembered(asking: Callable[..., Asking]):
+    client = asking(timeout_s=3.0)
+    (stopped,) = client.stop_workers()
+    failed = client.compile(regex("a+"))
+    assert isinstance(failed, Failed) and failed.status == 504 and "--grammar-timeout-s" in failed.fact
+    assert not stopped.is_running()
+    assert isinstance(client.compile(regex("a+")), Loaded)
+    assert stopped not in client.workers
+
+
+def test_a_library_that_takes_too_long_is_interrupted(asking: Callable[..., Asking]):
+    client = asking(timeout_s=0.01)
+    failed = client.compile(WIDE)
+    assert isinstance(failed, Failed) and failed.status == 504
+    assert not client.workers
+
+
+def test_a_timeout_is_no_answer_for_who_asks_later(asking: Callable[..., Asking]):
+    client = asking(timeout_s=3.0)
+    client.stop_workers()
+    everybody_left = client.begin(regex("a+"))
+    client.wait(everybody_left)
+    assert isinstance(client.compile(regex("a+")), Loaded)
+
+
+def test_a_worker_that_is_killed_fails_its_constraint_alone(asking: Callable[..., Asking]):
+    client = asking()
+    first, second = client.stop_workers(2)
+    killed, other = client.begin(regex("a+")), client.begin(regex("b+"))
+    first.kill()
+    client.told.get(timeout=WAIT_S)
+    second.resume()
+    outcomes = [client.wait(killed), client.wait(other)]
+    failed = [each for each in outcomes if isinstance(each, Failed)]
+    assert [each.status for each in failed] == [500] and "SIGKILL" in failed[0].fact
+    again = client.begin(regex("a+" if outcomes[0] in failed else "b+"))
+    assert isinstance(client.wait(again), Loaded)
+
+
+def test_a_worker_that_is_killed_while_idle_fails_one_constraint_at_most(asking: Callable[..., Asking]):
+    client = asking()
+    assert isinstance(client.compile(regex("a")), Loaded)
+    (worker,) = client.workers
+    worker.kill()
+    assert isinstance(client.compile(regex("b")), Loaded | Failed)
+    assert isinstance(client.compile(regex("c")), Loaded)
+
+
+def test_a_worker_without_memory_refuses_its_constraint(asking: Callable[..., Asking]):
+    client = asking()
+    assert isinstance(client.compile(regex("a")), Loaded)
+    (worker,) = client.workers
+    bytes_used = worker.memory_info().vms + (4 << 20)
+    resource.prlimit(worker.pid, resource.RLIMIT_AS, (bytes_used, bytes_used))
+    failed = client.compile(HUGE)
+    assert isinstance(failed, Failed) and failed.status == 400
+    assert client.pool.get(HUGE) is failed
+    resource.prlimit(worker.pid, resource.RLIMIT_AS, (-1, -1)) if worker.is_running() else None
+    assert isinstance(client.compile(regex("b")), Loaded)
+
+
+def test_there_are_never_more_processes_than_workers(asking: Callable[..., Asking]):
+    client = asking()
+    stopped = client.stop_workers(WORKERS)
+    waiting = [client.begin(regex(f"a{{{i}}}")) for i in range(1, 3 * WORKERS)]
+    assert client.workers == stopped and len(stopped) == WORKERS
+    for worker in stopped:
+        worker.resume()
+    assert all(isinstance(client.wait(each), Loaded) for each in waiting)
+    assert client.workers == stopped
+
+
+def test_what_nobody_waits_for_is_not_begun(asking: Callable[..., Asking]):
+    client = asking()
+    stopped = client.stop_workers(WORKERS)
+    busy = [client.begin(regex(f"busy {i}")) for i in range(WORKERS)]
+    left, wanted = client.begin(regex("left")), client.begin(regex("wanted"))
+    left.wanted = False
+    asked_again = client.begin(regex("again"))
+    asked_again.wanted = False
+    assert client.begin(regex("again")) is asked_again
+    for worker in stopped:
+        worker.resume()
+    assert all(isinstance(client.wait(each), Loaded) for each in [*busy, wanted, asked_again])
+    assert left.outcome is None and isinstance(client.compile(regex("left")), Loaded)
+
+
+def test_the_least_recently_used_is_compiled_again(asking: Callable[..., Asking]):
+    sizes = asking().compile(regex("a"))
+    assert isinstance(sizes, Loaded)
+    client = asking(cache_bytes=int(2.5 * sizes.compiled.num_bytes))
+    for pattern in ("a", "b", "a", "c"):  # the first is used again before the third comes
+        if isinstance(client.pool.get(regex(pattern)), Compiling):
+            client.compile(regex(pattern))
+    assert isinstance(client.pool.get(regex("a")), Loaded) and isinstance(client.pool.get(regex("c")), Loaded)
+    assert isinstance(client.pool.get(regex("b")), Compiling)
+
+
+def test_a_cache_counts_what_it_has_and_keeps_the_newest():
+    cache, one = GrammarCache(3 * REFUSAL_BYTES), REFUSAL_BYTES + 1
+    for pattern, total in [("a", one), ("b", 2 * one), ("a", 2 * one), ("c", 2 * one), ("d", 2 * one)]:
+        cache.put(regex(pattern), Failed(pattern))
+        assert cache.num_bytes == total
+    kept = [pattern for pattern in "abcd" if cache.get(regex(pattern)) is not None]
+    assert kept == ["c", "d"]
+    tiny = GrammarCache(0)
+    tiny.put(regex("a"), Failed("a"))
+    tiny.put(regex("b"), Failed("b"))
+    assert tiny.get(regex("a")) is None and tiny.get(regex("b")) == Failed("b") and tiny.num_bytes == one
+
+
+def test_a_worker_has_the_lowest_priority_and_leaves_signals_to_its_parent(asking: Callable[..., Asking]):
+    client = asking()
+    assert isinstance(client.compile(regex("a")), Loaded)
+    (worker,) = client.workers
+    assert worker.nice() == NICENESS == 19
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        worker.send_signal(number)
+    assert isinstance(client.compile(regex("b")), Loaded)
+    assert client.workers == [worker]
+
+
+def test_close_ends_processes_and_threads_while_they_compile():
+    client = Asking()
+    stopped = client.stop_workers(WORKERS)
+    for i in range(5):
+        client.begin(regex(f"a{{{i + 1}}}"))
+    client.pool.close()
+    assert not any(worker.is_running() for worker in stopped) and not client.workers
+    for thread in client.pool._threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    assert not client.workers
+
+
+def test_close_ends_a_worker_that_is_only_just_starting():
+    client = Asking()
+    for i in range(WORKERS):
+        client.begin(regex(f"a{i}"))
+    client.pool.close()
+    for thread in client.pool._threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    assert not client.workers
+
+
+def test_a_pool_that_compiled_nothing_has_no_process():
+    client = Asking()
+    assert not client.workers
+    client.pool.close()
+
+
+PARENT = """
+import sys
+sys.path.insert(0, {folder!r})
+from test_compile_pool import Asking, regex
+client = Asking()
+(worker,) = client.stop_workers()
+client.begin(regex("a+"))
+print(worker.pid, flush=True)
+client.told.get()
+"""
+
+
+def test_a_worker_does_not_outlive_its_killed_parent():
+    code = PARENT.format(folder=os.path.dirname(__file__))
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = psutil.Process(int(parent.stdout.readline()))
+    assert worker.ppid() == parent.pid
+    parent.kill()
+    parent.communicate()
+    worker.wait(WAIT_S)
+
+
+PRINTING = """
+import os
+from ramet.runtime.grammar.worker import private_stdout, write_frame
+stdout = private_stdout()
+print("noise of Python", flush=True)
+os.write(1, b"noise of a library")
+write_frame(stdout, b"data")
+"""
+
+
+def test_what_a_library_prints_is_no_frame():
+    printed = subprocess.run([sys.executable, "-c", PRINTING], capture_output=True, timeout=WAIT_S)
+    assert printed.stdout == b"\4\0\0\0data"
+    assert b"noise of Python" in printed.stderr and b"noise of a library" in printed.stderr

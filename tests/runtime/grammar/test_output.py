@@ -1,0 +1,264 @@
+"""One output under its constraint: what may be drawn, where it ends, where the constraint begins."""
+
+import numpy as np
+import pytest
+from constrained import SIZE, backend, bytewise, compiled, ids_of, vocabulary
+
+from ramet.ipc.spec import ConstraintKind
+from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.jump import Retokenizer
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending, Jump, JumpMode
+from ramet.runtime.text.tokenizer import Tokenizer
+
+ENDS = sorted(vocabulary().eos_ids)
+NO_EOS = Ending(np.array([], np.int32), np.array([], np.int32), False, 0)
+TOKENIZER = vocabulary().tokenizer
+
+
+def ending(*, stops: list[int] | None = None, ignore_eos: bool = False, min_new: int = 0) -> Ending:
+    every = sorted({*ENDS, *(stops or [])})
+    return Ending(np.array(ENDS, np.int32), np.array(every, np.int32), ignore_eos, min_new)
+
+
+def output(pattern: str, end: Ending | None = None, mode: JumpMode = JumpMode.FF, after: str = "") -> ConstrainedOutput:
+    of = compiled("llguidance", ConstraintKind.REGEX, pattern)
+    retokenizer = Retokenizer(TOKENIZER)
+    return ConstrainedOutput(of, backend("llguidance"), TOKENIZER, end or ending(), mode, after.encode(), retokenizer)
+
+
+def legal(one: ConstrainedOutput, num_output: int) -> set[int]:
+    """As a step makes the mask of a row."""
+    bits = np.full(-(-SIZE // 32), -1, np.int32)
+    if one.active and not one.grammar.must_end:
+        one.backend.fill_masks([one.grammar], [0], bits[None])
+    one.finish_mask(bits, num_output)
+    return {int(i) for i in np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))}
+
+
+def feed(one: ConstrainedOutput, tokens: list[int]) -> list[Jump]:
+    return [jump for token in tokens if (jump := one.accept(token)) is not None]
+
+
+def only(text: str) -> int:
+    (token,) = ids_of(text)
+    return token
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_any_end_of_sequence_ends_an_output_that_may_end(end: int):
+    one = output("ab?")
+    one.accept(only("a"))
+    assert legal(one, 1) == {*ENDS, only("b")}
+    one.accept(end)
+    assert one.ended and one.next_jump(np.array([only("a"), end])) is None
+
+
+def test_an_end_that_the_constraint_does_not_allow_is_an_error():
+    one = output("ab")
+    one.accept(only("a"))
+    with pytest.raises(GrammarError):
+        one.accept(ENDS[0])
+    assert not one.ended
+
+
+def test_a_token_that_the_constraint_does_not_allow_is_an_error():
+    with pytest.raises(GrammarError):
+        output("ab").accept(only("c"))
+
+
+def test_what_must_end_ends_with_the_first_end_of_sequence():
+    one = output("[ab]")
+    one.accept(only("a"))
+    assert not one.ended and one.end_token == ENDS[0]
+    assert legal(one, 1) == {ENDS[0]}
+    assert one.next_jump(np.array([only("a")])) == Jump(0, (ENDS[0],))
+
+
+def test_what_must_end_ends_at_once_where_nothing_says_so():
+    one = output("[ab]", NO_EOS)
+    one.accept(only("a"))
+    assert one.ended and one.end_token is None and one.next_jump(np.array([only("a")])) is None
+
+
+def test_ignore_eos_forbids_ends_while_there_is_more_to_say():
+    one = output("a+", ending(ignore_eos=True))
+    feed(one, [only("a")])
+    assert legal(one, 1).isdisjoint(ENDS) and only("a") in legal(one, 1)
+    full = output("a", ending(ignore_eos=True))
+    feed(full, [only("a")])
+    assert legal(full, 1) == {ENDS[0]}
+
+
+def test_min_new_tokens_forbids_ends_until_then():
+    one = output("a*", ending(min_new=2))
+    assert legal(one, 0).isdisjoint(ENDS) and legal(one, 1).isdisjoint(ENDS)
+    assert legal(one, 2) > set(ENDS)
+
+
+def test_min_new_tokens_forbids_stop_tokens_until_then():
+    stop = only("b")
+    one = output("[abc]*", ending(stops=[stop], min_new=2))
+    assert legal(one, 1).isdisjoint([stop, *ENDS])
+    assert legal(one, 2) > {stop, *ENDS}
+
+
+def test_a_stop_token_that_is_all_the_constraint_leaves_is_legal():
+    stop = only("b")
+    one = output("[b]", ending(stops=[stop], min_new=9))
+    assert legal(one, 0) == {stop}
+
+
+def test_ids_that_no_logit_belongs_to_change_nothing():
+    far = 32 * (-(-SIZE // 32)) + 5
+    end = Ending(np.array([*ENDS, far], np.int32), np.array([*ENDS, far], np.int32), True, 3)
+    assert legal(output("a+", end), 0) == legal(output("a+", ending(ignore_eos=True, min_new=3)), 0)
+    thinking = legal(output("a", end, after="x"), 0)
+    assert len(thinking) == 32 * (-(-SIZE // 32)) - len(ENDS)
+
+
+# -- what need not be drawn --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [JumpMode.FF, JumpMode.RETOKENIZE])
+def test_what_is_forced_is_a_jump(mode: JumpMode):
+    one = output('"name": [0-9]', mode=mode)
+    jump = one.next_jump(np.array([], np.int32))
+    assert jump is not None and jump.num_dropped == 0
+    assert b"".join(TOKENIZER.token_bytes(token) or b"" for token in jump.tokens) in (b'"name":', b'"name": ')
+
+
+def test_nothing_is_forced_when_jumps_are_off():
+    one = output("abc", mode=JumpMode.OFF)
+    assert one.next_jump(np.array([], np.int32)) is None
+
+
+def test_a_retokenised_jump_replaces_only_what_the_constraint_has_accepted():
+    one = output("[a-z]{2}the end", mode=JumpMode.RETOKENIZE, after="!")
+    feed(one, ids_of("so!"))
+    taken = bytewise("qu")
+    feed(one, taken)
+    known = [*ids_of("so!"), *taken]
+    jump = one.next_jump(np.array(known, np.int32))
+    assert jump is not None and jump.num_dropped <= 2
+    text = b"".join(TOKENIZER.token_bytes(t) or b"" for t in [*known[: len(known) - jump.num_dropped], *jump.tokens])
+    assert text == b"so!quthe end"
+    one.drop(jump.num_dropped)
+    feed(one, list(jump.tokens))
+    assert one.grammar.must_end
+
+
+# -- after reasoning ---------------------------------------------------------------------------------------------------
+
+
+def test_a_constraint_begins_after_its_marker():
+    one = output("a", after="</think>")
+    feed(one, ids_of("well, a"))
+    assert not one.active and len(legal(one, 3)) == 32 * (-(-SIZE // 32)) - len(ENDS)
+    assert feed(one, ids_of("</think>")) == [] and one.active
+    assert legal(one, 4) == {only("a")}
+
+
+def test_no_end_is_legal_before_the_marker():
+    one = output("a", ending(stops=[only("z")], min_new=3), after="</think>")
+    assert legal(one, 0).isdisjoint([*ENDS, only("z")])
+    assert legal(one, 3).isdisjoint(ENDS) and only("z") in legal(one, 3)
+
+
+def test_a_marker_may_be_spelled_by_several_tokens():
+    one = output("a", after="</think>")
+    assert feed(one, bytewise("</th</think>")) == [] and one.active
+
+
+def test_nothing_is_forced_before_the_marker():
+    one = output("abc", after="</think>")
+    feed(one, ids_of("so"))
+    assert one.next_jump(np.array(ids_of("so"))) is None
+    feed(one, ids_of("</think>"))
+    assert one.next_jump(np.array([0])) is not None
+
+
+def with_surplus() -> tuple[list[int], int, str]:
+    """A token that has the marker's last byte and more, what is spelled before it, and the marker."""
+    token = next(i for i in range(TOKENIZER.vocab_size) if TOKENIZER.token_bytes(i) == b'>{"')
+    return bytewise("so <end"), token, "<end>"
+
+
+@pytest.mark.parametrize("mode", list(JumpMode))
+def test_a_token_with_more_than_the_marker_gives_way_to_one_without(mode: JumpMode):
+    before, token, marker = with_surplus()
+    one = output("a", mode=mode, after=marker)
+    assert feed(one, before) == []
+    jump = one.accept(token)
+    assert jump == Jump(1, (only(">"),)) and not one.active
+    one.drop(jump.num_dropped)
+    assert feed(one, list(jump.tokens)) == [] and one.active
+    assert legal(one, 9) == {only("a")}
+
+
+def test_where_that_is_not_possible_the_constraint_begins_after_it():
+    before, token, marker = with_surplus()
+    one = output("a", after=marker)
+    feed(one, [*before, token])
+    one.begin()
+    assert legal(one, 9) == {only("a")}
+
+
+def test_a_token_of_the_marker_that_begins_within_a_character_stays():
+    """What comes before the surplus is no text by itself, and has no tokens."""
+    spelled = Spelled(TOKENIZER, {SIZE: b"\x99.\n"})
+    of, end = compiled("llguidance", ConstraintKind.REGEX, "a"), ending()
+    one = ConstrainedOutput(of, backend("llguidance"), spelled, end, JumpMode.FF, b"\xe2\x80\x99.")  # type: ignore[arg-type]
+    feed(one, bytewise("\u2019")[:2])
+    assert one.accept(SIZE) is None and one.active
+    assert legal(one, 3) == {only("a")}
+
+
+class Spelled:
+    """A tokenizer with tokens of its own beside a real one's."""
+
+    def __init__(self, tokenizer: Tokenizer, more: dict[int, bytes]) -> None:
+        self._tokenizer, self._more = tokenizer, more
+
+    def token_bytes(self, token: int) -> bytes | None:
+        return self._more.get(token) or self._tokenizer.token_bytes(token)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+
+# -- taking back -------------------------------------------------------------------------------------------------------
+
+
+def test_drop_takes_back_what_the_constraint_accepted():
+    one = output("(ab)+")
+    feed(one, [only("a"), only("b"), only("a")])
+    one.drop(2)
+    assert legal(one, 1) == legal_after("(ab)+", "a")
+
+
+def legal_after(pattern: str, text: str) -> set[int]:
+    one = output(pattern)
+    feed(one, bytewise(text))
+    return legal(one, len(text))
+
+
+def test_drop_beyond_the_marker_takes_back_the_constraint_alone():
+    one = output("(ab)+", after="!")
+    feed(one, [only("!"), only("a"), only("b")])
+    one.drop(2)
+    assert one.active and legal(one, 1) == legal_after("(ab)+", "")
+    one.drop(1)
+    assert one.active and legal(one, 1) == legal_after("(ab)+", "")
+    feed(one, [only("a")])
+    assert legal(one, 2) == legal_after("(ab)+", "a")
+
+
+def test_drop_before_the_marker_takes_nothing_back():
+    one = output("a", after="!")
+    feed(one, ids_of("well"))
+    one.drop(1)
+    assert feed(one, [only("!")]) == [] and one.active
+    assert legal(one, 2) == {only("a")}
