@@ -16,6 +16,7 @@ from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
+from ramet.runtime.grammar.llguidance_schema import written
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Embedded, Node, Rules
@@ -130,6 +131,8 @@ class LLGuidanceBackend:
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, whitespace)
         message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
+        if "patternProperty" in message:
+            raise GrammarError("has patternProperties: llguidance enforces only patterns that share no name")
         if message and not message.startswith("WARNING"):
             raise GrammarError(f"cannot be compiled: {short(message)}")
         return grammar.encode()
@@ -165,8 +168,8 @@ class LLGuidanceBackend:
             case ConstraintKind.REGEX:
                 return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
             case ConstraintKind.JSON_SCHEMA:
-                schema = json_schema.read(constraint.text, SUPPORTED[self.name]).root
-                return json.dumps({"grammars": [{"json_schema": schema | {"x-guidance": WHITESPACE[whitespace]}}]})
+                schema = self._read_schema(whitespace, json_schema.parse(constraint.text))
+                return json.dumps({"grammars": [{"json_schema": schema}]})
             case ConstraintKind.EBNF if lark.is_gbnf(constraint.text):
                 return LLMatcher.grammar_from_lark(write_lark(gbnf.read(constraint.text)))
             case ConstraintKind.EBNF:
@@ -182,4 +185,9 @@ class LLGuidanceBackend:
         return Embedded(f"%json {json.dumps(self._read_schema(whitespace, schema))}")
 
     def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
-        return json_schema.read_value(schema, SUPPORTED[self.name]).root | {"x-guidance": WHITESPACE[whitespace]}
+        document = json_schema.read_value(schema, SUPPORTED[self.name])
+        return written(document, self._is_possible) | {"x-guidance": WHITESPACE[whitespace]}
+
+    def _is_possible(self, schema: dict[str, Any]) -> bool:
+        message = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema), self._tokenizer, limits=LIMITS)
+        return "Unsatisfiable" not in message
