@@ -54,6 +54,7 @@ class Places:
         self.rules = rules
         self.chars: list[Ranges] = []  # of each place; () for what is no character
         self.follow: list[set[Place]] = []
+        self.returns: list[int] = []
         self.numbered: dict[tuple[str, int], Place] = {}  # by rule and by order within it
         self.ends: dict[str, Ends] = dict.fromkeys(rules, (frozenset(), frozenset(), False))
         changed = True
@@ -63,7 +64,9 @@ class Places:
                 self.rule, self.count = name, 0
                 self.ends[name] = self.visit(node)
             changed = before != self.ends
-        for name, node in rules.items():  # once more: the edges between rules are known now
+        # once more, now that the edges between rules are known; how often a place follows itself
+        self.returns = [0] * len(self.chars)
+        for name, node in rules.items():
             self.rule, self.count = name, 0
             self.visit(node)
 
@@ -74,6 +77,7 @@ class Places:
             self.numbered[key] = len(self.chars)
             self.chars.append(ranges)
             self.follow.append(set())
+            self.returns.append(0)
         return self.numbered[key]
 
     def visit(self, node: Node) -> Ends:
@@ -118,12 +122,17 @@ class Places:
     def join(self, last: frozenset[Place], first: frozenset[Place]) -> None:
         for place in last:
             self.follow[place] |= first
+        for place in last & first:
+            self.returns[place] += 1
 
     def safe_runs(self) -> set[Place]:
-        """Places that follow themselves, and share no character with any other that may stand where they do."""
+        """Places that follow themselves once, and share no character with any other that may stand where they do.
+
+        Twice is as in `[ab]+ [ab]+` by one rule: where the first run ends is then for the parser to say.
+        """
         if len(self.chars) > MAX_PLACES:
             return set()
-        candidates = {place for place, follow in enumerate(self.follow) if place in follow and self.chars[place]}
+        candidates = {place for place, times in enumerate(self.returns) if times == 1 and self.chars[place]}
         first = self.ends["root"][0]
         pending = [(p, q) for p in first for q in first if p <= q]
         seen = set(pending)

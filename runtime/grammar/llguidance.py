@@ -1,6 +1,7 @@
 """Constraints through llguidance: the default. Its masks leave only the canonical tokenisation of what is forced."""
 
 import json
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
@@ -31,10 +32,13 @@ LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
+# without \u: it could spell the name of a property once more, with a value that its schema refuses
+UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
+ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
 WHITESPACE: dict[Whitespace, dict[str, Any]] = {
-    "single-space": {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False},
-    "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False},
-    "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES},
+    "single-space": {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False} | ESCAPES,
+    "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False} | ESCAPES,
+    "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES} | ESCAPES,
 }
 
 
@@ -132,7 +136,11 @@ class LLGuidanceBackend:
         message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
         if message and not message.startswith("WARNING"):
             raise GrammarError(f"cannot be compiled: {short(message)}")
-        return grammar.encode()
+        prepared = grammar.encode()
+        self.load(prepared).start().fill_mask(
+            np.empty(self._tokens.words, np.int32)
+        )  # what has no beginning is refused
+        return prepared
 
     def load(self, prepared: bytes) -> LLGuidanceCompiled:
         matcher = LLMatcher(self._tokenizer, prepared.decode(), log_level=0, limits=LIMITS)
@@ -165,8 +173,8 @@ class LLGuidanceBackend:
             case ConstraintKind.REGEX:
                 return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
             case ConstraintKind.JSON_SCHEMA:
-                schema = json_schema.read(constraint.text, SUPPORTED[self.name]).root
-                return json.dumps({"grammars": [{"json_schema": schema | {"x-guidance": WHITESPACE[whitespace]}}]})
+                schema = self._read_schema(whitespace, json_schema.parse(constraint.text))
+                return json.dumps({"grammars": [{"json_schema": schema}]})
             case ConstraintKind.EBNF if lark.is_gbnf(constraint.text):
                 return LLMatcher.grammar_from_lark(write_lark(gbnf.read(constraint.text)))
             case ConstraintKind.EBNF:
@@ -182,4 +190,19 @@ class LLGuidanceBackend:
         return Embedded(f"%json {json.dumps(self._read_schema(whitespace, schema))}")
 
     def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
-        return json_schema.read_value(schema, SUPPORTED[self.name]).root | {"x-guidance": WHITESPACE[whitespace]}
+        root = json_schema.read_value(schema, SUPPORTED[self.name]).root
+        check_constants(root)
+        return root | {"x-guidance": WHITESPACE[whitespace]}
+
+
+def check_constants(schema: Any, within: bool = False) -> None:
+    """Raises GrammarError for a constant that cannot be written without \\u."""
+    match schema:
+        case dict():
+            for keyword, inner in schema.items():
+                check_constants(inner, within or keyword in ("const", "enum"))
+        case list():
+            for inner in schema:
+                check_constants(inner, within)
+        case str() if within and UNWRITABLE.search(schema):
+            raise GrammarError(f"has the constant {schema!r}: llguidance does not write its control character")
