@@ -1,11 +1,12 @@
 """Rules as text, in the two dialects that backends read.
 
-Both are written character by character. llguidance's lexemes are greedy, so a longer one would hide what may follow:
-`[a-z]* "b"` would never end.
+Both are written character by character, but for runs that are certain. llguidance's lexemes are greedy, so a longer one
+would hide what may follow: `[a-z]* "b"` would never end.
 """
 
 from ramet.runtime.grammar.charsets import Ranges
 from ramet.runtime.grammar.free_text import piece, without_free_text
+from ramet.runtime.grammar.lexemes import with_runs
 from ramet.runtime.grammar.regex import quantifier, write_char, write_chars
 from ramet.runtime.grammar.tree import Alt, Chars, Embedded, Free, Node, Ref, Repeat, Rules, Seq, Token
 
@@ -41,7 +42,7 @@ def gbnf(node: Node) -> str:
 
 def write_lark(rules: Rules) -> str:
     """For llguidance."""
-    return LarkWriter(rules).write()
+    return LarkWriter(with_runs(rules)).write()
 
 
 class LarkWriter:

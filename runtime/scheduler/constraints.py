@@ -39,7 +39,7 @@ class Constraints:
         self._retokenizer: Retokenizer | None = None
         if self._jump_forward == "retokenize" and tokenizer is not None:
             self._retokenizer = Retokenizer(tokenizer)
-        self._compiling: dict[Compiling, list[tuple[Constraint, Request]]] = {}
+        self.compiling: dict[Compiling, list[tuple[Constraint, Request]]] = {}  # who waits for what is compiled
 
     def attach(self, request: Request) -> Finish | bool:
         """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
@@ -48,38 +48,33 @@ class Constraints:
             return _refused(constraint, Failed("cannot be kept to: this server runs with --grammar-backend none"))
         found = self._source.get(constraint)
         if isinstance(found, Compiling):
-            self._compiling.setdefault(found, []).append((constraint, request))
+            self.compiling.setdefault(found, []).append((constraint, request))
             return False
         refused = self._begin(request, constraint, found)
         return True if refused is None else refused
 
     def settled(self) -> Iterator[tuple[Request, Finish | None]]:
         """Requests whose constraint is compiled by now, or why it cannot be."""
-        for compiling in list(self._compiling):
+        for compiling in list(self.compiling):
             if compiling.outcome is not None:
-                for constraint, request in self._compiling.pop(compiling):
+                for constraint, request in self.compiling.pop(compiling):
                     yield request, self._begin(request, constraint, compiling.outcome)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests whose constraint is being compiled."""
-        return sum(map(len, self._compiling.values()))
 
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
-        entries = (entry for waiting in self._compiling.values() for entry in waiting)
+        entries = (entry for waiting in self.compiling.values() for entry in waiting)
         kind = next((constraint.kind.value for constraint, request in entries if request.uid == uid), "")
         return f"its {kind} is being compiled" if kind else ""
 
     def remove(self, uid: Uid) -> Request | None:
         """A request that waits for its constraint, which it does no longer."""
-        for compiling, waiting in self._compiling.items():
+        for compiling, waiting in self.compiling.items():
             for entry in waiting:
                 if entry[1].uid == uid:
                     waiting.remove(entry)
                     if not waiting:
                         compiling.wanted = False
-                        del self._compiling[compiling]
+                        del self.compiling[compiling]
                     return entry[1]
         return None
 

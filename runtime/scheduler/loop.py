@@ -304,7 +304,7 @@ class Scheduler:
     def _settle(self) -> None:
         """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness."""
         self._results.send()
-        if self.idle and not self._constraints.num_waiting:  # the leases that those asked for are claimed already
+        if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
