@@ -32,10 +32,12 @@ LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
+# without \u: it could spell the name of a property once more, with a value that its schema refuses
+ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
 WHITESPACE: dict[Whitespace, dict[str, Any]] = {
-    "single-space": {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False},
-    "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False},
-    "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES},
+    "single-space": {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False} | ESCAPES,
+    "compact": {"item_separator": ",", "key_separator": ":", "whitespace_flexible": False} | ESCAPES,
+    "flexible": {"item_separator": ",", "key_separator": ":", "whitespace_pattern": SPACES} | ESCAPES,
 }
 
 
@@ -135,7 +137,11 @@ class LLGuidanceBackend:
             raise GrammarError("has patternProperties: llguidance enforces only patterns that share no name")
         if message and not message.startswith("WARNING"):
             raise GrammarError(f"cannot be compiled: {short(message)}")
-        return grammar.encode()
+        prepared = grammar.encode()
+        self.load(prepared).start().fill_mask(
+            np.empty(self._tokens.words, np.int32)
+        )  # what has no beginning is refused
+        return prepared
 
     def load(self, prepared: bytes) -> LLGuidanceCompiled:
         matcher = LLMatcher(self._tokenizer, prepared.decode(), log_level=0, limits=LIMITS)

@@ -6,7 +6,7 @@ from typing import Literal
 import instructor
 import openai
 import pytest
-from asked import EXTRACT, MARIA, MODEL, user
+from asked import CAPITAL, EXTRACT, MARIA, MODEL, TEXT, user
 from instructor.core.exceptions import IncompleteOutputException
 from live import Live
 from pydantic import BaseModel, Field
@@ -21,6 +21,10 @@ class Person(BaseModel):
 class Odd(BaseModel):
     kind: Literal["round", "flat"]
     size: int = Field(ge=1, le=9)
+
+
+class Loose(BaseModel):
+    title: str | None = None
 
 
 def patched(server: Live, mode: instructor.Mode) -> instructor.Instructor:
@@ -53,7 +57,7 @@ CONSTRAINED = (instructor.Mode.TOOLS, instructor.Mode.JSON, instructor.Mode.JSON
 @pytest.mark.parametrize("mode", CONSTRAINED)
 def test_a_mode_that_constrains_gives_a_valid_object(server: Live, mode: instructor.Mode):
     create = patched(server, mode).chat.completions.create
-    person = create(model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0, max_retries=0)
+    person = create(model=MODEL, response_model=Person, messages=user(TEXT), temperature=0, max_retries=0)
     assert person.model_dump() == MARIA
 
 
@@ -64,13 +68,22 @@ def test_a_schema_is_kept_where_the_model_would_not(server: Live, mode: instruct
     assert odd.kind in ("round", "flat") and 1 <= odd.size <= 9
 
 
+@pytest.mark.parametrize("mode", [instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA])
+def test_an_object_is_valid_however_wild_the_words_in_it(server: Live, mode: instructor.Mode):
+    create = patched(server, mode).chat.completions.create
+    for seed in range(1, 5):
+        wild = {"temperature": 2, "top_p": 1, "seed": seed, "max_tokens": 1000}
+        assert create(model=MODEL, response_model=Loose, messages=user(CAPITAL), max_retries=0, **wild)
+
+
 def test_a_partial_object_grows_to_the_whole_one(server: Live):
     create = patched(server, instructor.Mode.JSON_SCHEMA).chat.completions.create_partial
-    *some, last = create(model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0)
+    *some, last = create(model=MODEL, response_model=Person, messages=user(TEXT), temperature=0)
     assert last.model_dump() == MARIA and some[0].age is None
 
 
 def test_an_output_that_is_cut_is_instructor_s_own_error(server: Live):
     create = patched(server, instructor.Mode.JSON_SCHEMA).chat.completions.create
-    with pytest.raises(IncompleteOutputException):
-        create(model=MODEL, response_model=Person, messages=user(EXTRACT), temperature=0, max_retries=0, max_tokens=8)
+    with pytest.raises(IncompleteOutputException) as cut:
+        create(model=MODEL, response_model=Person, messages=user(TEXT), temperature=0, max_retries=0, max_tokens=8)
+    assert cut.value.last_completion.choices[0].message.content.startswith('{"name": "Maria')

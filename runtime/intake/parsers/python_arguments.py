@@ -29,14 +29,21 @@ ANNOTATIONS = frozenset({
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment",
     "$defs", "definitions",
 })  # fmt: skip
-MAX_WRITTEN = 1 << 20  # characters of all patterns: a definition is written out wherever it is named
+MAX_WRITTEN = 1 << 18  # characters of all patterns: a definition is written out wherever it is named
 
 Key = Callable[[str], str]  # the pattern of a property's name and of what stands behind it
 
 
-def pattern_of(offer: Offer) -> str:
-    """Of everything between the parentheses; "" where there is nothing. Raises Unwritable."""
-    return _Writer(offer).arguments()
+def patterns_of(offers: list[Offer]) -> list[str]:
+    """Of everything between the parentheses of each call; "" where there is nothing. Raises Unwritable."""
+    patterns = list[str]()
+    for offer in offers:
+        patterns.append(_Writer(offer).arguments())
+        if sum(map(len, patterns)) > MAX_WRITTEN:
+            raise Unwritable(
+                f"schema, with those before it, comes to patterns of more than {MAX_WRITTEN} characters", offer.name
+            )
+    return patterns
 
 
 class _Writer:

@@ -13,7 +13,7 @@ import warnings
 
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Pieces, Steps
-from ramet.runtime.intake.parsers.python_arguments import pattern_of
+from ramet.runtime.intake.parsers.python_arguments import patterns_of
 from ramet.runtime.intake.parsers.structure import Part, literal, matching, separated, tag
 from ramet.runtime.intake.parsers.tools import Offer
 
@@ -47,8 +47,10 @@ class PythonicParser(MarkedParser):
 
     @classmethod
     def _list(cls, offers: list[Offer], single: bool, begin: str, end: str) -> Part:
-        patterns = [(offer.name, pattern_of(offer)) for offer in offers]
-        tags = [tag(f"{name}(", matching(p), ")") if p else tag(name, literal("("), ")") for name, p in patterns]
+        tags = [
+            tag(f"{offer.name}(", matching(pattern), ")") if pattern else tag(offer.name, literal("("), ")")
+            for offer, pattern in zip(offers, patterns_of(offers), strict=True)
+        ]
         return tag(begin, separated(tags, ", ", single), end)
 
     def _calls(self) -> Steps[None]:

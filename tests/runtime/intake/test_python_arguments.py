@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from samples import examples
 
-from ramet.runtime.intake.parsers.python_arguments import pattern_of
+from ramet.runtime.intake.parsers.python_arguments import patterns_of
 from ramet.runtime.intake.parsers.tools import Offer, Unwritable
+
+
+def pattern_of(offer: Offer) -> str:
+    (pattern,) = patterns_of([offer])
+    return pattern
+
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "number"}}, "required": ["y"]}
 SCHEMAS: list[dict[str, Any]] = [
@@ -70,11 +76,17 @@ for level in range(1, 30):
     ({"properties": {"a": {"type": "string", "const": 5}}}, "properties.a.const has no value of the type"),
     ({"properties": {"a": {"$ref": "http://x"}}}, "properties.a.$ref is 'http://x', which leads nowhere"),
     ({"properties": {"a": {"$ref": 5}}}, "properties.a.$ref is 5, which leads nowhere"),
-    (LOOP, "which leads to itself"), (TWICE, "comes to patterns of more than 1048576 characters"),
-    ({"properties": {f"p{i}": {} for i in range(3000)}}, "comes to patterns of more than"),
+    (LOOP, "which leads to itself"), (TWICE, "comes to patterns of more than 262144 characters"),
+    ({"properties": {f"p{i}": {} for i in range(100)}}, "comes to patterns of more than"),
     ({"properties": {f"p{i}": {"type": "null"} for i in range(3000)}}, "properties are too many to be all left out"),
 ])  # fmt: skip
 def test_what_the_pattern_cannot_say_is_named(schema: dict[str, Any], fact: str) -> None:
     with pytest.raises(Unwritable) as caught:
         pattern_of(Offer("f", schema))
     assert fact in caught.value.fact and caught.value.name == "f" and len(caught.value.fact) < 350
+
+
+def test_many_tools_come_to_no_more_than_one() -> None:
+    offers = [Offer(f"f{i}", {"properties": {"a": {}, "b": {}}, "required": ["a"]}) for i in range(1024)]
+    with pytest.raises(Unwritable, match="with those before it, comes to patterns of more than 262144"):
+        patterns_of(offers)

@@ -1,0 +1,108 @@
+"""Reading a schema: what is wrong with it is said with its place, before any backend sees it."""
+
+import json
+import re
+
+import pytest
+
+from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.json_schema import read
+from ramet.runtime.grammar.keywords import ANNOTATIONS, SUPPORTED
+
+SUPPORT = SUPPORTED["llguidance"]
+
+
+def nested(depth: int) -> str:
+    return '{"items": ' * depth + "{}" + "}" * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no valid JSON"),
+        ('{"a": 1, "a": 2}', "an object has the key 'a' twice"),
+        ('{"minimum": NaN}', "NaN is no JSON number"),
+        ("[]", "# is [], must be a schema"),
+        ("false", "which nothing is valid for"),
+        ('{"type": "objekt"}', '#/type is "objekt", must be one of null'),
+        ('{"type": []}', "#/type is [], must be one of null"),
+        ('{"properties": {"a/b": {"minLenght": 1}}}', "#/properties/a~1b has the unknown keyword 'minLenght'"),
+        ('{"minLength": -1}', "#/minLength is -1, must be an integer in [0, 100000]"),
+        ('{"minLength": 1.5}', "#/minLength is 1.5, must be an integer"),
+        ('{"maxItems": true}', "#/maxItems is true, must be an integer"),
+        ('{"maxItems": 100001}', "#/maxItems is 100001, must be an integer"),
+        ('{"minimum": "3"}', '#/minimum is "3", must be a number'),
+        ('{"exclusiveMinimum": true}', "#/exclusiveMinimum is true, must be a number"),
+        ('{"minimum": 9007199254740993}', "must be a number of at most 9007199254740992"),
+        ('{"multipleOf": 0}', "#/multipleOf is 0, must be a number in (0,"),
+        ('{"required": "a"}', '#/required is "a", must be a list of different strings'),
+        ('{"required": ["a", "a"]}', "must be a list of different strings"),
+        ('{"enum": []}', "#/enum is [], must be a list of values"),
+        ('{"const": 1e400}', "at most 9007199254740992 is enforced exactly"),
+        ('{"const": 12345678901234567890}', "at most 9007199254740992 is enforced exactly"),
+        ('{"const": "\\ud800"}', "#/const has half a surrogate pair"),
+        ('{"anyOf": []}', "#/anyOf is [], must be a list of schemas"),
+        ('{"anyOf": [3]}', "#/anyOf/0 is 3, must be a schema"),
+        ('{"properties": []}', "#/properties is [], must be an object of schemas"),
+        ('{"items": {"pattern": "("}}', "#/items/pattern is no valid regular expression"),
+        ('{"pattern": "(?=a)"}', "#/pattern uses lookahead at offset 0"),
+        ('{"patternProperties": {"a\\\\b": {}}}', "#/patternProperties uses the word boundary"),
+        ('{"format": "idn-email"}', "#/format: the format 'idn-email' is not enforced"),
+        ('{"allOf": [{"not": {}}]}', "#/allOf/0/not: llguidance does not enforce 'not'"),
+        ('{"properties": {"a": {"$id": "x"}}}', "#/properties/a/$id: llguidance does not enforce '$id'"),
+        ('{"$ref": "http://x/y"}', "leads to 'http://x/y', must begin with #"),
+        ('{"$ref": "#/$defs/a"}', "leads to '#/$defs/a', where there is no schema"),
+        ('{"$ref": "#/x-a", "x-a": {}}', "leads to '#/x-a', where there is no schema"),
+        ('{"$ref": "#"}', "#: its references run in a circle"),
+        (
+            '{"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, '
+            '"b": {"allOf": [{"$ref": "#/$defs/a"}]}}}',
+            "its references run in a circle",
+        ),
+        (
+            '{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, '
+            '"required": ["x"]}}}',
+            "#/$defs/a: nothing finite is valid here",
+        ),
+        ('{"type": "array", "items": {"$ref": "#"}, "minItems": 1}', "#: nothing finite is valid here"),
+        ('{"oneOf": [{"type": "integer"}, {"type": "number"}]}', "#/oneOf: its options may overlap"),
+        ('{"required": ["a"], "minProperties": 3}', "#/minProperties is 3, at most 2 is enforced"),
+        (nested(65), "nested more than 64 deep"),
+        ("[" * 100_000, "nested more than"),
+        ('{"title": "' + "a" * (1 << 20) + '"}', "at most 1048576 are allowed"),
+        ('{"anyOf": [' + "{}," * 20_000 + "{}]}", "more than 20000 parts"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_place(text, words):
+    with pytest.raises(GrammarError, match=re.escape(words)):
+        read(text, SUPPORT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}}}}',
+        '{"type": "array", "items": {"$ref": "#"}}',
+        '{"type": "object", "properties": {"x": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["x"]}',
+        '{"$ref": "#/$defs/a%20b~1c", "$defs": {"a b/c": {"type": "integer"}}}',
+        nested(64),
+    ],
+)
+def test_recursion_that_comes_to_an_end_is_read(text):
+    read(text, SUPPORT)
+
+
+def test_annotations_and_keywords_of_ones_own_do_not_reach_a_backend():
+    said = {name: "anything" for name in ANNOTATIONS} | {
+        "x-guidance": {"lenient": True},
+        "$id": "http://x",
+        "type": "null",
+    }
+    assert read(json.dumps(said), SUPPORT).root == {"type": "null"}
+
+
+def test_a_list_of_items_is_prefix_items():
+    assert read('{"items": [{"type": "null"}], "additionalItems": false}', SUPPORT).root == {
+        "prefixItems": [{"type": "null"}],
+        "items": False,
+    }
