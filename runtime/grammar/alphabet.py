@@ -42,19 +42,24 @@ Run = tuple[int, int, int | Prefix]  # the first and the last next byte, what th
 @dataclass(frozen=True, slots=True)
 class Alphabet:
     classes_of: tuple[tuple[int, ...], ...]  # of each leaf
-    samples: tuple[int, ...]  # a code point of each class
+    ranges: tuple[Ranges, ...]  # the code points of each class
     lead: Prefix
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """A code point of each class."""
+        return tuple(ranges[0][0] for ranges in self.ranges)
 
 
 def build_alphabet(leaves: Sequence[Ranges]) -> Alphabet:
     spans, classes_of = _partition(leaves)
-    samples: dict[int, int] = {}
-    for first, _, kind in spans:
-        samples.setdefault(kind, first)
+    members: list[list[tuple[int, int]]] = [[] for _ in {kind for _, _, kind in spans}]
+    for first, last, kind in spans:
+        members[kind].append((first, last))
     runs: list[Run] = []
     for num_more, (lowest, highest, mark, count) in enumerate(LENGTHS):
         runs += _Reader(spans, lowest, highest).runs(0, num_more, mark, count)
-    return Alphabet(classes_of, tuple(samples[kind] for kind in range(len(samples))), _prefix(runs))
+    return Alphabet(classes_of, tuple(map(tuple, members)), _prefix(runs))
 
 
 def _partition(leaves: Sequence[Ranges]) -> tuple[Spans, tuple[tuple[int, ...], ...]]:

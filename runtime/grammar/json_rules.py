@@ -10,12 +10,15 @@ from typing import Any
 
 from ramet.runtime.grammar import json_strings, number_ranges, regex
 from ramet.runtime.grammar.base import BackendName, GrammarError, Whitespace
+from ramet.runtime.grammar.charsets import UNIVERSE
+from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.instances import holds
-from ramet.runtime.grammar.json_schema import Document, Schema, read_value
+from ramet.runtime.grammar.json_schema import Document, Schema, format_pattern, read_value
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
 from ramet.runtime.grammar.number_ranges import Bound
 from ramet.runtime.grammar.one_of import ALL_TYPES
+from ramet.runtime.grammar.pattern_rules import add_pattern
 from ramet.runtime.grammar.tree import (
     EMPTY,
     Chars,
@@ -202,8 +205,9 @@ class JsonRules:
         if most is not None and least > most:
             raise Impossible
         if "pattern" not in schema:
-            content = Repeat(json_strings.CHARACTER, least, most)
-            return Seq((json_strings.QUOTE, content, json_strings.QUOTE))
+            if least == 0 and most is None:
+                return json_strings.STRING
+            return self.pattern(Repeat(Chars(UNIVERSE), least, most), f"{place}/{'maxLength' if most else 'minLength'}")
         node = regex.whole(schema["pattern"])
         shortest, longest = lengths(node) or (0, None)
         if shortest < least or (most is not None and (longest is None or longest > most)):
@@ -212,7 +216,18 @@ class JsonRules:
                 f"{place}/{keyword}: {self.document.backend} does not enforce it beside a pattern or format",
                 hint="write the length into the pattern",
             )
-        return json_strings.string(node)
+        is_format = schema["pattern"] in map(format_pattern, FORMATS)
+        return self.pattern(node, f"{place}/pattern", trusted=is_format)
+
+    def pattern(self, node: Node, place: str, trusted: bool = False) -> Node:
+        """A string that matches. `trusted`: it has few ways to be read."""
+        if not self.recursive:  # and so without rules
+            return json_strings.string(node)
+        try:
+            content = add_pattern(node, self.rules, json_strings.quoted, trusted)
+        except GrammarError as error:
+            raise GrammarError(f"{place} {error.fact}", error.hint) from error
+        return Seq((json_strings.QUOTE, content, json_strings.QUOTE))
 
     def array(self, schema: dict[str, Any], place: str) -> Node:
         least, most = schema.get("minItems", 0), schema.get("maxItems")
@@ -295,7 +310,8 @@ class JsonRules:
         further: Node | None = None
         try:
             value = self.value(inner, f"{place}/patternProperties/{pattern}")
-            further = Seq((json_strings.string(regex.whole(pattern)), self.colon, value))
+            name = self.pattern(regex.whole(pattern), f"{place}/patternProperties")
+            further = Seq((name, self.colon, value))
         except Impossible:
             further = None
         return self.counted(schema, [], further, place)

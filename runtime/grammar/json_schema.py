@@ -7,6 +7,7 @@ in the dialect that every backend reads alike.
 import json
 import math
 from dataclasses import dataclass
+from functools import cache
 from string import printable
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -198,7 +199,7 @@ def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:
     if format_name is not None:
         if format_name not in FORMATS:
             raise GrammarError(f"{place}/format: the format {format_name!r} is not enforced")
-        pattern = f"^(?:{regex.normal_form(FORMATS[format_name])})$"
+        pattern = format_pattern(format_name)
         if "pattern" in schema:
             schema.setdefault("allOf", []).append({"pattern": pattern})
         else:
@@ -211,6 +212,11 @@ def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:
             schema["items"] = schema.pop("additionalItems")
     schema.pop("additionalItems", None)  # beside one schema for all items it says nothing
     return schema
+
+
+@cache
+def format_pattern(name: str) -> str:
+    return f"^(?:{regex.normal_form(FORMATS[name])})$"
 
 
 def replace_one_of(schema: dict[str, Any], place: str, disjoint: Disjoint) -> None:

@@ -16,12 +16,17 @@ from ramet.runtime.grammar.tree import EMPTY, Free, Node, Ref, Repeat, Rules, Se
 
 End = tuple[str, Node]  # the text that follows, and what comes after it
 Schemas = Callable[[Any, Rules], Node]  # adds the rules of a schema
+Patterns = Callable[[str, Rules], Node]  # and those of a pattern, if it has any
 NOTHING: tuple[End, ...] = (("", EMPTY),)
 
 
+def in_place(pattern: str, rules: Rules) -> Node:
+    return regex.whole(pattern)
+
+
 class TagRules:
-    def __init__(self, control: Mapping[str, int], schemas: Schemas) -> None:
-        self.control, self.schemas = control, schemas
+    def __init__(self, control: Mapping[str, int], schemas: Schemas, patterns: Patterns = in_place) -> None:
+        self.control, self.schemas, self.patterns = control, schemas, patterns
         longest_first = sorted(control, key=len, reverse=True)
         self.names = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self.rules: Rules = {"root": EMPTY}
@@ -75,7 +80,7 @@ class TagRules:
             case Json(schema, place):
                 return self.at(place, lambda: self.schemas(schema, self.rules))
             case Pattern(pattern, place):
-                return self.at(place, lambda: regex.whole(pattern))
+                return self.at(place, lambda: self.patterns(pattern, self.rules))
             case Gbnf(grammar, place):
                 return self.at(place, lambda: self.grammar(grammar))
             case Separated():

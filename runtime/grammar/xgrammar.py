@@ -20,7 +20,9 @@ from ramet.runtime.grammar.ebnf import write_gbnf
 from ramet.runtime.grammar.json_rules import JsonRules, add_schema
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.pattern_rules import add_pattern
 from ramet.runtime.grammar.tag_rules import TagRules
+from ramet.runtime.grammar.tree import EMPTY, Node, Rules
 from ramet.runtime.grammar.vocabulary import Tokens
 
 
@@ -31,6 +33,10 @@ class Legal:
     tokens: frozenset[int]  # that may ever be legal
     mask: Ints  # [W] of them; the library leaves the bits of ids beyond the vocabulary set
     end_mask: Ints  # [W]
+
+
+def read_pattern(pattern: str, rules: Rules) -> Node:
+    return add_pattern(regex.whole(pattern), rules, spelled=lambda node: node)
 
 
 class XGrammarGrammar:
@@ -146,7 +152,9 @@ class XGrammarBackend:
     def _grammar_of(self, constraint: Constraint, whitespace: Whitespace) -> str:
         match constraint.kind:
             case ConstraintKind.REGEX:
-                return write_gbnf({"root": regex.whole(constraint.text)})
+                rules: Rules = {"root": EMPTY}
+                rules["root"] = read_pattern(constraint.text, rules)
+                return write_gbnf(rules)
             case ConstraintKind.JSON_SCHEMA:
                 document = json_schema.read(constraint.text, SUPPORTED[self.name])
                 return write_gbnf(JsonRules(document, whitespace).make())
@@ -156,4 +164,4 @@ class XGrammarBackend:
                 return write_gbnf(gbnf.read(constraint.text))
             case ConstraintKind.STRUCTURAL_TAG:
                 schemas = partial(add_schema, self.name, whitespace, True)
-                return write_gbnf(TagRules(self._control, schemas).make(tags.read(constraint.text)))
+                return write_gbnf(TagRules(self._control, schemas, read_pattern).make(tags.read(constraint.text)))

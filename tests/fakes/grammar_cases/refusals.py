@@ -28,14 +28,25 @@ PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyw
         "maxProperties": "beside optional properties",
         "patternProperties": "patterns that share a name, or for whose properties nothing is valid",
         "multipleOf": "steps of many digits",
+        "const": "control characters",
+        "enum": "control characters",
     },
-    "xgrammar": WRITTEN_OUT,
+    "xgrammar": {
+        **WRITTEN_OUT,
+        "minLength": "more than 255, or beside a pattern or a format",
+        "maxLength": "more than 255, or beside a pattern or a format",
+    },
     "outlines": WRITTEN_OUT,
 }
 SHAPES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of a schema as a whole
     "llguidance": (),
     "xgrammar": (),
     "outlines": ("allows any value", "has no type", "refers to itself, or is too large"),
+}
+REGEXES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of regular expressions
+    "llguidance": (),
+    "xgrammar": ("whose automaton is too large",),
+    "outlines": (),
 }
 EMPTY = re.compile("nothing|[Uu]nsatisfiable")  # of schemas that nothing is valid for
 
@@ -49,6 +60,10 @@ def rightful(error: GrammarError, schema: Any, backend: BackendName) -> bool:
     ):
         return True
     return EMPTY.search(error.fact) is not None and "false" in json.dumps(schema)
+
+
+def rightful_of_regex(error: GrammarError, backend: BackendName) -> bool:
+    return any(shape in error.fact for shape in REGEXES[backend])
 
 
 def keys(value: Any) -> set[str]:
