@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -189,8 +190,8 @@ class JsonRules:
         if not integer:
             node = number_ranges.numbers(low, high)
         else:
-            least = None if low is None else int(low.value // 1) + (low.strict or low.value % 1 != 0)
-            most = None if high is None else -int(-high.value // 1) - (high.strict or high.value % 1 != 0)
+            least = None if low is None else math.ceil(low.value) + (low.strict and low.value % 1 == 0)
+            most = None if high is None else math.floor(high.value) - (high.strict and high.value % 1 == 0)
             node = number_ranges.integers(least, most)
         if node is None:
             raise Impossible

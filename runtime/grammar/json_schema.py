@@ -7,7 +7,9 @@ in the dialect that every backend reads alike.
 import json
 import math
 from dataclasses import dataclass
+from string import printable
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 from ramet.runtime.grammar import references, regex
 from ramet.runtime.grammar.base import BackendName, GrammarError
@@ -34,6 +36,7 @@ class Document:
     backend: BackendName
     root: dict[str, Any]
     targets: dict[str, Schema]
+    places: dict[str, Schema]  # every schema in it
 
 
 def read(text: str, support: Support) -> Document:
@@ -52,7 +55,7 @@ def read_value(value: Any, support: Support) -> Document:
             replace_one_of(part, place, disjoint)
     if schema is False:
         raise GrammarError("is the schema false, which nothing is valid for")
-    return Document(support.backend, {} if schema is True else schema, targets)
+    return Document(support.backend, {} if schema is True else schema, targets, reader.places)
 
 
 def parse(text: str) -> Any:
@@ -143,6 +146,8 @@ class Reader:
                 return value
             case "pattern", str():
                 return self.pattern(value, place)
+            case "string", str() if keyword == "$ref":
+                return quote(value, safe=printable)  # libraries read no other characters in a reference
             case "string", str():
                 return value
             case "names", list() if all(isinstance(name, str) for name in value) and len({*value}) == len(value):

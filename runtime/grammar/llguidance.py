@@ -1,7 +1,6 @@
 """Constraints through llguidance: the default. Its masks leave only the canonical tokenisation of what is forced."""
 
 import json
-import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
@@ -17,6 +16,7 @@ from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
+from ramet.runtime.grammar.llguidance_schema import written
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Embedded, Node, Rules
@@ -33,7 +33,6 @@ LIMITS = LLParserLimits(
 )
 SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
 # without \u: it could spell the name of a property once more, with a value that its schema refuses
-UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
 WHITESPACE: dict[Whitespace, dict[str, Any]] = {
     "single-space": {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False} | ESCAPES,
@@ -134,6 +133,8 @@ class LLGuidanceBackend:
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, whitespace)
         message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
+        if "patternProperty" in message:
+            raise GrammarError("has patternProperties: llguidance enforces only patterns that share no name")
         if message and not message.startswith("WARNING"):
             raise GrammarError(f"cannot be compiled: {short(message)}")
         prepared = grammar.encode()
@@ -190,19 +191,9 @@ class LLGuidanceBackend:
         return Embedded(f"%json {json.dumps(self._read_schema(whitespace, schema))}")
 
     def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
-        root = json_schema.read_value(schema, SUPPORTED[self.name]).root
-        check_constants(root)
-        return root | {"x-guidance": WHITESPACE[whitespace]}
+        document = json_schema.read_value(schema, SUPPORTED[self.name])
+        return written(document, self._is_possible) | {"x-guidance": WHITESPACE[whitespace]}
 
-
-def check_constants(schema: Any, within: bool = False) -> None:
-    """Raises GrammarError for a constant that cannot be written without \\u."""
-    match schema:
-        case dict():
-            for keyword, inner in schema.items():
-                check_constants(inner, within or keyword in ("const", "enum"))
-        case list():
-            for inner in schema:
-                check_constants(inner, within)
-        case str() if within and UNWRITABLE.search(schema):
-            raise GrammarError(f"has the constant {schema!r}: llguidance does not write its control character")
+    def _is_possible(self, schema: dict[str, Any]) -> bool:
+        message = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema), self._tokenizer, limits=LIMITS)
+        return "Unsatisfiable" not in message

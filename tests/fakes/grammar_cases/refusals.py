@@ -26,7 +26,7 @@ PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyw
     "llguidance": {
         "minProperties": "beside optional properties",
         "maxProperties": "beside optional properties",
-        "patternProperties": "patterns that may overlap",
+        "patternProperties": "patterns that share a name, or for whose properties nothing is valid",
         "multipleOf": "steps of many digits",
     },
     "xgrammar": WRITTEN_OUT,
