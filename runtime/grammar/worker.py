@@ -1,4 +1,4 @@
-"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS NICENESS`, ended by who started it.
+"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS NICENESS`, ended by its parent.
 
 A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
 first. Frames on stdin and stdout: four bytes of length, then msgpack. Loads a library when a job needs it.

@@ -28,6 +28,8 @@ PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyw
         "maxProperties": "beside optional properties",
         "patternProperties": "patterns that share a name, or for whose properties nothing is valid",
         "multipleOf": "steps of many digits",
+        "const": "control characters",
+        "enum": "control characters",
     },
     "xgrammar": WRITTEN_OUT,
     "outlines": WRITTEN_OUT,
