@@ -130,7 +130,9 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
     loaded: dict[str, Loaded] = {}
     done = threading.Event()
     timeout_s = args.grammar.grammar_timeout_s
-    pool = CompilePool(tokens.vocabulary, timeout_s=timeout_s, cache_bytes=CACHE_BYTES, ready=done.set, wants_fsm=True)
+    pool = CompilePool(
+        tokens.vocabulary, timeout_s=timeout_s, cache_bytes=CACHE_BYTES, ready=done.set, wants_fsm=True, niceness=0
+    )
 
     def outcome(kind: ConstraintKind, text: str) -> Loaded | Failed:
         asked = Constraint(kind, text, backend=name, whitespace=args.grammar.json_whitespace)

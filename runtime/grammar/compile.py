@@ -19,7 +19,7 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
-from ramet.runtime.grammar.worker import STACK_BYTES, Job, Refused
+from ramet.runtime.grammar.worker import NICENESS, STACK_BYTES, Job, Refused
 from ramet.runtime.grammar.worker_process import TimedOut, WorkerEnded, WorkerProcess
 from ramet.runtime.log import LOGGER
 
@@ -75,9 +75,10 @@ class CompilePool:
         cache_bytes: int,
         ready: Callable[[], None],
         wants_fsm: bool = False,
+        niceness: int = NICENESS,
     ) -> None:
         self._vocabulary, self._timeout_s, self._ready = vocabulary, timeout_s, ready
-        self._wants_fsm, self._cache = wants_fsm, GrammarCache(cache_bytes)
+        self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
         self._jobs: queue.SimpleQueue[Constraint | None] = queue.SimpleQueue()
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
@@ -110,7 +111,7 @@ class CompilePool:
             worker.close()
 
     def _start(self) -> None:
-        worker = WorkerProcess(self._vocabulary)
+        worker = WorkerProcess(self._vocabulary, self._niceness)
         name = f"grammar-{len(self._threads)}"
         thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
         self._workers.append(worker)

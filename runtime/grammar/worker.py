@@ -1,4 +1,4 @@
-"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_ID,...`, ended by whoever started it.
+"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS NICENESS`, ended by its parent.
 
 A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
 first. Frames on stdin and stdout: four bytes of length, then msgpack. Loads a library when a job needs it.
@@ -26,7 +26,7 @@ from ramet.runtime.grammar.regex import normal_form
 from ramet.runtime.text.tokenizer import Tokenizer
 
 LENGTH = struct.Struct("<I")
-NICENESS = 19
+NICENESS = 10  # of a server's workers: a tenth of a core where decoding wants all of them; at 19 it is 1.5 %, for ever
 PR_SET_PDEATHSIG = 1
 MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
@@ -75,7 +75,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 
 def main(argv: list[str]) -> None:
-    be_subordinate()
+    be_subordinate(int(argv[4]))
     stdin, stdout = sys.stdin.buffer, private_stdout()
     folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
     tokenizer = Tokenizer.from_folder(folder)
@@ -87,12 +87,12 @@ def main(argv: list[str]) -> None:
             write_frame(stdout, msgspec.msgpack.encode(frame))
 
 
-def be_subordinate() -> None:
+def be_subordinate(niceness: int) -> None:
     """Below decoding in priority, bounded in memory, and the first to go where memory runs out."""
     end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of the whole group: who started it decides
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
+    os.nice(niceness)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     _limit(resource.RLIMIT_STACK, STACK_BYTES)
     _limit(resource.RLIMIT_CORE, 0)

@@ -40,10 +40,11 @@ class WorkerEnded(Exception):
 
 
 class WorkerProcess:
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, niceness: int) -> None:
         eos = ",".join(map(str, sorted(vocabulary.eos_ids)))
         module = "ramet.runtime.grammar.worker"
-        self._command = [sys.executable, "-m", module, str(vocabulary.folder), str(vocabulary.size), eos]
+        options = [str(vocabulary.folder), str(vocabulary.size), eos, str(niceness)]
+        self._command = [sys.executable, "-m", module, *options]
         self._lock = threading.Lock()  # of `_process` and `_closed`
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False

@@ -242,7 +242,7 @@ def test_a_worker_has_the_lowest_priority_and_leaves_signals_to_its_parent(askin
     client = asking()
     assert isinstance(client.compile(regex("a")), Loaded)
     (worker,) = client.workers
-    assert worker.nice() == NICENESS == 19
+    assert worker.nice() == NICENESS == 10
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         worker.send_signal(number)
     assert isinstance(client.compile(regex("b")), Loaded)
