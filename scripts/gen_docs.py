@@ -290,6 +290,16 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "performance.md": lambda: performance().page,
 }
+
+
+def backends_tables() -> str:
+    """What the tests of the grammar backends see of them."""
+    sys.path.insert(0, str(ROOT / "tests" / "fakes"))
+    from grammar_cases.capabilities import table
+
+    return table()
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "sampling parameters": sampling_table,
     "sampling defaults": sampling_defaults_note,
@@ -301,6 +311,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"fields of {path}": partial(openai_table, path) for path in OPENAI_PATHS},
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,
+    "what backends enforce": backends_tables,
     **{f"options: {group}": partial(options_table, group) for group in ("cache", "schedule", "execute")},
 }
 BETWEEN = re.compile(r"(<!-- made: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -18,7 +18,7 @@ from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
 from ramet.runtime.grammar.number_ranges import Bound
 from ramet.runtime.grammar.one_of import ALL_TYPES
-from ramet.runtime.grammar.pattern_rules import add_pattern
+from ramet.runtime.grammar.pattern_rules import MAX_STATES, add_pattern
 from ramet.runtime.grammar.tree import (
     EMPTY,
     Chars,
@@ -207,7 +207,11 @@ class JsonRules:
         if "pattern" not in schema:
             if least == 0 and most is None:
                 return json_strings.STRING
-            return self.pattern(Repeat(Chars(UNIVERSE), least, most), f"{place}/{'maxLength' if most else 'minLength'}")
+            keyword = "minLength" if most is None else "maxLength"
+            if self.recursive and schema[keyword] >= MAX_STATES:
+                fact = f"{self.document.backend} enforces at most {MAX_STATES - 1}"
+                raise GrammarError(f"{place}/{keyword} is {schema[keyword]}, {fact}")
+            return self.pattern(Repeat(Chars(UNIVERSE), least, most), f"{place}/{keyword}")
         node = regex.whole(schema["pattern"])
         shortest, longest = lengths(node) or (0, None)
         if shortest < least or (most is not None and (longest is None or longest > most)):

@@ -14,7 +14,8 @@ def words(*lines: str) -> frozenset[str]:
 
 ANNOTATIONS = words(
     "$comment $schema $vocabulary title description default examples deprecated readOnly writeOnly "
-    "contentEncoding contentMediaType contentSchema"
+    "contentEncoding contentMediaType contentSchema",
+    "discriminator example externalDocs xml",  # OpenAPI's; Pydantic writes the first beside `oneOf`
 )  # say nothing about what is valid
 VALUES = {
     "schema": "additionalProperties propertyNames items contains not if then else unevaluatedItems "

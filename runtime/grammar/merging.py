@@ -38,7 +38,7 @@ class Merger:
 
     def product(self, left: list[Schema], right: list[Schema], place: str) -> list[Schema]:
         if len(left) * len(right) > MAX_ALTERNATIVES:
-            raise GrammarError(f"{place}: its alternatives multiply to more than {MAX_ALTERNATIVES}")
+            raise GrammarError(f"{place}: its anyOf and allOf make more than {MAX_ALTERNATIVES} alternatives")
         merged = [self.merged(a, b, place) for a in left for b in right]
         return [schema for schema in merged if schema is not False]
 

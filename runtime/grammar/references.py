@@ -49,7 +49,7 @@ def refuse_circles(places: dict[str, Schema], targets: dict[str, str]) -> None:
                 state[place] = False
                 stack.pop()
             elif state.get(following) is True and any(following == p for p, _ in stack):
-                raise GrammarError(f"{place}: its references run in a circle")
+                raise GrammarError(f"{place}: its $ref runs in a circle")
             elif following not in state:
                 state[following] = True
                 stack.append((following, iter(same_value(following, places, targets))))

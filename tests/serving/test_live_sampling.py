@@ -265,10 +265,15 @@ def check_prompt_places(shown: list[Any], native: dict[str, Any], num_top: int) 
     for place, own, top in zip(
         shown[1:], native["input_token_logprobs"][1:], native["input_top_logprobs"][1:], strict=True
     ):
-        best = {str(token): {"logprob": value, "rank": rank, "decoded_token": text}
+        best = {str(token): {"logprob": near(value), "rank": rank, "decoded_token": text}
                 for rank, (value, token, text) in enumerate(top[:num_top], 1)}  # fmt: skip
         value, token, text = own
-        assert place == {str(token): {"logprob": value, "rank": None, "decoded_token": text}} | best
+        assert place == {str(token): {"logprob": near(value), "rank": None, "decoded_token": text}} | best
+
+
+def near(value: float) -> Any:
+    """Products of matrices differ in their last bits with the number of rows that are computed together."""
+    return pytest.approx(value, rel=1e-4, abs=1e-6)
 
 
 def test_prompt_logprobs_have_vllm_s_shape(server: Live):

@@ -1,47 +1,83 @@
-"""Whether a schema may be refused: only for a keyword in it, or a shape, that stands on a list and is named."""
+"""What a backend may refuse: the keywords of UNSUPPORTED, and of some others a part, which its example shows."""
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
+from ramet.runtime.grammar.backends import BACKENDS
 from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.keywords import UNSUPPORTED
 
-EVERYWHERE = {
-    "oneOf": "options that may overlap",
-    "pattern": "lookaround, references, boundaries inside",
-    "patternProperties": "lookaround, references, boundaries inside",
-    "format": "formats that are not among FORMATS",
-    "$ref": "schemas elsewhere, and circles",
-}
-WRITTEN_OUT = {  # where a schema becomes rules or a regular expression
-    "minProperties": "beside optional properties",
-    "maxProperties": "beside optional properties",
-    "patternProperties": "more than one pattern, or beside other properties",
-    "minLength": "beside a pattern or a format",
-    "maxLength": "beside a pattern or a format",
-}
-PARTLY: Mapping[BackendName, Mapping[str, str]] = {  # what is refused of a keyword that is not on UNSUPPORTED
-    "llguidance": {
-        "minProperties": "beside optional properties",
-        "maxProperties": "beside optional properties",
-        "patternProperties": "patterns that share a name, or for whose properties nothing is valid",
-        "multipleOf": "steps of many digits",
-        "const": "control characters",
-        "enum": "control characters",
+ALL: tuple[BackendName, ...] = tuple(BACKENDS)
+WRITTEN_OUT: tuple[BackendName, ...] = ("xgrammar", "outlines")  # schemas become rules or a pattern there
+INT, STR = {"type": "integer"}, {"type": "string"}
+CLOSED = {"type": "object", "properties": {"a": INT, "b": INT, "c": INT}, "additionalProperties": False}
+
+
+class Part(NamedTuple):
+    """What is refused of keywords that are enforced otherwise."""
+
+    keywords: tuple[str, ...]
+    refused: str
+    backends: tuple[BackendName, ...]
+    examples: tuple[Mapping[str, Any], ...]
+
+
+def _strings(**keywords: Any) -> dict[str, Any]:
+    return {**STR, **keywords}
+
+
+def _patterned(*patterns: str, others: Any = False, **more: Any) -> dict[str, Any]:
+    found = {"patternProperties": dict.fromkeys(patterns, INT), "additionalProperties": others}
+    return {"type": "object", **found, **more}
+
+
+PARTS = (
+    Part(("pattern", "patternProperties"), "lookaround, backreferences, `\\b`, and anchors inside", ALL,
+         (_strings(pattern="a(?=b)"), _strings(pattern=r"(a)\1"), _strings(pattern=r"a\bc"), _patterned("a(?!b)"))),
+    Part(("format",), "formats that are not named below", ALL, (_strings(format="idn-email"),)),
+    Part(("oneOf",), "options of which a value may fit two", ALL, ({"oneOf": [INT, {"type": "number"}]},)),
+    Part(("$ref",), "other documents, and references in a circle", ALL,
+         ({"$ref": "http://x/y"}, {"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}})),
+    Part(("properties",), "more than 400 that are not required", ALL,
+         ({"type": "object", "properties": {f"p{i}": INT for i in range(401)}},)),
+    Part(("minProperties",), "more than one above the number of `required` names", ALL,
+         ({"type": "object", "additionalProperties": INT, "minProperties": 2},)),
+    Part(("const", "enum"), "text with control characters that JSON has no short escape for", ("llguidance",),
+         ({"const": "\x01"}, {"enum": ["a", "\x7f"]})),
+    Part(("multipleOf",), "steps of ten and more digits", ("llguidance",),
+         ({"type": "number", "multipleOf": 0.12345678901},)),
+    Part(("patternProperties",), "patterns that share a name, or for whose properties nothing is valid",
+         ("llguidance",),
+         (_patterned("^a", "b$"), {**_patterned(others=INT), "patternProperties": {"^a$": False}})),
+    Part(("patternProperties",), "all but one pattern, alone, with `\"additionalProperties\": false`", WRITTEN_OUT,
+         (_patterned("^a$", "^b$"), _patterned("^a$", properties={"q": INT}), _patterned("^a$", others=INT),
+          {"allOf": [_patterned("^a$"), CLOSED]})),
+    Part(("maxProperties",), "beside properties that may be left out", ("llguidance",),
+         (CLOSED | {"maxProperties": 2},)),
+    Part(("minProperties", "maxProperties"), "where some of two or more properties may be left out", WRITTEN_OUT,
+         (CLOSED | {"required": ["a"], "minProperties": 2}, CLOSED | {"maxProperties": 2})),
+    Part(("minLength", "maxLength"), "beside `pattern` or `format`", WRITTEN_OUT,
+         (_strings(pattern="^[ab]+$", minLength=2), _strings(format="email", maxLength=9))),
+    Part(("minLength", "maxLength"), "more than 255", ("xgrammar",),
+         (_strings(minLength=256), _strings(maxLength=256))),
+    Part(("pattern", "format"), "two different ones for the same value, as by `allOf`", WRITTEN_OUT,
+         (_strings(allOf=[{"pattern": "^a"}, {"pattern": "b$"}]),)),
+    Part(("anyOf", "allOf"), "alternatives that multiply to more than 256", WRITTEN_OUT,
+         ({"allOf": [{"anyOf": [{**INT, "minimum": i} for i in range(5)]} for _ in range(4)]},)),
+)  # fmt: skip
+SHAPES: Mapping[BackendName, Mapping[str, tuple[Any, ...]]] = {  # words of the error -> schemas, refused as a whole
+    "llguidance": {},
+    "xgrammar": {},
+    "outlines": {
+        "allows any value": (True, {}, {"type": "array"}, {"type": "object", "additionalProperties": True}),
+        "has no type": ({"minimum": 3},),
+        "refers to itself, or is too large": (
+            {"type": "object", "properties": {"x": {"$ref": "#"}}},
+            {"type": "string", "maxLength": 50_000},
+        ),
     },
-    "xgrammar": {
-        **WRITTEN_OUT,
-        "minLength": "more than 255, or beside a pattern or a format",
-        "maxLength": "more than 255, or beside a pattern or a format",
-    },
-    "outlines": WRITTEN_OUT,
-}
-SHAPES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of a schema as a whole
-    "llguidance": (),
-    "xgrammar": (),
-    "outlines": ("allows any value", "has no type", "refers to itself, or is too large"),
 }
 REGEXES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of regular expressions
     "llguidance": (),
@@ -51,15 +87,23 @@ REGEXES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of regular
 EMPTY = re.compile("nothing|[Uu]nsatisfiable")  # of schemas that nothing is valid for
 
 
+def partly(backend: BackendName) -> frozenset[str]:
+    """The keywords of which the backend refuses a part."""
+    return frozenset(keyword for part in PARTS if backend in part.backends for keyword in part.keywords)
+
+
 def rightful(error: GrammarError, schema: Any, backend: BackendName) -> bool:
-    listed = UNSUPPORTED[backend] | EVERYWHERE.keys() | PARTLY[backend].keys()
-    # at the end of the place of what is wrong, or between the words that say what is
-    named = (rf"(?:^|[/\s'])({re.escape(keyword)})(?:[:\s']|$)" for keyword in listed & keys(schema))
-    if any(re.search(pattern, error.fact) for pattern in named) or any(
-        shape in error.fact for shape in SHAPES[backend]
-    ):
+    """The refusal is for a keyword in the schema, or a shape, that stands on a list and is named."""
+    if names(error, (UNSUPPORTED[backend] | partly(backend)) & keys(schema)):
+        return True
+    if any(shape in error.fact for shape in SHAPES[backend]):
         return True
     return EMPTY.search(error.fact) is not None and "false" in json.dumps(schema)
+
+
+def names(error: GrammarError, keywords: Iterable[str]) -> bool:
+    """One of them stands at the end of the place of what is wrong, or between the words that say what is."""
+    return any(re.search(rf"(?:^|[/\s'])({re.escape(keyword)})(?:[:\s']|$)", error.fact) for keyword in keywords)
 
 
 def rightful_of_regex(error: GrammarError, backend: BackendName) -> bool:

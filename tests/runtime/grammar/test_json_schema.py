@@ -53,11 +53,11 @@ def nested(depth: int) -> str:
         ('{"$ref": "http://x/y"}', "leads to 'http://x/y', must begin with #"),
         ('{"$ref": "#/$defs/a"}', "leads to '#/$defs/a', where there is no schema"),
         ('{"$ref": "#/x-a", "x-a": {}}', "leads to '#/x-a', where there is no schema"),
-        ('{"$ref": "#"}', "#: its references run in a circle"),
+        ('{"$ref": "#"}', "#: its $ref runs in a circle"),
         (
             '{"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, '
             '"b": {"allOf": [{"$ref": "#/$defs/a"}]}}}',
-            "its references run in a circle",
+            "its $ref runs in a circle",
         ),
         (
             '{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, '
