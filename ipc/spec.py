@@ -63,6 +63,7 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True):
     backend: str = ""  # empty: that of --grammar-backend
     whitespace: str = ""  # of JSON; empty: that of --json-whitespace
     after: str = ""  # it begins after this text of the output (the end of reasoning); empty: with the first token
+    opens: str = ""  # a control token: only an output that begins with it has reasoning; empty: every one has
 
 
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -88,7 +88,7 @@ class CompilePool:
         self._threads: list[threading.Thread] = []
 
     def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
-        key = replace(constraint, place="", after="")
+        key = replace(constraint, place="", after="", opens="")
         with self._lock:
             if (compiling := self._open.get(key)) is not None:
                 compiling.wanted = True

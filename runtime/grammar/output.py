@@ -55,11 +55,20 @@ class Ending:
         return self.eos_ids if self.ignore_eos else self.eos_ids[:0]
 
 
-class ConstrainedOutput:
-    """`after`: the constraint begins when the output has had this text.
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What an output may have before its constraint begins: everything until the text `after`, `b""` for nothing.
 
-    `mode` OFF: every token is drawn. RETOKENIZE needs a `retokenizer`; what is forced `fsm` says, if there is one.
+    `opens`: only an output that begins with this control token has a thought. One that the vocabulary does not have
+    is never drawn.
     """
+
+    after: bytes = b""
+    opens: str = ""
+
+
+class ConstrainedOutput:
+    """`mode` RETOKENIZE needs a `retokenizer`; what is forced `fsm` says, if there is one."""
 
     def __init__(
         self,
@@ -68,18 +77,19 @@ class ConstrainedOutput:
         tokenizer: Tokenizer,
         ending: Ending,
         mode: JumpMode = JumpMode.OFF,
-        after: bytes = b"",
+        thought: Thought = Thought(),
         retokenizer: Retokenizer | None = None,
         fsm: ByteFsm | None = None,
     ) -> None:
         self.grammar: Grammar = compiled.start()
         self.backend, self.mode = backend, mode
-        self._tokenizer, self._ending, self._after = tokenizer, ending, after
+        self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
+        self._opening = tokenizer.added_tokens.get(thought.opens)  # None: it is known whether there is a thought
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._num_accepted = 0  # by the grammar
         self._retokenizer = retokenizer
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
-        self.active = not after
+        self.active = bool(thought.opens) or not thought.after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
 
     @property
@@ -101,6 +111,10 @@ class ConstrainedOutput:
 
         Raises GrammarError for a token that is not legal here: one that no mask let through is never given.
         """
+        opening, self._opening = self._opening, None
+        if token == opening:
+            self.active = False
+            return None
         if not self.active:
             return self._think(token)
         if token in self._ending.eos_ids:
@@ -126,7 +140,7 @@ class ConstrainedOutput:
 
     def next_jump(self, output: Ints) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
-        if not self.active or self.ended or not self.jumps:
+        if not self.active or self.ended or not self.jumps or self._opening is not None:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
@@ -162,6 +176,8 @@ class ConstrainedOutput:
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
+        if self._opening is not None:
+            _allow(words, _known(words, np.array([self._opening])))
 
     def _think(self, token: int) -> Jump | None:
         """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.

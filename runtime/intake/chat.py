@@ -16,7 +16,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
 from ramet.runtime.intake.messages import NamedChoice, TemplateFields
-from ramet.runtime.intake.parsers.reasoning import detect_reasoning, end_of_thought, reasoning_style
+from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style, thought_of
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
@@ -152,7 +152,8 @@ async def prepare(
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     if style.reasoning is not None:
-        spec = beginning_after(spec, end_of_thought(style.reasoning, rendered.tail, continued))
+        opens, closes = thought_of(style.reasoning, rendered.tail, continued)
+        spec = beginning_after(spec, closes, opens)
     return Prompt(rid, spec, ids=rendered.ids, place=place), reading
 
 

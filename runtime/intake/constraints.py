@@ -140,6 +140,8 @@ def _too_long(place: str, size: int) -> ClientError:
 # -- of a request ------------------------------------------------------------------------------------------------------
 
 
-def beginning_after(spec: RequestSpec, text: str) -> RequestSpec:
-    """Its constraint, if it has one, begins after this text of the output."""
-    return spec if spec.constraint is None else replace(spec, constraint=replace(spec.constraint, after=text))
+def beginning_after(spec: RequestSpec, text: str, opens: str = "") -> RequestSpec:
+    """Its constraint, if it has one, begins after this text of the output. `opens`: if the output begins with this."""
+    if spec.constraint is None:
+        return spec
+    return replace(spec, constraint=replace(spec.constraint, after=text, opens=opens))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Finish, FinishKind, Logprobs, Uid
 from ramet.ipc.spec import Constraint, RequestSpec
@@ -17,7 +18,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
+from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.batch import Step, logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
@@ -86,16 +87,22 @@ class Constraints:
         asked = spec.constraint
         assert asked is not None
         backend, whitespace = asked.backend or self._backend, asked.whitespace or self._whitespace
-        return Constraint(asked.kind, asked.text, asked.place, backend, whitespace, asked.after)
+        return replace(asked, backend=backend, whitespace=whitespace)
 
     def _begin(self, request: Request, constraint: Constraint, found: Loaded | Failed) -> Finish | None:
         if isinstance(found, Failed):
             return _refused(constraint, found)
         assert self._tokenizer is not None
         mode = self._mode(request, found.backend)
-        ending, after = request.ending(self._eos_ids), constraint.after.encode()
         output = ConstrainedOutput(
-            found.compiled, found.backend, self._tokenizer, ending, mode, after, self._retokenizer, found.fsm
+            found.compiled,
+            found.backend,
+            self._tokenizer,
+            request.ending(self._eos_ids),
+            mode,
+            Thought(constraint.after.encode(), constraint.opens),
+            self._retokenizer,
+            found.fsm,
         )
         request.constrained = Constrained(output)
         return None

@@ -22,7 +22,7 @@ class Grammars:
         self.held, self.closed = held, False
 
     def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
-        key = replace(constraint, place="", after="")
+        key = replace(constraint, place="", after="", opens="")
         if self.held:
             return self.compiling.setdefault(key, Compiling())
         if key not in self._done:

@@ -95,14 +95,17 @@ def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) ->
     return ReasoningParser(style.open_tag, style.close_tag, thinking)
 
 
-def end_of_thought(name: str, prompt_tail: str, continued: str | None = None) -> str:
-    """The tag with which the thought ends that the output starts inside of; "" where it starts outside.
+def thought_of(name: str, prompt_tail: str, continued: str | None = None) -> tuple[str, str]:
+    """The tags that open and close the thought which an output begins with, if it does. "" for none.
 
-    A constraint begins after it. Where the model may open a thought by itself a constraint begins at once, and there
-    is no thought: whether one comes is not known before the first token, which the constraint must already hold.
+    Without the first of them the output starts inside a thought. A prompt that closed one, and a turn that was begun,
+    are followed by an answer.
     """
-    parser = make_reasoning(name, prompt_tail, continued)
-    return reasoning_style(name).close_tag if parser.starts_inside else ""
+    style = reasoning_style(name)
+    if make_reasoning(name, prompt_tail, continued).starts_inside:
+        return "", style.close_tag
+    answers = bool(continued) or prompt_tail.rstrip().endswith(style.close_tag)
+    return ("", "") if answers else (style.open_tag, style.close_tag)
 
 
 def detect_reasoning(template: str) -> str | None:

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from constrained import SIZE, backend, bytewise, compiled, ids_of, vocabulary
+from constrained import SIZE, allowed, backend, bytewise, compiled, ids_of, vocabulary
 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, Jump, JumpMode
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending, Jump, JumpMode, Thought
 from ramet.runtime.text.tokenizer import Tokenizer
 
 ENDS = sorted(vocabulary().eos_ids)
@@ -20,10 +20,12 @@ def ending(*, stops: list[int] | None = None, ignore_eos: bool = False, min_new:
     return Ending(np.array(ENDS, np.int32), np.array(every, np.int32), ignore_eos, min_new)
 
 
-def output(pattern: str, end: Ending | None = None, mode: JumpMode = JumpMode.FF, after: str = "") -> ConstrainedOutput:
+def output(
+    pattern: str, end: Ending | None = None, mode: JumpMode = JumpMode.FF, thought: Thought = Thought()
+) -> ConstrainedOutput:
     of = compiled("llguidance", ConstraintKind.REGEX, pattern)
     retokenizer = Retokenizer(TOKENIZER)
-    return ConstrainedOutput(of, backend("llguidance"), TOKENIZER, end or ending(), mode, after.encode(), retokenizer)
+    return ConstrainedOutput(of, backend("llguidance"), TOKENIZER, end or ending(), mode, thought, retokenizer)
 
 
 def legal(one: ConstrainedOutput, num_output: int) -> set[int]:
@@ -115,7 +117,7 @@ def test_ids_that_no_logit_belongs_to_change_nothing():
     far = 32 * (-(-SIZE // 32)) + 5
     end = Ending(np.array([*ENDS, far], np.int32), np.array([*ENDS, far], np.int32), True, 3)
     assert legal(output("a+", end), 0) == legal(output("a+", ending(ignore_eos=True, min_new=3)), 0)
-    thinking = legal(output("a", end, after="x"), 0)
+    thinking = legal(output("a", end, thought=Thought(b"x")), 0)
     assert len(thinking) == 32 * (-(-SIZE // 32)) - len(ENDS)
 
 
@@ -136,7 +138,7 @@ def test_nothing_is_forced_when_jumps_are_off():
 
 
 def test_a_retokenised_jump_replaces_only_what_the_constraint_has_accepted():
-    one = output("[a-z]{2}the end", mode=JumpMode.RETOKENIZE, after="!")
+    one = output("[a-z]{2}the end", mode=JumpMode.RETOKENIZE, thought=Thought(b"!"))
     feed(one, ids_of("so!"))
     taken = bytewise("qu")
     feed(one, taken)
@@ -154,7 +156,7 @@ def test_a_retokenised_jump_replaces_only_what_the_constraint_has_accepted():
 
 
 def test_a_constraint_begins_after_its_marker():
-    one = output("a", after="</think>")
+    one = output("a", thought=Thought(b"</think>"))
     feed(one, ids_of("well, a"))
     assert not one.active and len(legal(one, 3)) == 32 * (-(-SIZE // 32)) - len(ENDS)
     assert feed(one, ids_of("</think>")) == [] and one.active
@@ -162,22 +164,42 @@ def test_a_constraint_begins_after_its_marker():
 
 
 def test_no_end_is_legal_before_the_marker():
-    one = output("a", ending(stops=[only("z")], min_new=3), after="</think>")
+    one = output("a", ending(stops=[only("z")], min_new=3), thought=Thought(b"</think>"))
     assert legal(one, 0).isdisjoint([*ENDS, only("z")])
     assert legal(one, 3).isdisjoint(ENDS) and only("z") in legal(one, 3)
 
 
 def test_a_marker_may_be_spelled_by_several_tokens():
-    one = output("a", after="</think>")
+    one = output("a", thought=Thought(b"</think>"))
     assert feed(one, bytewise("</th</think>")) == [] and one.active
 
 
 def test_nothing_is_forced_before_the_marker():
-    one = output("abc", after="</think>")
+    one = output("abc", thought=Thought(b"</think>"))
     feed(one, ids_of("so"))
     assert one.next_jump(np.array(ids_of("so"))) is None
     feed(one, ids_of("</think>"))
     assert one.next_jump(np.array([0])) is not None
+
+
+@pytest.mark.parametrize("mode", list(JumpMode))
+def test_a_thought_may_come_first_where_the_model_opens_it(mode: JumpMode):
+    opens = TOKENIZER.added_tokens["<think>"]
+    one = output("abc", mode=mode, thought=Thought(b"</think>", "<think>"))
+    assert legal(one, 0) == {opens, *allowed(output("abc").grammar)}
+    assert one.next_jump(np.array([], np.int32)) is None
+    assert feed(one, [opens, *ids_of("so")]) == [] and not one.active
+    assert legal(one, 2).isdisjoint(ENDS) and only("z") in legal(one, 2)
+    assert feed(one, ids_of("</think>")) == [] and one.active
+    assert legal(one, 4) == allowed(output("abc").grammar)
+
+
+@pytest.mark.parametrize("opens", ["<think>", "<no such token>"])
+def test_a_thought_that_is_not_opened_never_comes(opens: str):
+    one = output("abc", thought=Thought(b"</think>", opens))
+    assert feed(one, [only("a")]) == [] and one.active
+    assert legal(one, 1) == legal_after("abc", "a")
+    assert one.next_jump(np.array([only("a")])) is not None
 
 
 def with_surplus() -> tuple[list[int], int, str]:
@@ -189,7 +211,7 @@ def with_surplus() -> tuple[list[int], int, str]:
 @pytest.mark.parametrize("mode", list(JumpMode))
 def test_a_token_with_more_than_the_marker_gives_way_to_one_without(mode: JumpMode):
     before, token, marker = with_surplus()
-    one = output("a", mode=mode, after=marker)
+    one = output("a", mode=mode, thought=Thought(marker.encode()))
     assert feed(one, before) == []
     jump = one.accept(token)
     assert jump == Jump(1, (only(">"),)) and not one.active
@@ -200,7 +222,7 @@ def test_a_token_with_more_than_the_marker_gives_way_to_one_without(mode: JumpMo
 
 def test_where_that_is_not_possible_the_constraint_begins_after_it():
     before, token, marker = with_surplus()
-    one = output("a", after=marker)
+    one = output("a", thought=Thought(marker.encode()))
     feed(one, [*before, token])
     one.begin()
     assert legal(one, 9) == {only("a")}
@@ -210,7 +232,8 @@ def test_a_token_of_the_marker_that_begins_within_a_character_stays():
     """What comes before the surplus is no text by itself, and has no tokens."""
     spelled = Spelled(TOKENIZER, {SIZE: b"\x99.\n"})
     of, end = compiled("llguidance", ConstraintKind.REGEX, "a"), ending()
-    one = ConstrainedOutput(of, backend("llguidance"), spelled, end, JumpMode.FF, b"\xe2\x80\x99.")  # type: ignore[arg-type]
+    thought = Thought(b"\xe2\x80\x99.")
+    one = ConstrainedOutput(of, backend("llguidance"), spelled, end, JumpMode.FF, thought)  # type: ignore[arg-type]
     feed(one, bytewise("\u2019")[:2])
     assert one.accept(SIZE) is None and one.active
     assert legal(one, 3) == {only("a")}
@@ -221,6 +244,7 @@ class Spelled:
 
     def __init__(self, tokenizer: Tokenizer, more: dict[int, bytes]) -> None:
         self._tokenizer, self._more = tokenizer, more
+        self.added_tokens = tokenizer.added_tokens
 
     def token_bytes(self, token: int) -> bytes | None:
         return self._more.get(token) or self._tokenizer.token_bytes(token)
@@ -246,7 +270,7 @@ def legal_after(pattern: str, text: str) -> set[int]:
 
 
 def test_drop_beyond_the_marker_takes_back_the_constraint_alone():
-    one = output("(ab)+", after="!")
+    one = output("(ab)+", thought=Thought(b"!"))
     feed(one, [only("!"), only("a"), only("b")])
     one.drop(2)
     assert one.active and legal(one, 1) == legal_after("(ab)+", "")
@@ -257,7 +281,7 @@ def test_drop_beyond_the_marker_takes_back_the_constraint_alone():
 
 
 def test_drop_before_the_marker_takes_nothing_back():
-    one = output("a", after="!")
+    one = output("a", thought=Thought(b"!"))
     feed(one, ids_of("well"))
     one.drop(1)
     assert feed(one, [only("!")]) == [] and one.active

@@ -10,6 +10,7 @@ from ramet.runtime.intake.parsers.reasoning import (
     make_reasoning,
     reasoning_names,
     reasoning_style,
+    thought_of,
 )
 
 
@@ -119,3 +120,18 @@ def test_a_turn_that_goes_on_is_where_its_text_says(name: str):
     assert not make_reasoning(name, "It is", "It is").starts_inside
     assert make_reasoning(name, "so it is", f"{style.open_tag}so it is").starts_inside
     assert not make_reasoning(name, "It is", f"{style.open_tag}so{style.close_tag}It is").starts_inside
+
+
+@pytest.mark.parametrize(
+    ("prompt_tail", "continued", "tags"),
+    [
+        ("<|assistant|>\n", None, ("<think>", "</think>")),
+        ("<|assistant|>\n<think>\n", None, ("", "</think>")),
+        ("<|assistant|>\n<think>\n\n</think>\n\n", None, ("", "")),
+        ("The answer", "The answer", ("", "")),
+        ("<think>Well", "<think>Well", ("", "</think>")),
+        ("<|assistant|>\n", "", ("<think>", "</think>")),
+    ],
+)
+def test_which_thought_an_output_may_begin_with(prompt_tail: str, continued: str | None, tags: tuple[str, str]):
+    assert thought_of("qwen3", prompt_tail, continued) == tags
