@@ -18,7 +18,7 @@ from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
 from ramet.runtime.grammar.number_ranges import Bound
 from ramet.runtime.grammar.one_of import ALL_TYPES
-from ramet.runtime.grammar.pattern_rules import MAX_STATES, add_pattern
+from ramet.runtime.grammar.pattern_rules import MAX_STATES, add_pattern, check_size
 from ramet.runtime.grammar.tree import (
     EMPTY,
     Chars,
@@ -225,9 +225,10 @@ class JsonRules:
 
     def pattern(self, node: Node, place: str, trusted: bool = False) -> Node:
         """A string that matches. `trusted`: it has few ways to be read."""
-        if not self.recursive:  # and so without rules
-            return json_strings.string(node)
         try:
+            if not self.recursive:  # and so without rules
+                check_size(node)
+                return json_strings.string(node)
             content = add_pattern(node, self.rules, json_strings.quoted, trusted)
         except GrammarError as error:
             raise GrammarError(f"{place} {error.fact}", error.hint) from error

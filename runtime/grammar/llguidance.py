@@ -135,6 +135,9 @@ class LLGuidanceBackend:
         message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
         if "patternProperty" in message:
             raise GrammarError("has patternProperties: llguidance enforces only patterns that share no name")
+        if "min/maxProperties" in message:
+            fact = "has minProperties or maxProperties beside properties that may be left out"
+            raise GrammarError(f"{fact}: llguidance does not enforce that")
         if message and not message.startswith("WARNING"):
             raise GrammarError(f"cannot be compiled: {short(message)}")
         prepared = grammar.encode()

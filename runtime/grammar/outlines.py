@@ -19,6 +19,7 @@ from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocab
 from ramet.runtime.grammar.json_rules import JsonRules, add_schema
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.pattern_rules import check_size
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Free, Node, Rules, Token, inlined, walk
 from ramet.runtime.grammar.vocabulary import Tokens
@@ -149,7 +150,9 @@ class OutlinesBackend:
     def _tree_of(self, constraint: Constraint, whitespace: Whitespace) -> Node:
         match constraint.kind:
             case ConstraintKind.REGEX:
-                return regex.whole(constraint.text)
+                pattern = regex.whole(constraint.text)
+                check_size(pattern)
+                return pattern
             case ConstraintKind.JSON_SCHEMA:
                 document = json_schema.read(constraint.text, SUPPORTED[self.name])
                 return without_rules(JsonRules(document, whitespace, recursive=False).make())

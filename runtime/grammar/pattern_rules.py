@@ -13,32 +13,36 @@ from ramet.runtime.grammar.character_dfa import CharacterDfa, alphabet_of, deter
 from ramet.runtime.grammar.charsets import Ranges, union
 from ramet.runtime.grammar.minimise import minimise
 from ramet.runtime.grammar.regex import write
-from ramet.runtime.grammar.tree import EMPTY, Alt, Chars, Node, Ref, Repeat, Rules, Seq, either
+from ramet.runtime.grammar.tree import EMPTY, Chars, Node, Ref, Rules, Seq, either
 from ramet.runtime.text.automaton import PatternError, read_pattern
 
 MAX_SIZE = 50_000  # of the pattern, with its repeats written out
 # xgrammar writes all rules of a grammar into each of them: for the most that are allowed, 30 MB, a second to read
 MAX_STATES = 256
 MAX_RANGES = 6_000  # of characters, in all rules
-MAX_REPEATS = 32  # of what is more than a character
+TOO_LARGE = "has an automaton that is too large"
 
 
 def add_pattern(pattern: Node, rules: Rules, spelled: Callable[[Node], Node], trusted: bool = False) -> Node:
     """What stands for the pattern; adds rules to those of a grammar. `spelled`: its characters as written there.
 
-    Where its automaton has too many states it stays as it is, if it is `trusted` or cannot be read in many ways.
-    Raises GrammarError otherwise.
+    Where its automaton has too many states it stays as it is, if it is `trusted`. Raises GrammarError otherwise.
     """
     alphabet, dfa = smallest(pattern)
     if dfa is None or is_large(dfa, alphabet):
-        written = spelled(pattern)
-        if trusted or not is_slow(written):
-            return written
-        raise GrammarError("has repeats inside of repeats, or long ones, whose automaton is too large")
+        if trusted:
+            return spelled(pattern)
+        raise GrammarError(TOO_LARGE)
     prefix = f"pattern-{len(rules)}-"
     for state in range(len(dfa.steps)):
         rules[f"{prefix}{state}"] = rule_of(dfa, state, alphabet.ranges, prefix, spelled)
     return Ref(f"{prefix}0")
+
+
+def check_size(pattern: Node) -> None:
+    """Raises GrammarError for a pattern whose automaton nobody makes in reasonable time."""
+    if smallest(pattern)[1] is None:
+        raise GrammarError(TOO_LARGE)
 
 
 def smallest(pattern: Node) -> tuple[Alphabet, CharacterDfa | None]:
@@ -61,20 +65,6 @@ def smallest(pattern: Node) -> tuple[Alphabet, CharacterDfa | None]:
 def is_large(dfa: CharacterDfa, alphabet: Alphabet) -> bool:
     num_ranges = sum(len(alphabet.ranges[kind]) for steps in dfa.steps for kind in steps)
     return len(dfa.steps) > MAX_STATES or num_ranges > MAX_RANGES
-
-
-def is_slow(node: Node, repeated: bool = False) -> bool:
-    """It may be read in many ways at once."""
-    match node:
-        case Seq(parts) | Alt(parts):
-            return any(is_slow(part, repeated) for part in parts)
-        case Repeat(part, least, most):
-            if repeated and least != most:
-                return True
-            if not isinstance(part, Chars) and (max(least, most or 0) > MAX_REPEATS):
-                return True
-            return is_slow(part, repeated or most is None or most > 1)
-    return False
 
 
 def rule_of(

@@ -36,6 +36,8 @@ def _patterned(*patterns: str, others: Any = False, **more: Any) -> dict[str, An
 PARTS = (
     Part(("pattern", "patternProperties"), "lookaround, backreferences, `\\b`, and anchors inside", ALL,
          (_strings(pattern="a(?=b)"), _strings(pattern=r"(a)\1"), _strings(pattern=r"a\bc"), _patterned("a(?!b)"))),
+    Part(("pattern", "patternProperties"), "what becomes an automaton of very many states", WRITTEN_OUT,
+         (_strings(pattern="a.{20}b"),)),
     Part(("format",), "formats that are not named below", ALL, (_strings(format="idn-email"),)),
     Part(("oneOf",), "options of which a value may fit two", ALL, ({"oneOf": [INT, {"type": "number"}]},)),
     Part(("$ref",), "other documents, and references in a circle", ALL,
@@ -54,8 +56,8 @@ PARTS = (
     Part(("patternProperties",), "all but one pattern, alone, with `\"additionalProperties\": false`", WRITTEN_OUT,
          (_patterned("^a$", "^b$"), _patterned("^a$", properties={"q": INT}), _patterned("^a$", others=INT),
           {"allOf": [_patterned("^a$"), CLOSED]})),
-    Part(("maxProperties",), "beside properties that may be left out", ("llguidance",),
-         (CLOSED | {"maxProperties": 2},)),
+    Part(("minProperties", "maxProperties"), "beside properties that may be left out", ("llguidance",),
+         (CLOSED | {"maxProperties": 2}, CLOSED | {"additionalProperties": INT, "minProperties": 1})),
     Part(("minProperties", "maxProperties"), "where some of two or more properties may be left out", WRITTEN_OUT,
          (CLOSED | {"required": ["a"], "minProperties": 2}, CLOSED | {"maxProperties": 2})),
     Part(("minLength", "maxLength"), "beside `pattern` or `format`", WRITTEN_OUT,
@@ -75,14 +77,14 @@ SHAPES: Mapping[BackendName, Mapping[str, tuple[Any, ...]]] = {  # words of the 
         "has no type": ({"minimum": 3},),
         "refers to itself, or is too large": (
             {"type": "object", "properties": {"x": {"$ref": "#"}}},
-            {"type": "string", "maxLength": 50_000},
+            {"type": "string", "maxLength": 6_000},
         ),
     },
 }
 REGEXES: Mapping[BackendName, tuple[str, ...]] = {  # what is refused of regular expressions
     "llguidance": (),
-    "xgrammar": ("whose automaton is too large",),
-    "outlines": (),
+    "xgrammar": ("has an automaton that is too large",),
+    "outlines": ("has an automaton that is too large",),
 }
 EMPTY = re.compile("nothing|[Uu]nsatisfiable")  # of schemas that nothing is valid for
 

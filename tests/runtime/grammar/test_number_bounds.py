@@ -7,7 +7,7 @@ import math
 import pytest
 from constrained import backend, ids_of
 from grammar_cases.json_check import JsonCheck
-from grammar_cases.refusals import rightful
+from grammar_cases.refusals import EMPTY
 from samples import sampled
 
 from ramet.ipc.spec import Constraint, ConstraintKind
@@ -40,6 +40,12 @@ def _between(kind: str, low: float, high: float) -> bool:
     return low < math.floor(high) and math.ceil(low) < high if kind == "integer" else low < high
 
 
+def _is_empty(schema: str) -> bool:
+    """The bounds of integers have none between them."""
+    check, integers = JsonCheck(schema), range(-11, 1002)
+    return '"integer"' in schema and all(check.fault(str(number)) is not None for number in integers)
+
+
 SCHEMAS = schemas()
 PARTS = 10
 each_part = pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_numbers_are_inside_their_bounds(name, part):
         try:
             ready = backend(name).load(backend(name).prepare(Constraint(ConstraintKind.JSON_SCHEMA, schema), "compact"))
         except GrammarError as error:
-            assert rightful(error, json.loads(schema), name), f"{schema}: {error.fact}"
+            assert _is_empty(schema) and EMPTY.search(error.fact), f"{schema}: {error.fact}"
             continue
         for text in TEXTS:
             grammar = ready.start()
