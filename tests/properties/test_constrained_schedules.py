@@ -52,6 +52,7 @@ CASES: list[tuple[Constraint, Callable[[str], bool]]] = [
     (Constraint(ConstraintKind.JSON_SCHEMA, WORDS), is_json),
     (Constraint(ConstraintKind.EBNF, 'root ::= "(" root ")" | [a-c]'), matches(r"\(*[a-c]\)*")),
     (Constraint(ConstraintKind.REGEX, PATTERNS[0], after="ab"), lambda text: True),
+    (Constraint(ConstraintKind.REGEX, "a{3,9}b", after="a", opens="<think>"), matches(r"(?s)(<think>.*?a)?a{3,9}b")),
 ]
 
 
