@@ -134,10 +134,6 @@ class ConstrainedOutput:
     def eos_ids(self) -> Ints:
         return self._ending.eos_ids
 
-    def begin(self) -> None:
-        """The constraint begins with the next token."""
-        self.active = True
-
     def next_jump(self, output: Ints) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
         if not self.active or self.ended or not self.jumps or self._opening is not None:

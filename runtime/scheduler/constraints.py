@@ -219,8 +219,8 @@ class ConstrainedRows:
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
-            if not done:
-                constrained.output.begin()
+            if not done:  # one token takes no memory; the model draws what is missing
+                _, finish = self._apply(running, constrained, Jump(jump.num_dropped, jump.tokens[:1]))
         if finish is None:
             finish = self._jump_on(running, constrained)
         self._flush(running, finish)

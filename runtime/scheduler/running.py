@@ -210,7 +210,10 @@ class RunningSet:
         computed = min(running.applied, kept, kept + num_new - 1)  # what draws next must be read once more
         lease = self._cache.shorten(running.lease, table.tokens[row, :computed]) if computed < held else running.lease
         given_back = held - lease.length  # the tree's slots, which this request will write no more
-        num_pages = max(-(-(kept + num_new) // page) - allocated // page, 0) + given_back // page
+        needed = kept + num_new
+        if computed == needed - 1:
+            needed -= 1  # one token that is read next, as after a draw: make_room finds its slot
+        num_pages = max(-(-needed // page) - allocated // page, 0) + given_back // page
         slots = self._cache.allocate(num_pages)
         if slots is None:
             if lease is not running.lease:
@@ -239,9 +242,10 @@ class RunningSet:
 
     def extend(self, running: RunningRequest) -> None:
         """Plan all known tokens: those that were appended have been seen by nobody."""
-        running.target = running.total
-        if running.uid not in self._prefilling:
-            self._extending[running.uid] = running
+        if running.uid in self._prefilling or running.total - running.scheduled > 1:
+            running.target = running.total
+            if running.uid not in self._prefilling:
+                self._extending[running.uid] = running
         self._decoding = None
         slot = int(self.table.penalty_slots[running.row])
         if slot:

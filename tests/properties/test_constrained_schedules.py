@@ -122,6 +122,10 @@ def test_every_way_to_run_gives_the_same_outputs(first: int):
         check(seed)
 
 
+def test_the_end_of_a_thought_is_replaced_where_memory_is_short():
+    check(109)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(60, 1000, 94))
 def test_every_way_to_run_gives_the_same_outputs_for_long(first: int):

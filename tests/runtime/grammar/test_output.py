@@ -220,14 +220,6 @@ def test_a_token_with_more_than_the_marker_gives_way_to_one_without(mode: JumpMo
     assert legal(one, 9) == {only("a")}
 
 
-def test_where_that_is_not_possible_the_constraint_begins_after_it():
-    before, token, marker = with_surplus()
-    one = output("a", thought=Thought(marker.encode()))
-    feed(one, [*before, token])
-    one.begin()
-    assert legal(one, 9) == {only("a")}
-
-
 def test_a_token_of_the_marker_that_begins_within_a_character_stays():
     """What comes before the surplus is no text by itself, and has no tokens."""
     spelled = Spelled(TOKENIZER, {SIZE: b"\x99.\n"})
