@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Finish, FinishKind, Generate
 from ramet.ipc.spec import Constraint, ConstraintKind
@@ -99,7 +100,8 @@ def test_what_is_asked_is_sent(path: str, asked: dict[str, Any], found: Constrai
         status, reply = await server.post(path, {**BODIES[path], **asked})
         assert status == 200, reply
         (sent,) = server.engine.of_type(Generate)
-        assert sent.spec.constraint == found
+        constraint = sent.spec.constraint
+        assert (constraint and replace(constraint, after="", opens="")) == found  # a chat's model may think first
 
     served(check)
 

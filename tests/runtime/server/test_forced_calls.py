@@ -234,23 +234,23 @@ FORCE = {"tools": [{"type": "function", "function": {"name": "weather"}}], "tool
 
 
 @pytest.mark.parametrize("asked", [FORMAT, FORCE, {"guided_regex": "a"}])
-@pytest.mark.parametrize("style, prompt_end, after", [
-    (Style("hermes", "qwen3"), "<think>\n", "</think>"),
-    (Style("hermes", "qwen3"), "", ""),  # the model may open a thought: the constraint leaves it no place
-    (Style("hermes", "qwen3"), "<think>\n\n</think>\n\n", ""),
-    (Style("hermes", "deepseek-r1"), "", "</think>"),
-    (Style("hermes", "deepseek-r1"), "</think>", ""),
-    (Style("hermes", "mistral"), "[THINK]", "[/THINK]"),
-    (Style("hermes", None), "<think>\n", ""),
+@pytest.mark.parametrize("style, prompt_end, opens, after", [
+    (Style("hermes", "qwen3"), "<think>\n", "", "</think>"),
+    (Style("hermes", "qwen3"), "", "<think>", "</think>"),  # the model may open one
+    (Style("hermes", "qwen3"), "<think>\n\n</think>\n\n", "", ""),
+    (Style("hermes", "deepseek-r1"), "", "", "</think>"),
+    (Style("hermes", "deepseek-r1"), "</think>", "", ""),
+    (Style("hermes", "mistral"), "[THINK]", "", "[/THINK]"),
+    (Style("hermes", None), "<think>\n", "", ""),
 ])  # fmt: skip
-def test_a_constraint_begins_after_the_thought_that_the_prompt_opens(
-    asked: dict[str, Any], style: Style, prompt_end: str, after: str
+def test_a_constraint_begins_after_the_thought_that_comes_first(
+    asked: dict[str, Any], style: Style, prompt_end: str, opens: str, after: str
 ) -> None:
     async def check(server: Served) -> None:
         server.engine.prompt_end = prompt_end
         for more in ({}, {"separate_reasoning": False}, {"include_reasoning": False}):
             found = await constraint_of(server, CHAT, {"messages": [USER], **asked, **more})
-            assert found is not None and found.after == after
+            assert found is not None and (found.opens, found.after) == (opens, after)
 
     served(check, style=style)
 
