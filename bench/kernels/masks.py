@@ -62,7 +62,7 @@ class TimedBackend:
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         return self._backend.prepare(constraint, whitespace)
 
-    def load(self, prepared: bytes) -> Compiled:
+    def load(self, prepared: bytes | memoryview) -> Compiled:
         return self._backend.load(prepared)
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:

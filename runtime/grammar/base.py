@@ -88,7 +88,7 @@ class Backend(Protocol):
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         """Everything that may take long. Raises GrammarError. What it returns `load` reads."""
 
-    def load(self, prepared: bytes) -> Compiled: ...
+    def load(self, prepared: bytes | memoryview) -> Compiled: ...
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         """WRITES bits [K, W] int32 in `rows`, one for each of the grammars, in one call where the library has one.

@@ -146,8 +146,8 @@ class LLGuidanceBackend:
         )  # what has no beginning is refused
         return prepared
 
-    def load(self, prepared: bytes) -> LLGuidanceCompiled:
-        matcher = LLMatcher(self._tokenizer, prepared.decode(), log_level=0, limits=LIMITS)
+    def load(self, prepared: bytes | memoryview) -> LLGuidanceCompiled:
+        matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(f"cannot be compiled: {short(matcher.get_error())}")
         prototype = LLGuidanceGrammar(matcher, self._eos, self._end_mask)

@@ -7,9 +7,10 @@ match that begins anywhere, whose number doubles with each repetition: so a patt
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
 
 import numpy as np
-from outlines_core import Guide, Index
+from outlines_core import Index
 from outlines_core import Vocabulary as Pieces
 
 from ramet.ipc.spec import Constraint, ConstraintKind
@@ -21,43 +22,34 @@ from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.pattern_rules import check_size
 from ramet.runtime.grammar.tag_rules import TagRules
+from ramet.runtime.grammar.token_fsm import ENDED, TokenFsm, explore
 from ramet.runtime.grammar.tree import Free, Node, Rules, Token, inlined, walk
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_SIZE = 50_000  # characters of a pattern without references
-MAX_ROLLBACK = 64  # states that the library keeps; to go back further the tokens are taken again
 END = b"\0"
 MAX_COMPARED = 64  # tokens whose common beginning is looked for
 
 
 class OutlinesGrammar:
-    __slots__ = ("_ended", "_guide", "_index", "_taken", "_tokens")
+    """The library's automaton, walked here: its own form of one takes a tenth of a second to load."""
 
-    def __init__(self, index: Index, tokens: Tokens) -> None:
-        self._index, self._tokens = index, tokens
-        self._taken: list[int] = []
-        self._ended = False
-        self._guide = Guide(index, MAX_ROLLBACK)
-        self._begin()
+    __slots__ = ("_fsm", "_states", "_tokens")
+
+    def __init__(self, fsm: TokenFsm, tokens: Tokens, states: Sequence[int] = (0,)) -> None:
+        self._fsm, self._tokens = fsm, tokens
+        self._states = list(states)  # after each token
 
     def accept(self, token: int) -> bool:
-        if self._ended:
+        reached = self._fsm.step(self._states[-1], token)
+        if reached is None:
             return False
-        if token in self._tokens.eos_ids:
-            self._ended = self.may_end
-            return self._ended
-        try:
-            self._guide.advance(token, return_tokens=False)
-        except (ValueError, OverflowError):
-            return False
-        self._taken.append(token)
+        self._states.append(reached)
         return True
 
     def fill_mask(self, bits: Ints) -> None:
-        if self._ended:
-            bits[:] = self._tokens.end_mask
-            return
-        self._guide.write_mask_into(bits.ctypes.data, bits.size, bits.itemsize)
+        ended = self._states[-1] == ENDED
+        bits[:] = self._tokens.end_mask if ended else self._fsm.mask(self._states[-1], self._tokens.words)
 
     def forced(self) -> list[int]:
         return []
@@ -65,59 +57,34 @@ class OutlinesGrammar:
     def forced_text(self) -> bytes:
         if self.may_end:
             return b""
-        allowed = self._guide.get_tokens()
-        return b"" if len(allowed) > MAX_COMPARED else common([self._tokens.texts[token] for token in allowed])
+        allowed = self._fsm.tokens(self._states[-1])
+        return b"" if len(allowed) > MAX_COMPARED else common([self._tokens.texts[int(token)] for token in allowed])
 
     def rollback(self, num_tokens: int) -> None:
-        if num_tokens and self._ended:
-            self._ended = False
-            num_tokens -= 1
-        if not num_tokens:
-            return
-        del self._taken[-num_tokens:]
-        if num_tokens <= self._guide.get_allowed_rollback():
-            self._guide.rollback_state(num_tokens)
-        else:
-            self._replay()
-
-    def _begin(self) -> None:
-        self._guide.advance(self._tokens.eos_ids[0], return_tokens=False)
-
-    def _replay(self) -> None:
-        self._guide.reset()
-        self._begin()
-        for token in self._taken:
-            self._guide.advance(token, return_tokens=False)
+        del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> "OutlinesGrammar":
-        other = OutlinesGrammar(self._index, self._tokens)
-        other._taken, other._ended = self._taken.copy(), self._ended
-        other._replay()
-        return other
+        return OutlinesGrammar(self._fsm, self._tokens, self._states)
 
     @property
     def may_end(self) -> bool:
-        return self._ended or bool(self._guide.accepts_tokens(self._tokens.eos_ids[:1]))
+        return self._states[-1] == ENDED or self._fsm.step(self._states[-1], self._tokens.eos_ids[0]) == ENDED
 
     @property
     def must_end(self) -> bool:
-        if self._ended or not self.may_end:
-            return self._ended
-        bits = np.empty_like(self._tokens.end_mask)
-        self.fill_mask(bits)
-        return bool((bits == self._tokens.end_mask).all())
+        return self.may_end and len(self._fsm.tokens(self._states[-1])) <= len(self._tokens.eos_ids)
 
 
 class OutlinesCompiled:
-    def __init__(self, index: Index, tokens: Tokens, num_bytes: int) -> None:
-        self._index, self._tokens, self._num_bytes = index, tokens, num_bytes
+    def __init__(self, fsm: TokenFsm, tokens: Tokens) -> None:
+        self._fsm, self._tokens = fsm, tokens
 
     @property
     def num_bytes(self) -> int:
-        return self._num_bytes
+        return self._fsm.num_bytes
 
     def start(self) -> OutlinesGrammar:
-        return OutlinesGrammar(self._index, self._tokens)
+        return OutlinesGrammar(self._fsm, self._tokens)
 
 
 class OutlinesBackend:
@@ -138,10 +105,19 @@ class OutlinesBackend:
             index = Index(pattern, self._pieces)
         except ValueError as error:
             raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
-        return bytes(index.__reduce__()[1][0])
+        return self._flat(index).to_bytes()
 
-    def load(self, prepared: bytes) -> OutlinesCompiled:
-        return OutlinesCompiled(Index.from_binary(prepared), self._tokens, 12 * len(prepared))
+    def load(self, prepared: bytes | memoryview) -> OutlinesCompiled:
+        return OutlinesCompiled(TokenFsm.from_bytes(prepared), self._tokens)
+
+    def _flat(self, index: Index) -> TokenFsm:
+        def moves(state: int) -> tuple[Ints, Ints]:
+            tokens = index.get_allowed_tokens(state)
+            reached = map(index.get_next_state, repeat(state), tokens)
+            return np.array(tokens, np.int32), np.fromiter(reached, np.int32, len(tokens))
+
+        first = index.get_next_state(index.get_initial_state(), self._tokens.eos_ids[0])
+        return explore(first, moves, frozenset(index.get_final_states()))
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         for grammar, row in zip(grammars, rows, strict=True):

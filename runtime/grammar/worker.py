@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 class Prepared(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """What `Backend.load` reads."""
 
-    data: bytes
+    data: memoryview
     fsm: bytes = b""  # what ByteFsm.from_bytes reads, where it was asked for and there is one
 
 
@@ -141,7 +141,7 @@ class Compiler:
             prepared = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
             backend.load(prepared).start()  # what kills a process, or takes too long, does it here first
             is_regex = constraint.kind is ConstraintKind.REGEX
-            return Prepared(prepared, _fsm(constraint.text) if wants_fsm and is_regex else b"")
+            return Prepared(memoryview(prepared), _fsm(constraint.text) if wants_fsm and is_regex else b"")
         except GrammarError as error:
             return Refused(error.fact, error.hint)
         except MemoryError:

@@ -19,7 +19,7 @@ from ramet.runtime.grammar.worker import LENGTH, Frame, Job, Outcome, Ready
 
 START_TIMEOUT_S = 120.0  # of a process that loads its tokenizer, and of one that loads a library
 EXIT_TIMEOUT_S = 5.0  # of one whose output has ended
-CHUNK = 1 << 20
+PIPE_BYTES = 1 << 20  # what may wait in the pipe, where the system lets it be so large
 
 
 class TimedOut(Exception):
@@ -49,7 +49,6 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._libraries = set[str]()  # that the process has loaded
-        self._buffer = b""
 
     def run(self, job: Job, timeout_s: float) -> Outcome:
         """Raises TimedOut and WorkerEnded; the next call starts a new process then."""
@@ -79,14 +78,15 @@ class WorkerProcess:
         with self._lock:
             if self._closed:
                 raise WorkerEnded(-signal.SIGKILL, started=False)
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, pipesize=PIPE_BYTES)
             self._process = process
         self._read(process, START_TIMEOUT_S, started=False)
         return process
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            self._process, self._buffer = None, b""
+            self._process = None
             self._libraries.clear()
             process.kill()
             process.wait()
@@ -97,27 +97,29 @@ class WorkerProcess:
 
     def _read(self, process: subprocess.Popen[bytes], timeout_s: float, started: bool) -> Frame:
         """The next frame."""
+        deadline = time.monotonic() + timeout_s
+        (size,) = LENGTH.unpack(self._receive(process, LENGTH.size, deadline, started))
+        frame: Frame = msgspec.msgpack.decode(self._receive(process, size, deadline, started), type=Frame)
+        return frame
+
+    def _receive(self, process: subprocess.Popen[bytes], size: int, deadline: float, started: bool) -> bytearray:
+        """Read where it stays: copies of it would keep the scheduler waiting."""
         assert process.stdout is not None
-        deadline, descriptor = time.monotonic() + timeout_s, process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
+        data, descriptor, received = bytearray(size), process.stdout.fileno(), 0
+        with selectors.DefaultSelector() as selector, memoryview(data) as view:
             selector.register(descriptor, selectors.EVENT_READ)
-            while True:
-                if len(self._buffer) >= LENGTH.size:
-                    end = LENGTH.size + LENGTH.unpack(self._buffer[: LENGTH.size])[0]
-                    if len(self._buffer) >= end:
-                        data, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
-                        frame: Frame = msgspec.msgpack.decode(data, type=Frame)
-                        return frame
+            while received < size:
                 if not selector.select(max(deadline - time.monotonic(), 0)):
                     self._kill(process)
                     raise TimedOut
-                read = os.read(descriptor, CHUNK)
+                read = os.readv(descriptor, [view[received:]])
                 if not read:
                     with suppress(subprocess.TimeoutExpired):  # killed now, it would not say how it ended
                         process.wait(EXIT_TIMEOUT_S)
                     self._kill(process)
                     raise WorkerEnded(process.returncode, started)
-                self._buffer += read
+                received += read
+        return data
 
 
 def _ending(returncode: int) -> str:

@@ -133,8 +133,8 @@ class XGrammarBackend:
             raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
         return compiled.serialize_json().encode()
 
-    def load(self, prepared: bytes) -> XGrammarCompiled:
-        return XGrammarCompiled(CompiledGrammar.deserialize_json(prepared.decode(), self._info), self._legal)
+    def load(self, prepared: bytes | memoryview) -> XGrammarCompiled:
+        return XGrammarCompiled(CompiledGrammar.deserialize_json(str(prepared, "utf-8"), self._info), self._legal)
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         matchers, indices = [], []
