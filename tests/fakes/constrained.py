@@ -10,7 +10,7 @@ from ramet.runtime.grammar.backends import BACKENDS, build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, Vocabulary, Whitespace
 from ramet.runtime.text.tokenizer import Tokenizer
 
-FOLDER = Path(__file__).resolve().parents[3] / "runtime" / "models" / "bundled"
+FOLDER = Path(__file__).resolve().parents[2] / "runtime" / "models" / "bundled"
 SIZE = 4100  # four ids beyond the tokenizer's
 NAMES = list(BACKENDS)
 
