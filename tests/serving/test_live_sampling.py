@@ -265,27 +265,26 @@ def check_prompt_places(shown: list[Any], native: dict[str, Any], num_top: int) 
     for place, own, top in zip(
         shown[1:], native["input_token_logprobs"][1:], native["input_top_logprobs"][1:], strict=True
     ):
-        best = {str(token): {"logprob": near(value), "rank": rank, "decoded_token": text}
+        best = {str(token): {"logprob": value, "rank": rank, "decoded_token": text}
                 for rank, (value, token, text) in enumerate(top[:num_top], 1)}  # fmt: skip
         value, token, text = own
-        assert place == {str(token): {"logprob": near(value), "rank": None, "decoded_token": text}} | best
-
-
-def near(value: float) -> Any:
-    """Products of matrices differ in their last bits with the number of rows that are computed together."""
-    return pytest.approx(value, rel=1e-4, abs=1e-6)
+        assert place == {str(token): {"logprob": value, "rank": None, "decoded_token": text}} | best
 
 
 def test_prompt_logprobs_have_vllm_s_shape(server: Live):
+    """Both ends are asked for as many samples: their prompts are computed in one step, each from its first token, and
+    products of matrices differ in their last bits with the number of rows in them and the place among these.
+    """
     asked = dict(return_logprob=True, logprob_start_len=0, top_logprobs_num=3, return_text_in_logprobs=True)
-    native = server.generate(text=PROMPT, sampling_params=GREEDY, **asked).json()["meta_info"]
+    samples = server.generate(text=PROMPT, sampling_params={**GREEDY, "n": 2}, **asked).json()
     body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "prompt_logprobs": 2, "logprobs": 3, "n": 2}
     reply = requests.post(server.url + "/v1/completions", json=body, timeout=60).json()
-    for choice in reply["choices"]:
-        check_prompt_places(choice["prompt_logprobs"], native, 2)
+    for choice, sample in zip(reply["choices"], samples, strict=True):
+        check_prompt_places(choice["prompt_logprobs"], sample["meta_info"], 2)
         assert len(choice["logprobs"]["tokens"]) == 3 and all(
             len(top) in (3, 4) for top in choice["logprobs"]["top_logprobs"]
         )
+    native = server.generate(text=PROMPT, sampling_params=GREEDY, **asked).json()["meta_info"]
     body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "prompt_logprobs": 3}
     (choice,) = requests.post(server.url + "/v1/completions", json=body, timeout=60).json()["choices"]
     check_prompt_places(choice["prompt_logprobs"], native, 3)

@@ -6,16 +6,15 @@ error names it. A third case is an AssertionError.
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from itertools import groupby
 from typing import Any
 
+from constrained import backend, compiled, ids_of, takes
+
 from grammar_cases.probes import REFUSED_VALUES, SCHEMAS, VALUES, is_valid
 from grammar_cases.refusals import ALL, PARTS, SHAPES, Part, names, partly
-from grammar_cases.vocabularies import bundled
-from ramet.ipc.spec import Constraint, ConstraintKind
-from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError
+from ramet.ipc.spec import ConstraintKind
+from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
 
 RECURSIVE = {"type": "array", "items": {"$ref": "#"}}
@@ -35,21 +34,6 @@ KINDS = {  # what may be asked -> constraint, an output of it, one that is none
         "x",
     ),
 }
-
-
-@cache
-def backend(name: BackendName) -> Backend:
-    return build(name, bundled())
-
-
-def compiled(name: BackendName, kind: ConstraintKind, text: str) -> Compiled:
-    return backend(name).load(backend(name).prepare(Constraint(kind, text), "single-space"))
-
-
-def takes(ready: Compiled, text: str) -> bool:
-    """Whether `text` is a whole output, spelled as the tokenizer spells it."""
-    grammar = ready.start()
-    return all(map(grammar.accept, bundled().tokenizer.encode(text, add_special_tokens=False))) and grammar.may_end
 
 
 def enforced(name: BackendName, keyword: str) -> bool:
@@ -101,7 +85,7 @@ def offers(name: BackendName, asked: str) -> bool:
 def jumps(name: BackendName) -> tuple[bool, bool]:
     """Whether it knows the tokens that are forced, and their text."""
     grammar = compiled(name, ConstraintKind.REGEX, "The answer is [0-9]").start()
-    tokens = bundled().tokenizer.encode("The answer is 4", add_special_tokens=False)
+    tokens = ids_of("The answer is 4")
     forced = grammar.forced()
     assert bool(forced) == backend(name).canonical and forced == tokens[: len(forced)]
     return bool(forced), bool(grammar.forced_text())

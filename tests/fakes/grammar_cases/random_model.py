@@ -10,10 +10,11 @@ from random import Random
 import numpy as np
 
 from grammar_cases.case import Case
+from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, Vocabulary
 
-CLOSERS = b'"]}'
+CLOSERS = b'"]}'  # end values of JSON; in a regex or grammar they are characters like others, and end nothing
 OPENERS = b"{["
 MAX_PART = 16  # bytes of a text that are looked for among the tokens
 MAX_COMPLETION = 500  # tokens
@@ -39,8 +40,10 @@ class RandomModel:
         self.pieces = [tokenizer.token_bytes(token) or b"" for token in range(vocabulary.size)]
         never = tokenizer.special_ids | vocabulary.eos_ids
         self._texts = np.array([bool(piece) and i not in never for i, piece in enumerate(self.pieces)])
-        self._closing = np.array([bool(piece.strip()) and not piece.strip(b" " + CLOSERS) for piece in self.pieces])
-        self._closing[self._eos] = True
+        self._ending = np.zeros(vocabulary.size, bool)
+        self._ending[self._eos] = True
+        closing = np.array([bool(piece.strip()) and not piece.strip(b" " + CLOSERS) for piece in self.pieces])
+        self._ending_json = self._ending | closing
         self._opening = np.array([bool(set(piece) & set(OPENERS)) for piece in self.pieces])
         self._null = np.array([bool(piece) and piece in b" null" for piece in self.pieces])
         self._never = ~self._texts
@@ -48,14 +51,13 @@ class RandomModel:
         self._of_byte = {piece[0]: token for token, piece in enumerate(self.pieces) if len(piece) == 1}
         self._words = -(-vocabulary.size // 32)
 
-    def leaning(self, *texts: str) -> np.ndarray:
-        """[V]: 1 for what ends, for closing brackets and quotes, and for the parts of the texts."""
-        found = (text.encode() for text in texts)
-        parts = {
-            data[i:j] for data in found for i in range(len(data)) for j in range(i + 1, min(i + 16, len(data)) + 1)
-        }
+    def leaning(self, case: Case, *more: str) -> np.ndarray:
+        """[V]: 1 for what ends, in JSON closing brackets and quotes too, and for the parts of the texts."""
+        found = (text.encode() for text in (case.shortest, *more))
+        parts = {data[i:j] for data in found for i in range(len(data)) for j in range(i + 1, i + MAX_PART + 1)}
         towards = np.array([piece in parts for piece in self.pieces])
-        return (towards | self._closing).astype(np.float64)
+        ending = self._ending_json if case.constraint.kind is ConstraintKind.JSON_SCHEMA else self._ending
+        return (towards | ending).astype(np.float64)
 
     def legal(self, grammar: Grammar) -> np.ndarray:
         """The tokens of the mask. Raises AssertionError where it disagrees with the rest of the contract."""
@@ -77,7 +79,7 @@ class RandomModel:
     def play(self, grammar: Grammar, case: Case, seed: int, lean: float) -> Output:
         """An output within the case's budget. `lean`: how many nats more what ends an output has."""
         noise = np.random.default_rng(seed)
-        bias, tokens = lean * self.leaning(case.shortest), list[int]()
+        bias, tokens = lean * self.leaning(case), list[int]()
         max_new_tokens = case.max_new_tokens(self.vocabulary.tokenizer)
         while len(tokens) < max_new_tokens:
             token = self._single(grammar, bias, noise)
@@ -92,7 +94,7 @@ class RandomModel:
 
     def completed(self, grammar: Grammar, output: Output, case: Case, seed: int) -> bytes | None:
         """The output with more tokens after it, up to where it may end; None where no attempt came to an end."""
-        leaning = self.leaning(case.shortest, *case.hints)
+        leaning = self.leaning(case, *case.hints)
         biases = (
             9.0 * leaning,
             np.where(self._opening, -9.0, np.where(self._null, 9.0, 9.0 * leaning)),  # for what nests in itself

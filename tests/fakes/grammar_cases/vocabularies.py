@@ -17,7 +17,7 @@ TINY_SIZE = 1024
 
 @cache
 def bundled() -> Vocabulary:
-    return _of(BUNDLED)
+    return _of(BUNDLED, padding=4)
 
 
 @cache
@@ -28,7 +28,7 @@ def multi_byte() -> Vocabulary:
     return _of(folder, padding=7)
 
 
-def _of(folder: Path, padding: int = 0) -> Vocabulary:
+def _of(folder: Path, padding: int) -> Vocabulary:
     """`padding`: a model's logits are often more than the tokenizer has tokens."""
     tokenizer = Tokenizer.from_folder(folder)
     return Vocabulary(tokenizer, folder, tokenizer.vocab_size + padding, tokenizer.eos_ids)

@@ -4,7 +4,6 @@ A worker that is stopped (SIGSTOP) stands for one that compiles for ever.
 """
 
 import json
-import os
 import queue
 import resource
 import signal
@@ -281,7 +280,7 @@ def test_a_pool_that_compiled_nothing_has_no_process():
 
 PARENT = """
 import sys
-sys.path.insert(0, {folder!r})
+sys.path[:] = {path!r}
 from test_compile_pool import Asking, regex
 client = Asking()
 (worker,) = client.stop_workers()
@@ -292,7 +291,7 @@ client.told.get()
 
 
 def test_a_worker_does_not_outlive_its_killed_parent():
-    code = PARENT.format(folder=os.path.dirname(__file__))
+    code = PARENT.format(path=sys.path)
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     worker = psutil.Process(int(parent.stdout.readline()))

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import product
+from re._parser import parse  # type: ignore[import-not-found]  # knows the fewest characters of a match
 
 import pytest
 from grammar_cases import formats
@@ -26,6 +27,12 @@ A, B, LEFT, RIGHT = (Chars(character * 2) for character in "ab()")
 @pytest.mark.parametrize("make", [schema_cases, regex_cases, grammar_cases])
 def test_the_shortest_output_keeps_to_its_constraint(make):
     assert [(case.name, case.fault(case.shortest)) for case in make(0, 60) if case.fault(case.shortest)] == []
+
+
+def test_nothing_shorter_matches_a_regex():
+    """The budget of an output is four times the shortest: a longer one would let more outputs finish."""
+    cases = list(regex_cases(0, 200))
+    assert [len(case.shortest) for case in cases] == [parse(case.constraint.text).getwidth()[0] for case in cases]
 
 
 @pytest.mark.parametrize("make", [schema_cases, regex_cases, grammar_cases])

@@ -1,24 +1,16 @@
-"""The bundled model's vocabulary, padded, and what tests ask of an output under a constraint."""
+"""What tests ask of an output under a constraint, with the bundled model's vocabulary."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
+from grammar_cases.vocabularies import bundled as vocabulary
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.backends import BACKENDS, build
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, Vocabulary, Whitespace
-from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, Whitespace
 
-FOLDER = Path(__file__).resolve().parents[3] / "runtime" / "models" / "bundled"
-SIZE = 4100  # four ids beyond the tokenizer's
+SIZE = vocabulary().size
 NAMES = list(BACKENDS)
-
-
-@cache
-def vocabulary() -> Vocabulary:
-    tokenizer = Tokenizer.from_folder(FOLDER)
-    return Vocabulary(tokenizer, FOLDER, SIZE, tokenizer.eos_ids)
 
 
 @cache
