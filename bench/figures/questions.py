@@ -6,6 +6,7 @@ after what the line calls them, so that a conclusion can cite every cell of the 
 
 from collections.abc import Mapping
 
+from ramet.bench.figures.constraints import compiles, jump_forward, masks
 from ramet.bench.figures.costs import penalties, phases, pipeline, sampling
 from ramet.bench.figures.records import MachineClass, Record, by_class
 from ramet.bench.figures.server import options, startup, tuning
@@ -40,6 +41,10 @@ def _own_server(record: Record) -> bool:
     return "scheduler" in record["cpu_us_per_token"]
 
 
+def _has_all_backends(record: Record) -> bool:
+    return "--backend" not in record["command"] and "--case" not in record["command"]
+
+
 def _always(record: Record) -> bool:
     return True
 
@@ -52,6 +57,9 @@ QUESTIONS = {
     "pipeline": Question("pipeline", _own_server, pipeline),
     "penalties": Question("penalties", _always, penalties),
     "sampling": Question("sampling", _always, sampling),
+    "jump_forward": Question("structured", _always, jump_forward),
+    "masks": Question("masks", _has_all_backends, masks),
+    "compiles": Question("compiles", _always, compiles),
     "startup": Question("startup", _always, startup),
     "tuning": Question("tuning", _always, tuning),
     "options": Question("tuning", _always, options),

@@ -127,7 +127,7 @@ class ConstrainedOutput:
         self._num_accepted += 1
         if self._path is not None:
             self._path.push(self._tokenizer.token_bytes(token) or b"")
-        self.ended = self.grammar.must_end and self.end_token is None
+        self.ended = self.end_token is None and self.grammar.must_end
         return None
 
     @property

@@ -40,25 +40,21 @@ def read_pattern(pattern: str, rules: Rules) -> Node:
 
 
 class XGrammarGrammar:
-    __slots__ = ("_legal", "_matcher")
+    __slots__ = ("_known", "_legal", "_matcher")
 
     def __init__(self, matcher: GrammarMatcher, legal: Legal) -> None:
         self._matcher, self._legal = matcher, legal
+        self._known: Ints | None = None  # the mask of this state, if it was made
 
     def accept(self, token: int) -> bool:
         # the library writes a warning for what it never accepts
-        return (
-            token in self._legal.tokens
-            and not self._matcher.is_terminated()
-            and bool(self._matcher.accept_token(token))
-        )
+        if token not in self._legal.tokens or self._matcher.is_terminated() or not self._matcher.accept_token(token):
+            return False
+        self._known = None
+        return True
 
     def fill_mask(self, bits: Ints) -> None:
-        if self._matcher.is_terminated():
-            bits[:] = self._legal.end_mask
-        else:
-            self._matcher.fill_next_token_bitmask(bits[None])
-            bits &= self._legal.mask
+        bits[:] = self._mask()
 
     def forced(self) -> list[int]:
         return []
@@ -74,6 +70,7 @@ class XGrammarGrammar:
     def rollback(self, num_tokens: int) -> None:
         if num_tokens:
             self._matcher.rollback(num_tokens)
+            self._known = None
 
     def fork(self) -> "XGrammarGrammar":
         return XGrammarGrammar(self._matcher.fork(), self._legal)
@@ -84,18 +81,24 @@ class XGrammarGrammar:
 
     @property
     def must_end(self) -> bool:
-        if self._matcher.is_terminated():
-            return True
         if not self._matcher.is_completed():
-            return False
-        bits = np.empty_like(self._legal.end_mask)
-        self.fill_mask(bits)
-        return bool((bits == self._legal.end_mask).all())
+            return self._matcher.is_terminated()
+        return bool((self._mask() == self._legal.end_mask).all())
 
     @property
     def matcher(self) -> GrammarMatcher | None:
-        """What fills its mask; None once it has ended."""
-        return None if self._matcher.is_terminated() else self._matcher
+        """What fills its mask; None where it is known."""
+        return self._matcher if self._known is None and not self._matcher.is_terminated() else None
+
+    def _mask(self) -> Ints:
+        """Asked for several times in a state that may end; a regular expression's may take milliseconds."""
+        if self._matcher.is_terminated():
+            return self._legal.end_mask
+        if self._known is None:
+            self._known = np.empty_like(self._legal.mask)
+            self._matcher.fill_next_token_bitmask(self._known[None])
+            self._known &= self._legal.mask
+        return self._known
 
 
 class XGrammarCompiled:
