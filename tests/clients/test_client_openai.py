@@ -253,6 +253,12 @@ def test_fields_of_other_servers_constrain_the_output(client: openai.OpenAI, ask
     assert re.fullmatch(pattern, chat(client, CAPITAL, extra_body=asked).choices[0].message.content)
 
 
+def test_a_guided_decoding_backend_that_is_not_known_is_named(client: openai.OpenAI):
+    with pytest.raises(openai.BadRequestError, match="guided_decoding_backend") as refused:
+        chat(client, CAPITAL, extra_body={"guided_regex": "a", "guided_decoding_backend": "other"})
+    assert refused.value.param == "guided_decoding_backend"
+
+
 def test_a_completion_keeps_to_its_format(client: openai.OpenAI):
     reply = client.completions.create(
         model=MODEL, prompt=TEXT, temperature=0, max_tokens=60,
