@@ -12,8 +12,11 @@ from asked import (
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
     CITY,
+    EXTRACT,
+    LOOK,
     MARIA,
     MODEL,
+    PLACED,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
@@ -22,6 +25,7 @@ from asked import (
     THOUGHT,
     THOUGHT_ANSWER,
     TOO_LONG,
+    placed,
     user,
 )
 from live import Live
@@ -102,8 +106,30 @@ def test_streamed_tool_uses_have_their_input_in_pieces(client: anthropic.Anthrop
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_temperature"}])
 def test_a_forced_tool_is_used_where_the_model_would_not(client: anthropic.Anthropic, choice: Any):
     choice = choice | {"disable_parallel_tool_use": True}
-    (use,) = client.messages.create(messages=user(CAPITAL), tools=[TOOL], tool_choice=choice, **GREEDY).content
+    reply = client.messages.create(messages=user(CAPITAL), tools=[TOOL], tool_choice=choice, **GREEDY)
+    (use,) = [block for block in reply.content if block.type != "thinking"]  # the model may think before it calls
     assert (use.type, use.name, use.input.keys()) == ("tool_use", "get_temperature", {"city"})
+
+
+@pytest.mark.parametrize("name", ["look", "get_temperature"])
+def test_the_named_tool_is_used_whichever_the_model_would_use(client: anthropic.Anthropic, name: str):
+    tools: Any = [{"name": "look", "input_schema": LOOK}, TOOL]
+    choice: Any = {"type": "tool", "name": name}
+    reply = client.messages.create(messages=user(ROME), tools=tools, tool_choice=choice, **GREEDY)
+    (use,) = [block for block in reply.content if block.type != "thinking"]
+    assert (use.name, use.input.keys()) == (name, {"deep", "at"} if name == "look" else {"city"})
+
+
+def test_no_tool_is_used_with_the_choice_none(client: anthropic.Anthropic):
+    reply = client.messages.create(messages=user(ROME), tools=[TOOL], tool_choice={"type": "none"}, **GREEDY)
+    assert {block.type for block in reply.content} == {"text"} and reply.stop_reason == "end_turn"
+
+
+def test_parallel_uses_can_be_switched_off(client: anthropic.Anthropic):
+    for alone, cities in ((False, ["Rome", "Oslo"]), (True, ["Rome"])):
+        choice: Any = {"type": "auto", "disable_parallel_tool_use": alone}
+        reply = client.messages.create(messages=user(ROME_AND_OSLO), tools=[TOOL], tool_choice=choice, **GREEDY)
+        assert [use.input["city"] for use in reply.content] == cities
 
 
 def test_a_strict_tool_is_used_with_an_input_of_its_schema(client: anthropic.Anthropic):
@@ -121,6 +147,14 @@ def test_the_text_keeps_to_the_schema_of_the_output(client: anthropic.Anthropic)
     older = client.beta.messages.create(messages=user(TEXT), **GREEDY | {"extra_body": {
         "temperature": 0, "output_format": form}})  # fmt: skip
     assert json.loads(older.content[0].text) == MARIA
+
+
+@pytest.mark.parametrize("name", ["output_config", "output_format"])
+def test_a_schema_is_kept_to_where_the_prompt_asks_for_more(client: anthropic.Anthropic, name: str):
+    form = {"type": "json_schema", "schema": PLACED}
+    body = {"temperature": 0, name: {"format": form} if name == "output_config" else form}
+    reply = client.messages.create(messages=user(EXTRACT), **GREEDY | {"extra_body": body})
+    assert placed(reply.content[0].text)
 
 
 class Person(BaseModel):

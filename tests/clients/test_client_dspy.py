@@ -95,9 +95,33 @@ def test_the_json_adapter_s_schema_is_kept_to(knowing: dspy.LM):
     made = dspy.Predict("text -> name, city, age: int")(text=TEXT)
     assert {name: made[name] for name in MARIA} == MARIA
     assert dspy.Predict("question -> answer")(question=SUM).answer == "95"
-    made = dspy.Predict(Judged)(text="The film was good.")
-    assert made.mood in ("good", "bad") and type(made.sure) is bool
     assert all("json" in str(call["kwargs"]["response_format"]) for call in knowing.history)
+
+
+class BriefJson(dspy.JSONAdapter):
+    """The same response format, asked for in a few lines: after DSPy's own the model thinks without an end."""
+
+    def format_system_message(self, signature: Any) -> str:
+        return "\n".join(["Return JSON with these fields:", *(f"- {name}: string" for name in signature.output_fields)])
+
+    def user_message_output_requirements(self, signature: Any) -> str:
+        return f"Return JSON with {_ticked(signature.output_fields)}."
+
+
+class Placed(dspy.Signature):
+    text: str = dspy.InputField()
+    name: str = dspy.OutputField()
+    city: Literal["Oslo", "Paris"] = dspy.OutputField()
+    grown: bool = dspy.OutputField()
+
+
+def test_the_json_adapter_s_types_are_kept_to_where_the_model_would_not(knowing: dspy.LM):
+    with dspy.context(adapter=BriefJson()):
+        made = dspy.Predict(Judged)(text="The film was good.")
+        assert made.mood in ("good", "bad") and type(made.sure) is bool
+        made = dspy.Predict(Placed)(text=TEXT)
+    assert made.name == MARIA["name"] and made.city in ("Oslo", "Paris") and type(made.grown) is bool
+    assert len(knowing.history) == 2  # neither was asked for again in another form
 
 
 def test_the_json_adapter_gets_an_object_where_a_schema_is_not_sent(server: Live):

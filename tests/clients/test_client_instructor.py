@@ -62,6 +62,15 @@ def test_a_mode_that_constrains_gives_a_valid_object(server: Live, mode: instruc
     assert person.model_dump() == MARIA
 
 
+def test_json_mode_gives_an_object_where_the_model_would_give_a_word(server: Live):
+    """The mode's prompt has the schema, after which TEXT alone is answered in JSON anyhow; this question is not."""
+    asked = user(TEXT + " Where does she live?")
+    made, completion = patched(server, instructor.Mode.JSON).chat.completions.create_with_completion(
+        model=MODEL, response_model=Loose, messages=asked, temperature=0, max_retries=0
+    )
+    assert isinstance(made, Loose) and completion.choices[0].message.content.startswith("{")
+
+
 @pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
 def test_a_schema_is_kept_where_the_model_would_not(server: Live, mode: instructor.Mode):
     create = patched(server, mode).chat.completions.create

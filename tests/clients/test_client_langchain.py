@@ -1,6 +1,7 @@
 """LangChain's ChatOpenAI and OpenAIEmbeddings, as its pages tell users to point them at another server."""
 
 import asyncio
+import json
 import string
 from typing import Any
 
@@ -11,8 +12,10 @@ from asked import (
     CAPITAL,
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
+    EXTRACT,
     MARIA,
     MODEL,
+    PLACED,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
@@ -22,6 +25,7 @@ from asked import (
     THOUGHT,
     THOUGHT_ANSWER,
     TOO_LONG,
+    placed,
 )
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
@@ -108,7 +112,7 @@ class Person(BaseModel):
 
 
 @pytest.mark.parametrize("method, asked", [
-    ("function_calling", TEXT), ("json_schema", TEXT), ("json_mode", "Give name, city and age. " + TEXT),
+    ("function_calling", TEXT), ("json_schema", TEXT), ("json_mode", TEXT + "\nGive name, city and age."),
 ])  # fmt: skip
 def test_structured_output_is_of_the_schema_in_each_method(chat: ChatOpenAI, method: Any, asked: str):
     assert chat.with_structured_output(Person, method=method).invoke(asked) == Person(**MARIA)
@@ -119,6 +123,14 @@ def test_structured_output_is_of_the_schema_in_each_method(chat: ChatOpenAI, met
 def test_structured_output_takes_a_schema_and_streams(chat: ChatOpenAI):
     schema = {"title": "Person", "description": "", **Person.model_json_schema()}
     assert list(chat.with_structured_output(schema).stream(TEXT))[-1] == MARIA
+
+
+@pytest.mark.parametrize("method", ["function_calling", "json_schema"])
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_a_schema_is_kept_to_where_the_prompt_asks_for_more(chat: ChatOpenAI, method: Any, strict: bool | None):
+    schema = {"title": "Placed", "description": "", **PLACED}
+    made = chat.with_structured_output(schema, method=method, strict=strict).invoke(EXTRACT)
+    assert placed(json.dumps(made))
 
 
 def test_a_tool_that_must_be_called_is(chat: ChatOpenAI):

@@ -10,8 +10,10 @@ from asked import (
     CAPITAL,
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
+    EXTRACT,
     MARIA,
     MODEL,
+    PLACED,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
@@ -22,6 +24,7 @@ from asked import (
     THOUGHT_ANSWER,
     TOO_LONG,
     TOOL,
+    placed,
     user,
 )
 from live import Live
@@ -92,6 +95,8 @@ def test_a_response_format_is_kept_to(at: dict[str, Any]):
     assert json.loads(content) == MARIA
     form = {"type": "json_schema", "json_schema": {"name": "p", "strict": True, "schema": Person.model_json_schema()}}
     assert json.loads(complete(at, user(TEXT), response_format=form).choices[0].message.content) == MARIA
+    form = {"type": "json_schema", "json_schema": {"name": "placed", "schema": PLACED}}
+    assert placed(complete(at, user(EXTRACT), response_format=form).choices[0].message.content)
     content = complete(at, user(CAPITAL), response_format={"type": "json_object"}).choices[0].message.content
     assert isinstance(json.loads(content), dict)
 

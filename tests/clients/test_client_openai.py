@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
@@ -14,8 +14,10 @@ from asked import (
     CAPITAL_ANSWER,
     CAPITAL_TOKENS,
     EXTRACT,
+    LOOK,
     MARIA,
     MODEL,
+    PLACED,
     ROME,
     ROME_AND_OSLO,
     ROME_ANSWER,
@@ -26,6 +28,7 @@ from asked import (
     THOUGHT_ANSWER,
     TOO_LONG,
     TOOL,
+    placed,
     user,
 )
 from live import Live
@@ -196,6 +199,20 @@ def test_parse_gives_a_model_of_a_text_that_asks_for_none(client: openai.OpenAI)
         assert stream.get_final_completion().choices[0].message.parsed == Person(**MARIA)
 
 
+class Placed(BaseModel, extra="forbid"):
+    name: str
+    city: Literal["Oslo", "Paris"]
+
+
+def test_a_schema_is_kept_to_where_the_prompt_asks_for_more(client: openai.OpenAI):
+    reply = client.chat.completions.parse(model=MODEL, messages=user(EXTRACT), response_format=Placed, temperature=0)
+    assert placed(reply.choices[0].message.content or "")
+    for strict in (True, False, None):
+        named = {"name": "placed", "schema": PLACED} | ({} if strict is None else {"strict": strict})
+        form = {"type": "json_schema", "json_schema": named}
+        assert placed(chat(client, EXTRACT, response_format=form).choices[0].message.content)
+
+
 def test_parse_gives_no_model_where_the_output_is_cut(client: openai.OpenAI):
     with pytest.raises(openai.LengthFinishReasonError) as cut:
         client.chat.completions.parse(
@@ -209,6 +226,12 @@ def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
     assert isinstance(json.loads(content), dict)
 
 
+NUMBERS = {"a": {"const": 1}, "b": {"const": 2}}
+PAIR = {"type": "object", "properties": NUMBERS, "required": ["a", "b"], "additionalProperties": False}
+LIMA = {"type": "tag", "begin": "<", "content": {"type": "const_string", "value": "Lima"}, "end": ">"}
+TAGGED = {"structural_tag": {"type": "structural_tag", "format": LIMA}}
+
+
 @pytest.mark.parametrize("asked, pattern", [
     ({"guided_choice": ["Rome.", "Lima."]}, r"Lima\."),
     ({"structured_outputs": {"choice": ["Rome.", "Lima."]}}, r"Lima\."),
@@ -217,9 +240,23 @@ def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
     ({"guided_grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}, "It is Lima."),
     ({"ebnf": 'root ::= "It is " [A-Z] [a-z]+ "."', "grammar_backend": "llguidance"}, "It is Lima."),
     ({"structured_outputs": {"json": {"const": 7}}}, "7"),
+    ({"structured_outputs": {"json_object": True}}, r"\{.*\}"),
+    ({"structured_outputs": {"regex": "[0-9]{4} m"}}, "[0-9]{4} m"),
+    ({"structured_outputs": {"grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}}, "It is Lima."), (TAGGED, "<Lima>"),
+    ({"structured_outputs": TAGGED}, "<Lima>"),
+    ({"response_format": {"type": "structural_tag", "format": LIMA}}, "<Lima>"),
+    ({"guided_json": PAIR, "guided_whitespace_pattern": ""}, r'\{"a":1,"b":2\}'),
+    ({"structured_outputs": {"json": PAIR, "whitespace_pattern": ""}}, r'\{"a":1,"b":2\}'),
+    ({"guided_json": PAIR, "guided_decoding_backend": "guidance"}, r'\{"a": 1, "b": 2\}'),
 ])  # fmt: skip
 def test_fields_of_other_servers_constrain_the_output(client: openai.OpenAI, asked: dict[str, Any], pattern: str):
     assert re.fullmatch(pattern, chat(client, CAPITAL, extra_body=asked).choices[0].message.content)
+
+
+def test_a_guided_decoding_backend_that_is_not_known_is_named(client: openai.OpenAI):
+    with pytest.raises(openai.BadRequestError, match="guided_decoding_backend") as refused:
+        chat(client, CAPITAL, extra_body={"guided_regex": "a", "guided_decoding_backend": "other"})
+    assert refused.value.param == "guided_decoding_backend"
 
 
 def test_a_completion_keeps_to_its_format(client: openai.OpenAI):
@@ -228,7 +265,25 @@ def test_a_completion_keeps_to_its_format(client: openai.OpenAI):
         extra_body={"response_format": {"type": "json_schema", "json_schema": {
             "name": "person", "schema": Person.model_json_schema()}}},
     )  # fmt: skip
-    assert isinstance(Person.model_validate_json(reply.choices[0].text), Person)
+    person = json.loads(reply.choices[0].text)
+    assert list(person) == ["name", "city", "age"] and isinstance(Person(**person), Person)
+
+
+@pytest.mark.parametrize("asked, pattern", [
+    ({"guided_choice": [" Rome", " Cairo"]}, " (Rome|Cairo)"),
+    ({"structured_outputs": {"choice": [" Rome", " Cairo"]}}, " (Rome|Cairo)"),
+    ({"guided_regex": "[0-9]{4} m"}, "[0-9]{4} m"), ({"structured_outputs": {"regex": "[0-9]{4} m"}}, "[0-9]{4} m"),
+    ({"guided_json": {"enum": ["Cairo", "Rome"]}}, '"(Cairo|Rome)"'),
+    ({"structured_outputs": {"json": {"const": 7}}}, "7"),
+    ({"guided_grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}, r"It is [A-Z][a-z]+\."),
+    ({"structured_outputs": {"grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}}, r"It is [A-Z][a-z]+\."),
+    ({"response_format": {"type": "json_object"}}, r"\{.*"),
+])  # fmt: skip
+def test_a_completion_keeps_to_the_fields_of_other_servers(client: openai.OpenAI, asked: dict[str, Any], pattern: str):
+    reply = client.completions.create(
+        model=MODEL, prompt="The capital of Peru is", temperature=0, max_tokens=60, extra_body=asked
+    )
+    assert re.fullmatch(pattern, reply.choices[0].text)
 
 
 def test_a_keyword_that_cannot_be_enforced_is_named(client: openai.OpenAI):
@@ -238,16 +293,11 @@ def test_a_keyword_that_cannot_be_enforced_is_named(client: openai.OpenAI):
     assert refused.value.param == "response_format"
 
 
-LOOK: Any = {
-    "type": "function",
-    "function": {"name": "look", "parameters": {
-        "type": "object", "properties": {"deep": {"type": "boolean"}, "at": {"enum": ["sky", "sea"]}},
-        "required": ["deep", "at"], "additionalProperties": False}},
-}  # fmt: skip
+LOOK_TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": LOOK}}
 
 
 def test_a_required_call_is_made_where_the_model_would_not(client: openai.OpenAI):
-    (choice,) = chat(client, CAPITAL, tools=[LOOK, TOOL], tool_choice="required", max_tokens=200).choices
+    (choice,) = chat(client, CAPITAL, tools=[LOOK_TOOL, TOOL], tool_choice="required", max_tokens=200).choices
     assert choice.finish_reason == "tool_calls" and not choice.message.content
     for call in choice.message.tool_calls:
         arguments = json.loads(call.function.arguments)
@@ -257,7 +307,7 @@ def test_a_required_call_is_made_where_the_model_would_not(client: openai.OpenAI
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_named_function_is_called_once_with_arguments_of_its_schema(client: openai.OpenAI, stream: bool):
     named = {"type": "function", "function": {"name": "look"}}
-    reply = chat(client, ROME_AND_OSLO, tools=[LOOK, TOOL], tool_choice=named, stream=stream)
+    reply = chat(client, ROME_AND_OSLO, tools=[LOOK_TOOL, TOOL], tool_choice=named, stream=stream)
     if stream:
         parts = [part.function for chunk in reply for part in chunk.choices[0].delta.tool_calls or ()]
         name, text = parts[0].name, "".join(part.arguments for part in parts)
@@ -268,11 +318,19 @@ def test_a_named_function_is_called_once_with_arguments_of_its_schema(client: op
     assert name == "look" and type(arguments["deep"]) is bool and arguments["at"] in ("sky", "sea")
 
 
-def test_one_of_the_allowed_tools_is_called_once(client: openai.OpenAI):
-    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "look"}}]}
+@pytest.mark.parametrize("name", ["look", "get_temperature"])
+def test_one_of_the_allowed_tools_is_called_once(client: openai.OpenAI, name: str):
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": name}}]}
     choice = {"type": "allowed_tools", "allowed_tools": allowed}
-    reply = chat(client, ROME_AND_OSLO, tools=[LOOK, TOOL], tool_choice=choice, parallel_tool_calls=False)
-    assert [call.function.name for call in reply.choices[0].message.tool_calls] == ["look"]
+    reply = chat(client, ROME_AND_OSLO, tools=[LOOK_TOOL, TOOL], tool_choice=choice, parallel_tool_calls=False)
+    assert [call.function.name for call in reply.choices[0].message.tool_calls] == [name]
+
+
+@pytest.mark.parametrize("name", ["look", "get_temperature"])
+def test_the_named_function_is_called_whichever_the_model_would_call(client: openai.OpenAI, name: str):
+    named = {"type": "function", "function": {"name": name}}
+    (call,) = chat(client, ROME, tools=[LOOK_TOOL, TOOL], tool_choice=named).choices[0].message.tool_calls
+    assert call.function.name == name
 
 
 def test_a_strict_tool_is_called_with_arguments_of_its_schema_or_not_at_all(client: openai.OpenAI):

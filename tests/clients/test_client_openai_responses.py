@@ -1,6 +1,7 @@
 """openai-python's responses: created, streamed, continued, with tools, stored and deleted."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,15 +11,20 @@ from asked import (
     CAPITAL,
     CAPITAL_ANSWER,
     CITY,
+    EXTRACT,
+    LOOK,
     MARIA,
     MODEL,
+    PLACED,
     ROME,
+    ROME_AND_OSLO,
     ROME_ANSWER,
     TEXT,
     THERE,
     THINK,
     THOUGHT,
     THOUGHT_ANSWER,
+    placed,
 )
 from live import Live
 from openai.types.responses import ResponseInputMessageItem
@@ -31,6 +37,9 @@ TOOL = {
     "parameters": CITY,
     "strict": False,
 }
+
+
+LOOK_TOOL = {"type": "function", "name": "look", "parameters": LOOK, "strict": False}
 
 
 @pytest.fixture
@@ -125,11 +134,25 @@ def test_parse_gives_a_model_of_a_text_that_asks_for_none(client: openai.OpenAI)
         assert stream.get_final_response().output_parsed == Person(**MARIA)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_schema_is_kept_to_where_the_prompt_asks_for_more(client: openai.OpenAI, strict: bool):
+    form = {"type": "json_schema", "name": "placed", "schema": PLACED, "strict": strict}
+    assert placed(respond(client, EXTRACT, text={"format": form}).output_text)
+
+
 def test_an_output_that_is_cut_inside_its_format_is_incomplete(client: openai.OpenAI):
     form = {"type": "json_schema", "name": "person", "schema": Person.model_json_schema(), "strict": True}
     response = respond(client, TEXT, text={"format": form}, max_output_tokens=8)
     assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert response.output_text.startswith('{"name": "Maria')
+
+
+@pytest.mark.parametrize("asked, pattern", [
+    ({"structured_outputs": {"regex": "[0-9]{4} m"}}, "[0-9]{4} m"), ({"regex": "[0-9]{4} m"}, "[0-9]{4} m"),
+    ({"structured_outputs": {"choice": ["Rome.", "Lima."]}}, r"Lima\."),
+])  # fmt: skip
+def test_fields_of_other_servers_constrain_the_output(client: openai.OpenAI, asked: dict[str, Any], pattern: str):
+    assert re.fullmatch(pattern, respond(client, CAPITAL, extra_body=asked).output_text)
 
 
 def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
@@ -142,9 +165,38 @@ def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
     {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_temperature"}]},
 ])  # fmt: skip
 def test_a_forced_call_is_made_where_the_model_would_not(client: openai.OpenAI, choice: Any):
-    (call,) = respond(client, CAPITAL, tools=[TOOL], tool_choice=choice, parallel_tool_calls=False).output
+    response = respond(client, CAPITAL, tools=[TOOL], tool_choice=choice, parallel_tool_calls=False)
+    (call,) = [item for item in response.output if item.type != "reasoning"]  # the model may think before it calls
     assert (call.type, call.name, call.status) == ("function_call", "get_temperature", "completed")
     assert json.loads(call.arguments).keys() == {"city"}
+
+
+def test_parallel_calls_can_be_switched_off(client: openai.OpenAI):
+    for parallel, cities in ((True, ["Rome", "Oslo"]), (False, ["Rome"])):
+        response = respond(client, ROME_AND_OSLO, tools=[TOOL], parallel_tool_calls=parallel)
+        assert [json.loads(call.arguments)["city"] for call in response.output] == cities
+
+
+@pytest.mark.parametrize("name", ["look", "get_temperature"])
+def test_the_chosen_tool_is_called_whichever_the_model_would_call(client: openai.OpenAI, name: str):
+    one = {"type": "function", "name": name}
+    for choice in (one, {"type": "allowed_tools", "mode": "required", "tools": [one]}):
+        response = respond(client, ROME, tools=[LOOK_TOOL, TOOL], tool_choice=choice)
+        calls = [item for item in response.output if item.type != "reasoning"]
+        assert {call.name for call in calls} == {name}
+
+
+def test_a_strict_tool_is_called_with_arguments_of_its_schema(client: openai.OpenAI):
+    city = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}, "required": ["city"]}
+    (call,) = respond(client, ROME, tools=[{**TOOL, "parameters": city, "strict": True}]).output
+    assert json.loads(call.arguments)["city"] in ("Oslo", "Lima")  # Rome is not offered
+
+
+def test_a_forced_tool_that_is_not_strict_has_arguments_of_its_schema(client: openai.OpenAI):
+    tool = {"type": "function", "name": "keep", "parameters": PLACED, "strict": False}
+    response = respond(client, TEXT, tools=[tool], tool_choice="required", parallel_tool_calls=False)
+    (call,) = [item for item in response.output if item.type != "reasoning"]
+    assert placed(call.arguments)
 
 
 def test_parse_gives_typed_arguments_of_a_strict_tool(client: openai.OpenAI):
