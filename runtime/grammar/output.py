@@ -29,7 +29,7 @@ class JumpMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The last `num_dropped` tokens of an output give way to `tokens`, which nobody draws."""
+    """The last `num_dropped` tokens of an output give way to `tokens`, which nobody draws, or else to a new draw."""
 
     num_dropped: int
     tokens: tuple[int, ...]
@@ -59,8 +59,8 @@ class Ending:
 class Thought:
     """What an output may have before its constraint begins: everything until the text `after`, `b""` for nothing.
 
-    `opens`: only an output that begins with this control token has a thought. One that the vocabulary does not have
-    is never drawn.
+    `opens`: only an output that begins with this control token has a thought, and only where the model, free to draw
+    anything, draws it. Another first token is taken back, and drawn again under the constraint.
     """
 
     after: bytes = b""
@@ -85,11 +85,11 @@ class ConstrainedOutput:
         self.backend, self.mode = backend, mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
         self._opening = tokenizer.added_tokens.get(thought.opens)  # None: it is known whether there is a thought
+        self.active = self._opening is None and (bool(thought.opens) or not thought.after)
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._num_accepted = 0  # by the grammar
         self._retokenizer = retokenizer
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
-        self.active = bool(thought.opens) or not thought.after
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
 
     @property
@@ -111,10 +111,10 @@ class ConstrainedOutput:
 
         Raises GrammarError for a token that is not legal here: one that no mask let through is never given.
         """
-        opening, self._opening = self._opening, None
-        if token == opening:
-            self.active = False
-            return None
+        if self._opening is not None:
+            self.active = token != self._opening
+            self._opening = None
+            return Jump(1, ()) if self.active else None
         if not self.active:
             return self._think(token)
         if token in self._ending.eos_ids:
@@ -136,7 +136,7 @@ class ConstrainedOutput:
 
     def next_jump(self, output: Ints) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
-        if not self.active or self.ended or not self.jumps or self._opening is not None:
+        if not self.active or self.ended or not self.jumps:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
@@ -162,6 +162,8 @@ class ConstrainedOutput:
         words = bits.view(np.uint32)
         if not self.active:
             words[:] = 0xFFFFFFFF
+            if self._opening is not None:
+                return
             ending = self._ending
             _forbid(words, _known(words, ending.stop_ids if num_output < ending.min_new else ending.eos_ids))
         elif self.grammar.must_end and self.end_token is not None:
@@ -172,8 +174,6 @@ class ConstrainedOutput:
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
-        if self._opening is not None:
-            _allow(words, _known(words, np.array([self._opening])))
 
     def _think(self, token: int) -> Jump | None:
         """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.

@@ -152,7 +152,8 @@ async def prepare(
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     if style.reasoning is not None:
-        opens, closes = thought_of(style.reasoning, rendered.tail, continued)
+        thinks = chat.kwargs.get("enable_thinking") is not False
+        opens, closes = thought_of(style.reasoning, rendered.tail, continued, thinks)
         spec = beginning_after(spec, closes, opens)
     return Prompt(rid, spec, ids=rendered.ids, place=place), reading
 

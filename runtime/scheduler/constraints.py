@@ -205,8 +205,8 @@ class ConstrainedRows:
     def begin(self, running: RunningRequest) -> Finish | None:
         """What the output begins with whatever the model says is computed together with the prompt."""
         request = running.request
-        if request.next_logprob is not None or request.spec.prefix_lease_s is not None or not running.remaining:
-            return None  # something is returned of the prompt, or kept: it must be computed in any case
+        if request.next_logprob is not None or not running.remaining:
+            return None  # something is returned of the prompt: it must be computed in any case
         finish = self._jump_on(running, _of(running))
         self._flush(running, finish)
         return finish
@@ -220,13 +220,17 @@ class ConstrainedRows:
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
             if not done:  # one token takes no memory; the model draws what is missing
-                _, finish = self._apply(running, constrained, Jump(jump.num_dropped, jump.tokens[:1]))
+                done, finish = self._apply(running, constrained, Jump(jump.num_dropped, jump.tokens[:1]))
+                assert done, running.uid
         if finish is None:
             finish = self._jump_on(running, constrained)
         self._flush(running, finish)
         return finish
 
     def _jump_on(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
+        request = running.request
+        if running.applied < request.prompt_len and request.spec.prefix_lease_s is not None:
+            return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
         while (jump := constrained.output.next_jump(running.output)) is not None:
             done, finish = self._apply(running, constrained, jump)
             if finish is not None or not done:  # without memory for it the tokens are drawn one by one
@@ -265,7 +269,7 @@ class ConstrainedRows:
         if constrained.output.ended:
             matched = token if token in constrained.output.eos_ids else None
             return Finish(FinishKind.STOP, matched=matched), None
-        return self._decide(running, token), jump
+        return (self._decide(running, token) if jump is None else None), jump  # one that is replaced decides nothing
 
     def _flush(self, running: RunningRequest, finish: Finish | None) -> None:
         """Send what no jump can replace any more."""

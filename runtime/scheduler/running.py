@@ -228,7 +228,7 @@ class RunningSet:
         if num_dropped:
             table.totals[row] = table.planned_totals[row] = kept
             table.scheduled[row] = table.applied[row] = computed
-            running.next_hidden = min(running.next_hidden, computed)
+            running.next_hidden = min(running.next_hidden, kept)
             table.epochs[row] += 1
             running.request.epoch += 1
         return True
@@ -242,7 +242,8 @@ class RunningSet:
 
     def extend(self, running: RunningRequest) -> None:
         """Plan all known tokens: those that were appended have been seen by nobody."""
-        if running.uid in self._prefilling or running.total - running.scheduled > 1:
+        alone = running.scheduled >= max(running.total - 1, running.request.prompt_len)  # one token, as after a draw
+        if running.uid in self._prefilling or not alone:
             running.target = running.total
             if running.uid not in self._prefilling:
                 self._extending[running.uid] = running

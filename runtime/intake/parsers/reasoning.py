@@ -95,16 +95,16 @@ def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) ->
     return ReasoningParser(style.open_tag, style.close_tag, thinking)
 
 
-def thought_of(name: str, prompt_tail: str, continued: str | None = None) -> tuple[str, str]:
+def thought_of(name: str, prompt_tail: str, continued: str | None = None, thinks: bool = True) -> tuple[str, str]:
     """The tags that open and close the thought which an output begins with, if it does. "" for none.
 
     Without the first of them the output starts inside a thought. A prompt that closed one, and a turn that was begun,
-    are followed by an answer.
+    are followed by an answer. `thinks` False: the client wants no thought, so the model does not get to open one.
     """
     style = reasoning_style(name)
     if make_reasoning(name, prompt_tail, continued).starts_inside:
         return "", style.close_tag
-    answers = bool(continued) or prompt_tail.rstrip().endswith(style.close_tag)
+    answers = not thinks or bool(continued) or prompt_tail.rstrip().endswith(style.close_tag)
     return ("", "") if answers else (style.open_tag, style.close_tag)
 
 

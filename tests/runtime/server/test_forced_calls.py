@@ -255,6 +255,17 @@ def test_a_constraint_begins_after_the_thought_that_comes_first(
     served(check, style=style)
 
 
+@pytest.mark.parametrize("more", [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}])
+def test_a_model_that_is_not_to_think_does_not_get_to_open_a_thought(more: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        for prompt_end, after in (("", ""), ("<think>\n", "</think>")):
+            server.engine.prompt_end = prompt_end
+            found = await constraint_of(server, CHAT, {"messages": [USER], **FORMAT, **more})
+            assert found is not None and (found.opens, found.after) == ("", after)
+
+    served(check, style=Style("hermes", "qwen3"))
+
+
 def test_an_output_goes_on_inside_the_thought_of_the_message_before_it() -> None:
     async def check(server: Served) -> None:
         for text, after in (("<think>so", "</think>"), ("<think>so</think>", ""), ("so", "")):
