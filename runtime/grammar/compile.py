@@ -1,13 +1,13 @@
 """Compiles constraints beside the decode loop, and keeps what is compiled: an LRU bounded by bytes, for all requests.
 
-Decides how many are compiled at once, for how long, and what becomes of a failure. A thread for each worker process
-waits for it and loads what it made. A refusal is remembered like a compiled constraint, a timeout is not, nor is the
-death of a worker that the constraint did not cause: whoever asks after that tries again.
+Decides how many are compiled at once, for how long, and what becomes of a failure. Each backend has worker processes
+of its own, of which one takes short constraints only: few that take seconds keep others waiting. A thread for each
+process waits for it and loads what it made. A refusal is remembered like a compiled constraint, a timeout is not, nor
+is the death of a worker that the constraint did not cause: whoever asks after that tries again.
 """
 
-import queue
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -23,7 +23,8 @@ from ramet.runtime.grammar.worker import NICENESS, STACK_BYTES, Job, Refused
 from ramet.runtime.grammar.worker_process import TimedOut, WorkerEnded, WorkerProcess
 from ramet.runtime.log import LOGGER
 
-WORKERS = 2
+WORKERS = 2  # of a backend
+SHORT = 1 << 12  # characters of a constraint that every worker takes
 REFUSAL_BYTES = 1 << 12  # what a remembered refusal counts
 
 
@@ -53,6 +54,40 @@ class Compiling:
     wanted: bool = True  # False: nobody waits for it any more, and it need not begin
 
 
+class _Jobs:
+    """Constraints that wait for the workers of one backend."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Constraint] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, constraint: Constraint) -> None:
+        with self._changed:
+            self._waiting.append(constraint)
+            self._changed.notify_all()
+
+    def take(self, only_short: bool) -> Constraint | None:
+        """The oldest one; waits for it. None: there will be none."""
+        with self._changed:
+            while not self._closed:
+                found = next((each for each in self._waiting if not only_short or is_short(each)), None)
+                if found is not None:
+                    self._waiting.remove(found)
+                    return found
+                self._changed.wait()
+            return None
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def is_short(constraint: Constraint) -> bool:
+    return len(constraint.text) <= SHORT
+
+
 class GrammarSource(Protocol):
     """Where the scheduler gets compiled constraints from."""
 
@@ -79,10 +114,10 @@ class CompilePool:
     ) -> None:
         self._vocabulary, self._timeout_s, self._ready = vocabulary, timeout_s, ready
         self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
-        self._jobs: queue.SimpleQueue[Constraint | None] = queue.SimpleQueue()
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
-        self._workers: list[WorkerProcess] = []
+        self._jobs: dict[str, _Jobs] = {}  # by backend
+        self._workers: dict[str, list[WorkerProcess]] = {}
         self._closed = False
         self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
         self._threads: list[threading.Thread] = []
@@ -96,32 +131,38 @@ class CompilePool:
             if (found := self._cache.get(key)) is not None:
                 return found
             self._open[key] = compiling = Compiling()
-            self._jobs.put(key)
-            if len(self._threads) < min(WORKERS, len(self._open)) and not self._closed:
-                self._start()
+            self._start(key)
+            self._jobs[key.backend].put(key)
             return compiling
 
     def close(self) -> None:
         """Ends the processes at once, and the threads; what a thread loads is not waited for."""
         with self._lock:
             self._closed = True
-        for _ in self._threads:
-            self._jobs.put(None)
-        for worker in self._workers:
-            worker.close()
+        for jobs in self._jobs.values():
+            jobs.close()
+        for workers in self._workers.values():
+            for worker in workers:
+                worker.close()
 
-    def _start(self) -> None:
-        worker = WorkerProcess(self._vocabulary, self._niceness)
-        name = f"grammar-{len(self._threads)}"
-        thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
-        self._workers.append(worker)
+    def _start(self, constraint: Constraint) -> None:
+        """A worker, if this one, which was just added, would wait although another may be begun for it."""
+        jobs = self._jobs.setdefault(constraint.backend, _Jobs())
+        workers = self._workers.setdefault(constraint.backend, [])
+        num_open = sum(each.backend == constraint.backend for each in self._open)
+        if self._closed or len(workers) >= min(WORKERS, num_open) or (workers and not is_short(constraint)):
+            return
+        only_short = bool(workers)
+        workers.append(worker := WorkerProcess(self._vocabulary, self._niceness))
+        name = f"grammar-{constraint.backend}-{len(workers)}"
+        thread = threading.Thread(target=self._serve, args=(jobs, worker, only_short), name=name, daemon=True)
         self._threads.append(thread)
         before = threading.stack_size(4 * STACK_BYTES)  # what a worker's stack was enough for is loaded on this one
         thread.start()
         threading.stack_size(before)
 
-    def _serve(self, worker: WorkerProcess) -> None:
-        while (constraint := self._jobs.get()) is not None and not self._closed:
+    def _serve(self, jobs: _Jobs, worker: WorkerProcess, only_short: bool) -> None:
+        while (constraint := jobs.take(only_short)) is not None:
             with self._lock:
                 if not self._open[constraint].wanted:
                     del self._open[constraint]

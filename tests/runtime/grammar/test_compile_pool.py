@@ -14,9 +14,19 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 from constrained import vocabulary
+from msgspec.structs import replace
 
 from ramet.ipc.spec import Constraint, ConstraintKind
-from ramet.runtime.grammar.compile import REFUSAL_BYTES, WORKERS, CompilePool, Compiling, Failed, GrammarCache, Loaded
+from ramet.runtime.grammar.compile import (
+    REFUSAL_BYTES,
+    SHORT,
+    WORKERS,
+    CompilePool,
+    Compiling,
+    Failed,
+    GrammarCache,
+    Loaded,
+)
 from ramet.runtime.grammar.worker import NICENESS
 
 WAIT_S = 120.0
@@ -196,6 +206,30 @@ def test_there_are_never_more_processes_than_workers(asking: Callable[..., Askin
         worker.resume()
     assert all(isinstance(client.wait(each), Loaded) for each in waiting)
     assert client.workers == stopped
+
+
+def long(word: str) -> Constraint:
+    return regex("|".join(f"{word}{i:04}" for i in range(SHORT // 5)))
+
+
+def test_long_constraints_leave_a_worker_to_the_others(asking: Callable[..., Asking]):
+    client = asking()
+    slow = [client.begin(long(word)) for word in ("a", "b", "c")]
+    assert isinstance(client.wait(slow[0]), Loaded) and len(client.workers) == 1
+    (stopped,) = client.stop_workers()
+    slow += [client.begin(long(word)) for word in ("d", "e", "f")]
+    assert isinstance(client.compile(regex("x")), Loaded) and isinstance(client.compile(regex("y")), Loaded)
+    assert all(each.outcome is None for each in slow[3:]) and len(client.workers) == 2
+    stopped.resume()
+    assert all(isinstance(client.wait(each), Loaded) for each in slow)
+
+
+def test_a_backend_s_constraints_do_not_wait_for_those_of_another(asking: Callable[..., Asking]):
+    client = asking()
+    client.stop_workers(WORKERS)
+    waiting = [client.begin(regex("a")), client.begin(regex("b")), client.begin(regex("c"))]
+    assert isinstance(client.compile(replace(regex("a"), backend="outlines")), Loaded)
+    assert all(each.outcome is None for each in waiting)
 
 
 def test_what_nobody_waits_for_is_not_begun(asking: Callable[..., Asking]):
