@@ -95,6 +95,8 @@ def test_the_json_adapter_s_schema_is_kept_to(knowing: dspy.LM):
     made = dspy.Predict("text -> name, city, age: int")(text=TEXT)
     assert {name: made[name] for name in MARIA} == MARIA
     assert dspy.Predict("question -> answer")(question=SUM).answer == "95"
+    made = dspy.Predict(Judged)(text="The film was good.")
+    assert made.mood in ("good", "bad") and type(made.sure) is bool
     assert all("json" in str(call["kwargs"]["response_format"]) for call in knowing.history)
 
 

@@ -112,7 +112,7 @@ class Person(BaseModel):
 
 
 @pytest.mark.parametrize("method, asked", [
-    ("function_calling", TEXT), ("json_schema", TEXT), ("json_mode", TEXT + "\nGive name, city and age."),
+    ("function_calling", TEXT), ("json_schema", TEXT), ("json_mode", "Give name, city and age. " + TEXT),
 ])  # fmt: skip
 def test_structured_output_is_of_the_schema_in_each_method(chat: ChatOpenAI, method: Any, asked: str):
     assert chat.with_structured_output(Person, method=method).invoke(asked) == Person(**MARIA)
