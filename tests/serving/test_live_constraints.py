@@ -220,6 +220,21 @@ def test_jumps_change_no_token_of_the_bundled_model():
         assert drawn == jumped, asked
 
 
+THINKING = "Is 17 x 3 = 51? Think step by step."
+
+
+@pytest.mark.parametrize("jump", ["off", "ff", "retokenize"])
+def test_a_constraint_makes_no_model_think(jump: str):
+    asked = {"temperature": 0, "max_new_tokens": 80, "regex": "(yes|no)\\."}
+    chats = [[{"role": "user", "content": text}] for text in ("Hi", "What is the capital city of Haiti?", THINKING)]
+    with LLM(max_total_tokens=20000, context_length=512, jump_forward=jump, check_invariants=True) as llm:
+        free = [llm.chat(chat, {"temperature": 0, "max_new_tokens": 80})[0]["message"] for chat in chats]
+        kept = [llm.chat(chat, asked)[0]["message"] for chat in chats]
+    assert [bool(each["reasoning"]) for each in kept] == [bool(each["reasoning"]) for each in free]
+    assert all(re.fullmatch("(yes|no)\\.", each["content"]) for each in kept), kept
+    assert not kept[0]["reasoning"]
+
+
 # -- in one process ----------------------------------------------------------------------------------------------------
 
 
