@@ -15,6 +15,7 @@ from ramet.runtime.grammar.tree import (
     Seq,
     either,
     literal,
+    settle,
     size,
     walk,
 )
@@ -51,8 +52,14 @@ def check(rules: Rules) -> None:
         if missing is not None:
             raise GrammarError(f"has no rule named {missing!r}, which the rule {name!r} refers to")
     ends: set[str] = set()
-    while fresh := {name for name, node in rules.items() if name not in ends and can_end(node, ends)}:
-        ends |= fresh
+
+    def changes(name: str) -> bool:
+        if name in ends or not can_end(rules[name], ends):
+            return False
+        ends.add(name)
+        return True
+
+    settle(rules, changes)
     endless = next((name for name in reachable(rules) if name not in ends), None)
     if endless is not None:
         raise GrammarError(f"has the rule {endless!r}, which no finite text keeps to")

@@ -8,7 +8,21 @@ of them at worst.
 
 from ramet.runtime.grammar.charsets import Ranges, intersection
 from ramet.runtime.grammar.regex import quantifier, write_chars
-from ramet.runtime.grammar.tree import EMPTY, Alt, Chars, Embedded, Free, Node, Ref, Repeat, Rules, Seq, optional, walk
+from ramet.runtime.grammar.tree import (
+    EMPTY,
+    Alt,
+    Chars,
+    Embedded,
+    Free,
+    Node,
+    Ref,
+    Repeat,
+    Rules,
+    Seq,
+    optional,
+    settle,
+    walk,
+)
 
 MAX_PLACES = 600
 MAX_UNROLLED = 8
@@ -57,18 +71,17 @@ class Places:
         self.returns: list[int] = []
         self.numbered: dict[tuple[str, int], Place] = {}  # by rule and by order within it
         self.ends: dict[str, Ends] = dict.fromkeys(rules, (frozenset(), frozenset(), False))
-        changed = True
-        while changed:
-            before = dict(self.ends)
-            for name, node in rules.items():
-                self.rule, self.count = name, 0
-                self.ends[name] = self.visit(node)
-            changed = before != self.ends
+        settle(rules, self.changes)
         # once more, now that the edges between rules are known; how often a place follows itself
         self.returns = [0] * len(self.chars)
-        for name, node in rules.items():
-            self.rule, self.count = name, 0
-            self.visit(node)
+        for name in rules:
+            self.changes(name)
+
+    def changes(self, name: str) -> bool:
+        """Whether the ends of a rule are others than they were."""
+        self.rule, self.count = name, 0
+        before, self.ends[name] = self.ends[name], self.visit(self.rules[name])
+        return before != self.ends[name]
 
     def place(self, ranges: Ranges) -> Place:
         key = (self.rule, self.count)

@@ -1,6 +1,6 @@
 """What texts a constraint allows, as a tree: characters, sequences, alternatives, repetitions, references to rules."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ramet.runtime.grammar.charsets import Ranges
@@ -105,6 +105,20 @@ def walk(node: Node) -> Iterator[Node]:
     while pending:
         pending.extend(children(found := pending.pop()))
         yield found
+
+
+def settle(rules: Rules, changes: Callable[[str], bool]) -> None:
+    """Call `changes` with each rule until none has something new to say to those that refer to it."""
+    users: dict[str, set[str]] = {name: set() for name in rules}
+    for name, node in rules.items():
+        for part in walk(node):
+            if isinstance(part, Ref):
+                users[part.name].add(name)
+    pending = dict.fromkeys(rules)
+    while pending:
+        name, _ = pending.popitem()
+        if changes(name):
+            pending.update(dict.fromkeys(users[name]))
 
 
 def size(node: Node) -> int:
