@@ -148,7 +148,8 @@ async def prepare(
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
     reasoning = None if thoughts is Thoughts.IN_TEXT else style.reasoning
-    reading = Reading(style.tools, reasoning, rendered.tail, continued, names, not calls.single, thoughts)
+    stop_ids = frozenset(spec.params.stop_token_ids)
+    reading = Reading(style.tools, reasoning, rendered.tail, continued, names, not calls.single, thoughts, stop_ids)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     if style.reasoning is not None:
