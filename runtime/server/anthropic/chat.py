@@ -132,6 +132,7 @@ class CountBody(Struct, frozen=True, kw_only=True):
     output_config: Config = None
 
 
+@including(other_servers.OF_MESSAGES)
 @including((*((field.name, field.type, field.default) for field in fields(CountBody)), *other_servers.MESSAGES))
 class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/messages."""

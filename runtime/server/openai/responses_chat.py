@@ -64,7 +64,7 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
-@including(other_servers.RESPONSES)
+@including((*other_servers.RESPONSES, *other_servers.OF_RESPONSES))
 class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
