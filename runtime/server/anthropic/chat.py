@@ -186,7 +186,7 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
     choice, tools = body.tool_choice, body.tools or []
     strict = (tool.name for tool in tools if tool.strict)
     parallel = choice is None or not choice.disable_parallel_tool_use
-    return chosen_chat(written, _calls(choice, [tool.name for tool in tools]), style, strict, parallel)
+    return chosen_chat(written, _calls(choice, [tool.name for tool in tools]), style, strict, parallel, "input_schema")
 
 
 def _calls(choice: AnthropicChoice | None, names: list[str]) -> Calls:

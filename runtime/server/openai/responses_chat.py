@@ -116,7 +116,8 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple
         "chat_template_kwargs": body.chat_template_kwargs,
     }
     strict = (tool.name for tool in body.tools or () if tool.strict)
-    return chosen_chat(written, body.tool_choice, style, strict, parallel=body.parallel_tool_calls is not False)
+    parallel = body.parallel_tool_calls is not False
+    return chosen_chat(written, body.tool_choice, style, strict, parallel, "parameters")
 
 
 def _tool(tool: ResponseTool) -> dict[str, Any]:
