@@ -170,6 +170,9 @@ def _failure(finish: Finish, prompt: Prompt) -> ClientError | ServerError:
     if not 400 <= finish.status < 500:
         return ServerError(finish.message, finish.status)
     fact = finish.message.removeprefix(finish.place).strip()
+    part, _, rest = fact.partition(": ")
+    if part in prompt.parts:
+        return ClientError(prompt.parts[part], rest, status=finish.status)
     return as_written(ClientError(finish.place, fact, status=finish.status), prompt)
 
 

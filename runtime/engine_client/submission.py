@@ -5,7 +5,7 @@ A sequence that its client gave up stays known until its last message came, but 
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
@@ -52,6 +52,7 @@ class Prompt(NamedTuple):
     batch_rid: str = ""  # of the whole request, where its prompts have rids of their own
     entry: str = ""  # where it stands in a list of prompts, as "[2]"
     listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
+    parts: Mapping[str, str] = {}  # places inside its constraint -> the client's fields that they were made of
 
     @property
     def params(self) -> SamplingParams:

@@ -6,7 +6,7 @@ Every text that matches it matches the pattern in Python's `re`.
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges
-from ramet.runtime.grammar.regex_parser import parse
+from ramet.runtime.grammar.regex_parser import MAX_TEXTS_BYTES, parse
 from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq
 
 ANYTHING = Repeat(Chars(UNIVERSE), 0, None)
@@ -19,7 +19,7 @@ def normal_form(pattern: str) -> str:
 
 def whole(pattern: str) -> Node:
     """The tree of a pattern that a whole text must match, as by `re.fullmatch`."""
-    return checked(_open(_open(parse(pattern), True, None), False, None))
+    return checked(_open(_open(parse(pattern, MAX_TEXTS_BYTES), True, None), False, None))
 
 
 def found_within(pattern: str) -> Node:

@@ -15,9 +15,12 @@ from ramet.runtime.grammar.charsets import NOT_NEWLINE, UNIVERSE, Ranges, both_c
 from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq, size
 
 MAX_PATTERN_BYTES = 65_536
+MAX_TEXTS_BYTES = 1 << 18  # of texts with bars between them: what they match is no larger than they are
 MAX_GROUP_DEPTH = 100
 MAX_SIZE = 200_000  # characters and classes, with repetitions written out
 ESCAPES = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_TEXT = r"(?:[^\\.+*?()|\[\]{}^$]|\\[\\.+*?()|\[\]{}^$nrt])*"
+TEXTS = re.compile(rf"{_TEXT}(?:\|{_TEXT})+")
 HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
@@ -32,11 +35,13 @@ class Flags:
         return replace(self, **{names[letter]: to for letter in letters if letter in names})
 
 
-def parse(pattern: str) -> Node:
-    """Raises GrammarError."""
+def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
+    """Raises GrammarError. `max_texts_bytes`: bound of a pattern that is only texts with bars between them."""
     num_bytes = len(pattern.encode("utf-8", "surrogatepass"))
-    if num_bytes > MAX_PATTERN_BYTES:
-        raise GrammarError(f"has a pattern of {num_bytes} bytes, at most {MAX_PATTERN_BYTES} are allowed")
+    only_texts = TEXTS.fullmatch(pattern) is not None
+    what, most = ("texts", max_texts_bytes) if only_texts else ("a pattern", MAX_PATTERN_BYTES)
+    if num_bytes > most:
+        raise GrammarError(f"has {what} of {num_bytes} bytes, at most {most} are allowed")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sets in sets, which Python may have one day
@@ -48,7 +53,7 @@ def parse(pattern: str) -> Node:
         raise GrammarError("is no valid regular expression: it is too complex") from error
     parser = Parser(pattern)
     node = parser.alternatives(Flags(), 0)
-    if size(node) > MAX_SIZE:
+    if not only_texts and size(node) > MAX_SIZE:
         raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
     return node
 

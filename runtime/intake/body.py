@@ -208,7 +208,7 @@ def _size(low: int | None, high: int | None, unit: str) -> str:
     return f" of {low} to {high} {unit}" if low else f" of at most {high} {unit}"
 
 
-# -- features that are not built ---------------------------------------------------------------------------------------
+# -- fields that are refused -------------------------------------------------------------------------------------------
 
 
 class Refusal(ValueError):
@@ -238,7 +238,7 @@ class Checked(Struct, frozen=True):
             # with types: 0 and false are equal to Python, but not to a client
             taken = [(type(each), each) for each in (None, *mark.neutral)]
             if any((type(item), item) not in taken for item in items):
-                raise Refusal(name, "is {}, but this feature is not built yet", mark.hint, mark.code)
+                raise Refusal(name, f"is {{}}, {mark.fact}", mark.hint, mark.code)
 
 
 @cache

@@ -22,7 +22,7 @@ Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None
 
 
-@including((*other_servers.SHARED, *other_servers.GENERATE))
+@including((*other_servers.SHARED, *other_servers.GENERATE, *other_servers.OF_GENERATE))
 class GenerateBody(SpecLists, frozen=True, kw_only=True):
     """Every field /generate knows. A list gives one value per prompt."""
 

@@ -91,12 +91,20 @@ def chosen_chat(
     style: Style,
     strict: Iterable[str],
     parallel: bool,
+    schema: str = "function.parameters",
 ) -> tuple[Chat, Calls]:
-    """As `chat_of`, with the tools that may be called. Raises ClientError. `strict`: tools that are."""
+    """As `chat_of`, with the tools that may be called. Raises ClientError. `strict`: tools that are.
+
+    `schema`: where the client writes that of a tool.
+    """
     names = [tool["function"]["name"] for tool in written.get("tools") or ()]
     calls = choice if isinstance(choice, Calls) else read_choice(choice, names)
     refuse_without_parser(calls.names, style)
-    calls = calls._replace(single=calls.single or not parallel, strict=calls.names.intersection(strict))
+    calls = calls._replace(
+        single=calls.single or not parallel,
+        strict=calls.names.intersection(strict),
+        schemas={name: f"tools[{i}].{schema}" for i, name in enumerate(names)},
+    )
     return chat_of(written, calls.names), calls
 
 
@@ -142,20 +150,22 @@ async def prepare(
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
     `backend`: of a constraint.
     """
+    parts: dict[str, str] = {}
     if chat.tools and style.tools is not None:
-        spec = held_to(spec, calls, chat.tools, style.tools, backend)
+        spec, parts = held_to(spec, calls, chat.tools, style.tools, backend)
     rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
     reasoning = None if thoughts is Thoughts.IN_TEXT else style.reasoning
-    reading = Reading(style.tools, reasoning, rendered.tail, continued, names, not calls.single, thoughts)
+    stop_ids = frozenset(spec.params.stop_token_ids)
+    reading = Reading(style.tools, reasoning, rendered.tail, continued, names, not calls.single, thoughts, stop_ids)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     if style.reasoning is not None:
         thinks = chat.kwargs.get("enable_thinking") is not False
         opens, closes = thought_of(style.reasoning, rendered.tail, continued, thinks)
         spec = beginning_after(spec, closes, opens)
-    return Prompt(rid, spec, ids=rendered.ids, place=place), reading
+    return Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts), reading
 
 
 async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:

@@ -1,4 +1,4 @@
-"""Types that fields of several bodies have, structs put together from fields, and the mark of what is not built."""
+"""Types that fields of several bodies have, structs put together from fields, and the marks of what is refused."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -41,6 +41,7 @@ class Unbuilt(NamedTuple):
     neutral: tuple[Any, ...]
     hint: str
     code: str
+    fact: str = "but this feature is not built yet"
 
 
 def unbuilt(text: str, neutral: tuple[Any, ...] = (), hint: str = "omit it", code: str = "", **schema: Any) -> Meta:
@@ -48,6 +49,16 @@ def unbuilt(text: str, neutral: tuple[Any, ...] = (), hint: str = "omit it", cod
         description=f"*refused until it is built*: {text}",
         extra_json_schema={"x-unbuilt": True, **schema},
         extra={"unbuilt": Unbuilt(neutral, hint, code)},
+    )
+
+
+def elsewhere(field: str, neutral: tuple[Any, ...]) -> Meta:
+    """Marks a name that another body has for what is `field` in this one."""
+    fact = "but this endpoint has another field for it"
+    return Meta(
+        description=f"*refused*: the field for it is {field}",
+        extra_json_schema={"x-unbuilt": True},
+        extra={"unbuilt": Unbuilt(neutral, f"send {field}", "", fact)},
     )
 
 

@@ -2,12 +2,16 @@
 
 A field that would change what a client receives is refused until it is built, unless its value asks for nothing; one
 that changes nothing a client receives is accepted. tests/rules/test_known_fields.py has the list of all their fields.
+A constraint under a name that another endpoint has for it is refused with the name that it has here.
 """
 
 from typing import Annotated, Any
 
+from msgspec import Meta, defstruct
+
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import Field, unbuilt
+from ramet.runtime.intake.body import Checked
+from ramet.runtime.intake.fields import Field, elsewhere, unbuilt
 
 Object = dict[str, Any]
 Ints = int | list[int | None]
@@ -162,3 +166,89 @@ SCORES: list[Field] = [
     *refused(list[Any], "embeddings in the place of some tokens", "query_embed_overrides", "item_embed_overrides"),
     *refused(bool, "hidden states", "return_pooled_hidden_states", neutral=(False,)),
 ]
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+# what is asked for -> its names, each of which some endpoint has
+CONSTRAINTS: dict[str, tuple[str, ...]] = {
+    "schema": ("json_schema", "guided_json"),
+    "pattern": ("regex", "guided_regex"),
+    "grammar": ("ebnf", "guided_grammar"),
+    "tag": ("structural_tag",),
+    "choice": ("guided_choice",),
+    "format": ("response_format", "output_format"),
+    "any": ("structured_outputs",),
+    "space": ("guided_whitespace_pattern",),
+    "backend": ("guided_decoding_backend",),
+}
+NOTHING = ("", {"type": "text"})  # values that ask for no constraint
+CHOICE = "regex, with a bar between the texts"
+SPACE = refused(str, "white space of one output's JSON", CONSTRAINTS["space"][0], hint="--json-whitespace says it")
+
+
+def constraints_elsewhere(body: str, *objects: str, **fields: str) -> list[Field]:
+    """Names of constraints. Those that the body itself has it keeps. `fields`: what it has for each kind.
+
+    `objects`: what other bodies have a `format` in.
+    """
+    names = {name: field for kind, field in fields.items() for name in CONSTRAINTS[kind]}
+    holder: Any = defstruct(
+        f"{body}OtherFormat", _elsewhere({"format": fields["format"]}), bases=(Checked,), frozen=True
+    )
+    words = f"*refused with a `format`*: the field for it is {fields['format']}"
+    mark = Meta(description=words, extra_json_schema={"x-unbuilt": True})
+    held = Annotated[holder | str | float | bool | list[Any] | None, mark]
+    return [*_elsewhere(names), *((name, held, None) for name in objects)]
+
+
+def _elsewhere(names: dict[str, str]) -> list[Field]:
+    return [(name, Annotated[Any, elsewhere(field, NOTHING)], None) for name, field in names.items()]
+
+
+OF_GENERATE = constraints_elsewhere(
+    "Generate",
+    "output_config",
+    schema="sampling_params.json_schema",
+    pattern="sampling_params.regex",
+    grammar="sampling_params.ebnf",
+    tag="sampling_params.structural_tag",
+    choice=f"sampling_params.{CHOICE}",
+    format="sampling_params.json_schema",
+    any="sampling_params.json_schema, regex, ebnf or structural_tag",
+    backend="sampling_params.grammar_backend",
+)
+OF_GENERATE += SPACE
+OF_COMPLETING = constraints_elsewhere("Completing", "text", "output_config", format="response_format")
+OF_RESPONSES = constraints_elsewhere(
+    "Responses",
+    "output_config",
+    schema="text.format or json_schema",
+    pattern="regex",
+    grammar="ebnf",
+    choice="structured_outputs.choice",
+    format="text.format",
+    space="structured_outputs.whitespace_pattern",
+    backend="grammar_backend",
+)
+OF_MESSAGES = constraints_elsewhere(
+    "Messages",
+    "text",
+    schema="output_config.format or json_schema",
+    pattern="regex",
+    grammar="ebnf",
+    choice=CHOICE,
+    format="output_config.format",
+    any="json_schema, regex, ebnf or structural_tag",
+    backend="grammar_backend",
+)
+OF_MESSAGES += SPACE
+# inside formats of another type, and inside structured_outputs
+OF_FORMAT = _elsewhere(dict.fromkeys(("schema", "json_schema"), "the type json_schema"))
+OF_STRUCTURED = _elsewhere(
+    {
+        **dict.fromkeys(("json_schema", "schema", "guided_json"), "structured_outputs.json"),
+        **dict.fromkeys(("pattern", "guided_regex"), "structured_outputs.regex"),
+        **dict.fromkeys(("choices", "guided_choice"), "structured_outputs.choice"),
+        **dict.fromkeys(("ebnf", "guided_grammar"), "structured_outputs.grammar"),
+    }
+)

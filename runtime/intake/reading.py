@@ -6,8 +6,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.intake.parsers.json_text import is_whole
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.intake.parsers.tools import CallStart, Event, tool_parser_class
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, tool_parser_class
 
 MAX_AT_ONCE = 256  # tokens of a whole reply that are read before others are served
 
@@ -51,6 +52,7 @@ class Reading(NamedTuple):
     tools: frozenset[str] = frozenset()  # names; empty: calls are text
     parallel: bool = True  # more than one call is passed on
     thoughts: Thoughts = Thoughts.STREAMED
+    stop_ids: frozenset[int] = frozenset()  # that the client named, beside those that end every output
 
 
 class Reader:
@@ -66,6 +68,8 @@ class Reader:
         self._thought = False
         self._passes, self._held = reading.thoughts, list[str]()
         self._ended = False
+        self._stop_ids = reading.stop_ids
+        self._arguments: list[str] = []  # of the newest call
         self.num_calls = 0
 
     @property
@@ -105,7 +109,15 @@ class Reader:
 
     def reason(self, finish: Finish) -> str:
         """Of its end, in OpenAI's words."""
-        return "tool_calls" if self.num_calls and finish.kind is FinishKind.STOP else finish.kind.value
+        called = self.num_calls and finish.kind is FinishKind.STOP and not self.cut(finish)
+        return "tool_calls" if called else finish.kind.value
+
+    def cut(self, finish: Finish) -> bool:
+        """Whether its end cut something off: the limit came, or a stop of the client's was found inside a call."""
+        if finish.kind is FinishKind.LENGTH:
+            return True
+        stopped = isinstance(finish.matched, str) or finish.matched in self._stop_ids
+        return stopped and self.num_calls > 0 and not is_whole("".join(self._arguments), "{")
 
     def _divided(self, thought: str, text: str) -> list[Part]:
         self._thought = self._thought or thought != ""
@@ -135,8 +147,14 @@ class Reader:
             if isinstance(event, CallStart):
                 self._full = self._full or (self.num_calls > 0 and not self._parallel)
                 self.num_calls += not self._full
-            if not self._full:
-                kept.append(event)
+            if self._full:
+                continue
+            kept.append(event)
+            match event:
+                case CallStart():
+                    self._arguments = []
+                case CallArguments(text):
+                    self._arguments.append(text)
         return kept
 
 

@@ -19,6 +19,7 @@ from ramet.ipc.spec import (
     Truncation,
 )
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import READERS, only_one
 from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, including, named
@@ -74,6 +75,7 @@ class Constraints(Checked, frozen=True, kw_only=True):
 _EACH = "or a list with one for each prompt"
 
 
+@including(other_servers.OF_GENERATE)
 @including([(o, Annotated[Any, sampled(o, _EACH if o == "custom_params" else "")], None) for o in CHECKS])
 class GivenParams(Constraints, frozen=True, kw_only=True):
     """Sampling parameters under our names; docs/sampling.md shows them."""

@@ -5,6 +5,7 @@ that may be called is strict, and where the answer has a format, which a call ha
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ class Calls(NamedTuple):
     forced: bool = False  # it is at least one call, and nothing else
     single: bool = False  # one call at most
     strict: frozenset[str] = frozenset()  # tools whose calls keep to their schema, forced or not
+    schemas: Mapping[str, str] = {}  # the field of each tool's schema, as the client wrote it
 
 
 def read_choice(choice: str | NamedChoice | None, names: Many[str]) -> Calls:
@@ -72,25 +74,38 @@ def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> Calls:
 # -- the constraint ----------------------------------------------------------------------------------------------------
 
 
-def held_to(spec: RequestSpec, calls: Calls, tools: list[dict[str, Any]], parser: str, backend: str) -> RequestSpec:
-    """With the constraint of its calls, if they need one. Raises ClientError.
+def held_to(
+    spec: RequestSpec, calls: Calls, tools: list[dict[str, Any]], parser: str, backend: str
+) -> tuple[RequestSpec, dict[str, str]]:
+    """With the constraint of its calls, if they need one; the client's field of each schema in it. Raises ClientError.
 
     `tools`: those that may be called, as the template gets them. `parser`: that of the model's calls.
     """
     answer = spec.constraint
     if not calls.forced and not calls.strict and answer is None:
-        return spec
+        return spec, {}
     if answer is not None and (answer.place not in ANSWERS or answer.kind is not ConstraintKind.JSON_SCHEMA):
         by = "tool_choice forces a call" if calls.forced else "tools may be called"
         raise ClientError(answer.place, f"is set, but {by}: an output cannot be both", "omit one of them")
     try:
-        form = _form(tool_parser_class(parser), calls, [_offer(tool, calls) for tool in tools], answer)
+        offers = [_offer(tool, calls) for tool in tools]
+        form = _form(tool_parser_class(parser), calls, offers, answer)
     except Unwritable as error:
         fact = f"has {error.name!r}, whose {error.fact}" if error.name else error.fact
         raise ClientError("tools", fact, f"calls are those of --tool-call-parser {parser}") from None
     held = of_tag("tools", {"type": "structural_tag", "format": form})
     whitespace = answer.whitespace if answer is not None else ""
-    return replace(spec, constraint=replace(held, backend=backend, whitespace=whitespace))
+    fields = {id(offer.schema): calls.schemas[offer.name] for offer in offers if offer.name in calls.schemas}
+    parts = {place: fields[id(part)] for place, part in _inside(form, "#/format") if id(part) in fields}
+    return replace(spec, constraint=replace(held, backend=backend, whitespace=whitespace)), parts
+
+
+def _inside(part: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """All values in it with their places."""
+    yield place, part
+    entries = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in entries:
+        yield from _inside(value, f"{place}/{key}")
 
 
 def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: Constraint | None) -> Part:

@@ -145,6 +145,7 @@ class FakeEngine:
         self.prompt_end = ""  # of every rendered chat
         self.answers_renders = True
         self.tail = ""  # of every output that says something
+        self.stop = Finish(FinishKind.STOP, matched=EOS)  # of every output that stops by itself
         self._codec: Codec[Any] = Codec(ToServer)
         self._turning = False
         self._watchers: list[tuple[type, int, asyncio.Future[None]]] = []
@@ -214,7 +215,7 @@ class FakeEngine:
             self.made[uid] += 1
         stopped = [uid for uid in chosen if self.says is not None and self.made[uid] >= len(self.says)]
         full = [uid for uid in chosen if self.made[uid] >= self.running[uid].spec.params.max_new_tokens]
-        closed = [Closed(uid, Finish(FinishKind.STOP, matched=EOS)) for uid in stopped]
+        closed = [Closed(uid, self.stop) for uid in stopped]
         closed += [Closed(uid, Finish(FinishKind.LENGTH, length=self.made[uid])) for uid in full if uid not in stopped]
         ended = [each.uid for each in closed]
         tails = [self.tail if self.says is not None else TAIL if self.made[uid] else "" for uid in ended]

@@ -61,6 +61,18 @@ def _after(char: str, followed: str, closers: list[str]) -> str:
     return "," + closers[-1] if closers else ""
 
 
+def is_whole(text: str, starts: str = _VALUE) -> bool:
+    """Whether all of a value that begins with one of `starts` is there."""
+    pieces = Pieces()
+    pieces.add(text)
+    try:
+        for _ in value(pieces, starts):
+            return False
+    except Broken:
+        return False
+    return True
+
+
 def in_string(text: Pieces) -> Steps[None]:
     """The inside of a string, up to the quote that ends it."""
     while (yield from text.run(_IN_STRING)) != '"':

@@ -132,6 +132,7 @@ class CountBody(Struct, frozen=True, kw_only=True):
     output_config: Config = None
 
 
+@including(other_servers.OF_MESSAGES)
 @including((*((field.name, field.type, field.default) for field in fields(CountBody)), *other_servers.MESSAGES))
 class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/messages."""
@@ -185,7 +186,7 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
     choice, tools = body.tool_choice, body.tools or []
     strict = (tool.name for tool in tools if tool.strict)
     parallel = choice is None or not choice.disable_parallel_tool_use
-    return chosen_chat(written, _calls(choice, [tool.name for tool in tools]), style, strict, parallel)
+    return chosen_chat(written, _calls(choice, [tool.name for tool in tools]), style, strict, parallel, "input_schema")
 
 
 def _calls(choice: AnthropicChoice | None, names: list[str]) -> Calls:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from ramet.ipc.messages import Finish, FinishKind
+from ramet.ipc.messages import Finish
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
@@ -119,5 +119,5 @@ class Items(ABC, Generic[I]):
             raise ClientError("", f"The request was ended before it was done: {finish.message}", code="aborted")
         if self._open is None and not self.closed:
             self._begin("")
-        self._close(complete=finish.kind is not FinishKind.LENGTH)
+        self._close(complete=not self._reader.cut(finish))
         self._end(finish)

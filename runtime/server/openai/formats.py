@@ -11,9 +11,10 @@ from msgspec import Struct
 from ramet.ipc.params import about, shown
 from ramet.ipc.spec import BackendName, Constraint, Whitespace
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import given, of_choices, of_grammar, of_pattern, of_schema, of_tag
-from ramet.runtime.intake.fields import unbuilt
+from ramet.runtime.intake.fields import including, unbuilt
 from ramet.runtime.intake.sampling_fields import SamplingFields
 
 ANY_OBJECT = {"type": "object"}
@@ -27,14 +28,16 @@ BACKENDS: dict[str, BackendName | None] = {"auto": None, "guidance": "llguidance
 }
 
 
-class Format(Struct, frozen=True, tag_field="type"):
+class Format(Checked, frozen=True, tag_field="type"):
     """Of an output."""
 
 
+@including(other_servers.OF_FORMAT)
 class TextFormat(Format, frozen=True, tag="text"):
     pass
 
 
+@including(other_servers.OF_FORMAT)
 class JsonFormat(Format, frozen=True, tag="json_object"):
     pass
 
@@ -91,6 +94,7 @@ def of_format(place: str, asked: ResponseFormat, whitespace: Whitespace | None =
     return []
 
 
+@including(other_servers.OF_STRUCTURED)
 class StructuredOutputs(Checked, frozen=True, kw_only=True):
     """vLLM's way to ask for one constraint."""
 

@@ -219,8 +219,8 @@ class Output(Items[replies.OutputItem]):
         num_prompt, num_generated = self._sequence.num_prompt, self._sequence.num_generated
         cached, thought = CachedTokens(self._sequence.num_cached), ReasoningTokens(self._reader.reasoning_tokens)
         usage = replies.ResponseUsage(num_prompt, cached, num_generated, thought, num_prompt + num_generated)
-        if finish.kind is FinishKind.LENGTH:
-            reason = {"reason": "max_output_tokens"}
+        if self._reader.cut(finish):
+            reason = {"reason": "max_output_tokens" if finish.kind is FinishKind.LENGTH else "stop"}
             self._finish(replies.ResponseIncomplete, "incomplete", incomplete_details=reason, usage=usage)
         else:
             self._finish(replies.ResponseCompleted, "completed", usage=usage)

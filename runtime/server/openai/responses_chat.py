@@ -64,7 +64,7 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     verbosity: Annotated[str | None, about("given to the chat template")] = None
 
 
-@including(other_servers.RESPONSES)
+@including((*other_servers.RESPONSES, *other_servers.OF_RESPONSES))
 class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
@@ -116,7 +116,8 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple
         "chat_template_kwargs": body.chat_template_kwargs,
     }
     strict = (tool.name for tool in body.tools or () if tool.strict)
-    return chosen_chat(written, body.tool_choice, style, strict, parallel=body.parallel_tool_calls is not False)
+    parallel = body.parallel_tool_calls is not False
+    return chosen_chat(written, body.tool_choice, style, strict, parallel, "parameters")
 
 
 def _tool(tool: ResponseTool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
 Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
 
 
-@including(other_servers.COMPLETING)
+@including((*other_servers.COMPLETING, *other_servers.OF_COMPLETING))
 class SamplingBody(GuidedFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
 

@@ -81,6 +81,8 @@ def test_what_a_search_would_find(pattern: str):
         ("(" * 101 + "a" + ")" * 101, "more than 100 deep"),
         ("((a{99}){99}){99}", "is too large"),
         ("a" * 70_000, "70000 bytes"),
+        ("a|b+" + "c" * 65_536, "a pattern of 65540 bytes"),
+        ("|".join(["a" * 65_536] * 4), "texts of 262147 bytes"),
         ("(?:" * 5_000 + ")" * 5_000, "too complex"),
     ],
 )

@@ -1,10 +1,12 @@
 """The words of a constraint become one Constraint; what no backend could take is refused before anything is sent."""
 
 import json
+import random
 import re
 from typing import Any
 
 import pytest
+from constrained import compiled, takes
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
@@ -14,7 +16,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after, of_choices, of_schema, of_tag, only_one
-from ramet.runtime.intake.limits import MAX_CONSTRAINT_BYTES
+from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES
 from ramet.runtime.intake.specs import Constraints, SpecLists, read_specs
 
 PARAMS = SamplingParams()
@@ -47,6 +49,17 @@ def refusal(count: int = 1, **body: Any) -> ClientError:
 ])  # fmt: skip
 def test_a_field_becomes_a_constraint(name: str, value: Any, kind: ConstraintKind, text: str) -> None:
     assert constraints(1, sampling_params={name: value}) == [Constraint(kind, text, f"sampling_params.{name}")]
+
+
+@pytest.mark.parametrize("choices", [
+    [f"{i:06d}" for i in range(MAX_CHOICES)], [f"Article {i} (1 + 1?)" for i in range(MAX_CHOICES)],
+    ["".join(random.Random(i).choices("\\日本ü ab\n|", k=25)) for i in range(3000)],
+])  # fmt: skip
+def test_as_many_choices_as_are_allowed_compile(choices: list[str]) -> None:
+    found = of_choices("guided_choice", choices)
+    assert 65_536 < len(found.text.encode()) < MAX_CONSTRAINT_BYTES
+    grammar = compiled("llguidance", found.kind, found.text)
+    assert takes(grammar, choices[-1]) and not takes(grammar, choices[-1] + "x")
 
 
 @pytest.mark.parametrize("params", [None, {}, {"regex": "", "json_schema": None, "ebnf": "", "structural_tag": ""}])

@@ -144,6 +144,66 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_sent(
     served(check)
 
 
+NAMES = ("json_schema", "regex", "ebnf", "structural_tag", "response_format", "structured_outputs", "output_format",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar")  # fmt: skip
+VALUES: dict[str, Any] = {
+    "regex": "a", "ebnf": "r", "structural_tag": TAG, "structured_outputs": {"regex": "a"}, "guided_regex": "a",
+    "guided_choice": ["a"], "guided_grammar": "r", "response_format": {"type": "json_object"},
+    "output_format": {"type": "json_schema", "schema": SCHEMA},
+}  # fmt: skip
+WITH_FORMAT: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"text": {"format": BESIDE}}), (COMPLETIONS, {"output_config": {"format": BESIDE}}),
+    (RESPONSES, {"output_config": {"format": BESIDE}}), (MESSAGES, {"text": {"format": {"type": "json_object"}}}),
+    (GENERATE, {"output_config": {"format": BESIDE}}),
+    (GENERATE, {"sampling_params": {"output_config": {"format": 1}}}),
+    *[(path, {STRUCTURED: {name: "{}"}}) for path in (CHAT, RESPONSES) for name in ("json_schema", "schema")],
+    (RESPONSES, {STRUCTURED: {"pattern": "a"}}), (COMPLETIONS, {STRUCTURED: {"guided_regex": "a"}}),
+    (COMPLETIONS, {STRUCTURED: {"choices": ["a"]}}), (CHAT, {STRUCTURED: {"ebnf": "r"}}),
+    (CHAT, {"response_format": {"type": "json_object", "schema": SCHEMA}}),
+    (COMPLETIONS, {"response_format": {"type": "json_object", "json_schema": {"schema": SCHEMA}}}),
+    (RESPONSES, {"text": {"format": {"type": "text", "schema": SCHEMA}}}),
+]  # fmt: skip
+BY_NAME = [(path, {name: VALUES.get(name, SCHEMA)}) for path in BODIES for name in NAMES]
+INSIDE = [(GENERATE, {"sampling_params": {name: VALUES.get(name, SCHEMA)}}) for name in NAMES]
+
+
+@pytest.mark.parametrize("path, asked", [*WITH_FORMAT, *BY_NAME, *INSIDE], ids=lambda value: str(value)[:60])
+def test_no_name_of_a_constraint_is_ignored(path: str, asked: dict[str, Any]) -> None:
+    """It becomes a constraint, or is refused with the field that this endpoint has for it."""
+
+    async def check(server: Served) -> None:
+        server.engine.says = ["{}"]
+        status, reply = await server.post(path, {**BODIES[path], **asked})
+        if status == 200:
+            (sent,) = server.engine.of_type(Generate)
+            assert sent.spec.constraint is not None and (path, asked) not in WITH_FORMAT
+            return
+        place, value = next(iter(asked.items()))
+        message = reply["error"]["message"]
+        while not message.startswith(f"{place} is "):
+            name, value = list(value.items())[-1]
+            place += f".{name}"
+        assert status == 400 and "another field for it (send " in message and not server.engine.sent, reply
+
+    served(check)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_other_names_that_ask_for_no_constraint_are_taken(path: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["{}"]
+        others = {"text": {"unknown": 1}, "output_config": {"format": None}, **dict.fromkeys(NAMES), "unknown": 1}
+        status, reply = await server.post(path, {**others, **BODIES[path]})
+        assert status == 200, reply
+        (sent,) = server.engine.of_type(Generate)
+        assert sent.spec.constraint is None
+        inside = {"json": None, "schema": None, "unknown": 1}
+        if path in (*TEXTS, RESPONSES):
+            assert (await server.post(path, {**BODIES[path], STRUCTURED: inside, "output_config": "x"}))[0] == 200
+
+    served(check)
+
+
 ENDINGS = {
     GENERATE: lambda reply: reply["meta_info"]["finish_reason"] == {"type": "length", "length": 5},
     CHAT: lambda reply: reply["choices"][0]["finish_reason"] == "length",

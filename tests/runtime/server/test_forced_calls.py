@@ -1,11 +1,12 @@
 """Tools that must be called, or whose calls keep to a schema, become a constraint in the format of the calls."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Generate
+from ramet.ipc.messages import Finish, FinishKind, Generate
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.intake.chat import Style
 from tests.fakes.server import Served, served
@@ -205,6 +206,34 @@ def test_tools_that_no_call_can_be_held_to_are_refused(parser: str, tools: list[
         assert not server.engine.sent
 
     served(check, style=Style(parser, "qwen3"))
+
+
+SCHEMA_FIELDS = {CHAT: "function.parameters", RESPONSES: "parameters", MESSAGES: "input_schema"}
+PLACES = {
+    "hermes": "#/format/tags/1/content",
+    "mistral": "#/format/tags/0/content/tags/1/content",
+    "deepseek": "#/format/tags/0/content/tags/3/content",
+}
+
+
+@pytest.mark.parametrize("path", SCHEMA_FIELDS)
+@pytest.mark.parametrize("parser", PLACES)
+def test_what_is_wrong_with_a_schema_is_said_at_the_tool_that_has_it(path: str, parser: str) -> None:
+    async def check(server: Served) -> None:
+        async def refuse() -> None:
+            (sent,) = await server.engine.saw(Generate)
+            fact = f"{PLACES[parser]}/json_schema: #/properties/x/not: llguidance does not enforce 'not'"
+            finish = Finish(FinishKind.ABORT, message=f"tools {fact}", status=400, place=sent.spec.constraint.place)
+            server.engine.close(sent.uids[0], finish)
+
+        refusing = asyncio.create_task(refuse())
+        body = body_of(path, [WEATHER, ("search", {"properties": {"x": {"not": {}}}}, True)])
+        status, reply = await server.post(path, body)
+        await refusing
+        message = f"tools[1].{SCHEMA_FIELDS[path]} #/properties/x/not: llguidance does not enforce 'not'"
+        assert (status, reply["error"]["message"]) == (400, message)
+
+    served(check, auto=False, style=Style(parser, None))
 
 
 def test_an_answer_beside_tools_is_refused_where_it_could_be_read_as_a_call() -> None:
