@@ -183,9 +183,9 @@ class LLGuidanceBackend:
                 return LLMatcher.grammar_from_lark(write_lark(gbnf.read(constraint.text)))
             case ConstraintKind.EBNF:
                 read = partial(self._read_schema, whitespace)
-                return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens.control, read))
+                return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens, read))
             case ConstraintKind.STRUCTURAL_TAG:
-                rules = TagRules(self._tokens.control, partial(self._embedded, whitespace)).make(
+                rules = TagRules(self._tokens, partial(self._embedded, whitespace)).make(
                     tags.read(constraint.text)
                 )
                 return LLMatcher.grammar_from_lark(write_lark(rules))

@@ -136,7 +136,7 @@ class OutlinesBackend:
                 raise GrammarError("is a grammar, which outlines does not enforce", hint="llguidance and xgrammar do")
             case ConstraintKind.STRUCTURAL_TAG:
                 schemas = partial(add_schema, self.name, whitespace, False)
-                return without_rules(TagRules(self._tokens.control, schemas).make(tags.read(constraint.text)))
+                return without_rules(TagRules(self._tokens, schemas).make(tags.read(constraint.text)))
 
 
 def without_rules(rules: Rules) -> Node:
