@@ -141,10 +141,20 @@ class LLGuidanceBackend:
         if message and not message.startswith("WARNING"):
             raise GrammarError(f"cannot be compiled: {short(message)}")
         prepared = grammar.encode()
-        self.load(prepared).start().fill_mask(
-            np.empty(self._tokens.words, np.int32)
-        )  # what has no beginning is refused
+        self._check_beginning(prepared)
         return prepared
+
+    def _check_beginning(self, prepared: bytes) -> None:
+        """Raises GrammarError for what becomes too complex in each of its outputs: before anything is chosen."""
+        try:
+            grammar, bits = self.load(prepared).start(), np.empty(self._tokens.words, np.int32)
+            grammar.fill_mask(bits)
+            for token in grammar.forced():
+                grammar.accept(token)
+            grammar.fill_mask(bits)
+        except GrammarError as error:
+            fact = f"cannot be begun: before anything is chosen it {error.fact}"
+            raise GrammarError(fact, hint="give it fewer repetitions and alternatives") from error
 
     def load(self, prepared: bytes | memoryview) -> LLGuidanceCompiled:
         matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=LIMITS)
