@@ -44,9 +44,7 @@ def checked(text: str, tokens: Tokens, read_schema: SchemaReader) -> str:
     return "".join([*parts, text[at:]])
 
 
-def replacement(
-    text: str, found: re.Match[str], tokens: Tokens, read_schema: SchemaReader
-) -> tuple[str, int]:
+def replacement(text: str, found: re.Match[str], tokens: Tokens, read_schema: SchemaReader) -> tuple[str, int]:
     """What takes the place of one part, and where the text goes on."""
     line = text.count("\n", 0, found.start()) + 1
     if (attributes := found["attributes"]) is not None:

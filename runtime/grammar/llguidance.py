@@ -195,9 +195,7 @@ class LLGuidanceBackend:
                 read = partial(self._read_schema, whitespace)
                 return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens, read))
             case ConstraintKind.STRUCTURAL_TAG:
-                rules = TagRules(self._tokens, partial(self._embedded, whitespace)).make(
-                    tags.read(constraint.text)
-                )
+                rules = TagRules(self._tokens, partial(self._embedded, whitespace)).make(tags.read(constraint.text))
                 return LLMatcher.grammar_from_lark(write_lark(rules))
 
     def _embedded(self, whitespace: Whitespace, schema: Any, rules: Rules) -> Node:

@@ -153,7 +153,9 @@ class TagRules:
         if any(not pieces for pieces, _ in stops) and ends is not NOTHING:
             raise GrammarError("has free text that ends where its content may go on: give the tag an end")
         for text, _ in begun:
-            other = next((other for other in excluded if text not in self.tokens.control and overlap(other, text)), None)
+            other = next(
+                (other for other in excluded if text not in self.tokens.control and overlap(other, text)), None
+            )
             if other is not None:
                 raise GrammarError(
                     f"has the trigger {text!r}, which overlaps with {other!r}: what begins first is unclear"
