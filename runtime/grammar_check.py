@@ -19,11 +19,11 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import OPTIONS, Parser, add_options, parse_with
 from ramet.runtime.grammar.backends import BACKENDS, check_installed
-from ramet.runtime.grammar.base import Vocabulary
+from ramet.runtime.grammar.base import GrammarError, Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, Compiling, Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
-from ramet.runtime.grammar.shortest import shortest_text
+from ramet.runtime.grammar.shortest import MAX_DRAWS, shortest_text
 from ramet.runtime.grammar.trial import Oracle, draw
 from ramet.runtime.grammar.vocabulary import Tokens
 from ramet.runtime.grammar_report import Report, Sample, Verdict, show
@@ -46,6 +46,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     if args.grammar.grammar_backend == "none":
         raise ConfigError(f"--grammar-backend is none, must be one of {', '.join(BACKENDS)}")
     constraint = read_constraint(Path(space.file), space.kind)
+    check_sample(space.sample)
     report = examine(args, constraint, space.file, space.sample)
     print(msgspec.json.encode(report).decode() if space.json else show(report))
     asked = {verdict.backend: verdict.state for verdict in report.backends}
@@ -80,6 +81,14 @@ def read_constraint(path: Path, kind: str | None) -> Constraint:
     return Constraint(found, text.removesuffix("\n") if found is ConstraintKind.REGEX else text)
 
 
+def check_sample(text: str | None) -> None:
+    """Raises ConfigError."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"--sample is no UTF-8 at character {error.start}: an output is text") from None
+
+
 def _kind_of(path: Path, text: str) -> ConstraintKind:
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
@@ -102,11 +111,15 @@ def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
     tokens = Tokens(Vocabulary(tokenizer, args.tokenizer_folder, tokenizer.vocab_size, tokenizer.eos_ids))
     verdicts, loaded = _compile(args, constraint, tokens)
-    made_by = None
+    made_by, no_sample = None, ""
     if sample is None and loaded:
         asked = args.grammar.grammar_backend
         made_by = asked if asked in loaded else next(iter(loaded))
-        sample = shortest_text(loaded[made_by].compiled, tokens)
+        try:
+            sample = shortest_text(loaded[made_by].compiled, tokens)
+            no_sample = "" if sample is not None else f"{made_by} found none of at most {MAX_DRAWS} draws"
+        except GrammarError as error:
+            no_sample = f"the constraint {error.fact}"
     spelled: list[int] = []
     if sample is not None:
         oracle = Oracle(tokens, sample)
@@ -118,7 +131,8 @@ def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -
         kind=constraint.kind.value,
         tokenizer=str(args.tokenizer_folder),
         sample=sample,
-        made_by=made_by,
+        made_by=made_by if sample is not None else None,
+        no_sample=no_sample,
         tokens=tuple(_shown(tokenizer.token_bytes(token) or b"") for token in spelled),
         backends=tuple(verdicts),
     )
@@ -167,6 +181,14 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
 
 
 def try_sample(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
+    try:
+        return _tried(loaded, tokens, oracle)
+    except GrammarError as error:
+        return Sample(accepted=False, num_legal=0, may_end=False, failure=error.fact)
+
+
+def _tried(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
+    """Raises GrammarError where the constraint becomes too complex."""
     plain = draw(loaded, tokens, oracle, JumpMode.OFF)
     if plain.refusal is not None:
         legal = len(oracle.text[: plain.refusal.num_bytes].decode(errors="ignore"))

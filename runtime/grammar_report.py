@@ -18,6 +18,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     forced: tuple[tuple[int, int], ...] = ()  # [begin, end)
     steps: dict[str, int | None] = {}  # --jump-forward -> tokens that a model draws, the end included; None: cannot
     saved: dict[str, int] = {}  # steps that are saved
+    failure: str = ""  # what the constraint did before it was known whether it allows the text
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     tokenizer: str
     sample: str | None  # the text that is tried
+    no_sample: str  # why none was made, where one was wanted
     made_by: str | None  # the backend that made it; None: it was given
     tokens: tuple[str, ...]  # its canonical tokenisation
     backends: tuple[Verdict, ...]
@@ -46,7 +48,8 @@ def show(report: Report) -> str:
     lines = [f"{report.file}: {report.kind}, tokenizer {report.tokenizer}", ""]
     lines += [f"{INDENT}{verdict.backend:<12}{_outcome(verdict)}" for verdict in report.backends]
     if report.sample is None:
-        return "\n".join(lines)
+        missing = ["", f"no sample: {report.no_sample}; --sample tries one"] if report.no_sample else []
+        return "\n".join([*lines, *missing])
     origin = "given" if report.made_by is None else f"made by {report.made_by}; --sample tries another"
     lines += ["", f"sample ({origin}):", f"{INDENT}{printable(report.sample)}"]
     lines.append(f"{len(report.tokens)} canonical tokens:")
@@ -64,6 +67,8 @@ def _outcome(verdict: Verdict) -> str:
 
 
 def _tried(backend: str, text: str, sample: Sample) -> list[str]:
+    if sample.failure:
+        return [f"{backend} cannot follow it: the constraint {sample.failure}"]
     if not sample.accepted:
         return _refused(backend, text, sample)
     lines = [f"{backend} accepts it; forced text between ⟦ and ⟧:", f"{INDENT}{marked(text, sample.forced)}"]

@@ -6,7 +6,10 @@ each function takes `wide`, whether too many characters do less harm than too fe
 """
 
 import re
+from _sre import unicode_tolower  # type: ignore[import-not-found]  # what `re` calls lower case has no public name
+from collections import defaultdict
 from functools import cache
+from re._casefix import _EXTRA_CASES  # type: ignore[import-not-found]  # lower case -> others with its upper case
 
 Ranges = tuple[tuple[int, int], ...]  # inclusive, ascending, not touching
 
@@ -18,7 +21,7 @@ ASCII_CLASSES: dict[str, Ranges] = {
     "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
     "s": ((9, 13), (32, 32)),
 }
-CASED_BEYOND_ASCII = {"i": "İı", "k": "\u212a", "s": "ſ"}  # what re.IGNORECASE takes for a letter beside ASCII
+LAST_LETTER = 0x3FFFF  # no letter, digit or space is beyond
 
 
 def union(*sets: Ranges) -> Ranges:
@@ -67,25 +70,45 @@ def category(letter: str, wide: bool, ascii_only: bool) -> Ranges:
     return complement(ranges) if negated else ranges
 
 
-def both_cases(ranges: Ranges, wide: bool) -> Ranges | None:
-    """`ranges` without regard to case. None: too wide a set is asked for, and it has letters beyond ASCII."""
+def both_cases(ranges: Ranges, wide: bool, ascii_only: bool) -> Ranges | None:
+    """`ranges` without regard to case. None: too wide a set is asked for, and it has letters beyond ASCII.
+
+    `ascii_only`: no letter beyond ASCII has another case.
+    """
     upper, lower = intersection(ranges, ((65, 90),)), intersection(ranges, ((97, 122),))
     swapped = tuple((a + 32, b + 32) for a, b in upper) + tuple((a - 32, b - 32) for a, b in lower)
     every = union(ranges, swapped)
+    if ascii_only:
+        return every
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return union(every, _cases_of(chr(ranges[0][0])))
+        return union(every, _cases_of(ranges[0][0]))
     if not wide:
         return every
     if ranges and ranges[-1][1] > 127:
         return None
-    return union(every, *(_cases_of(chr(c)) for a, b in intersection(every, ((97, 122),)) for c in range(a, b + 1)))
+    return union(every, *(_cases_of(c) for a, b in intersection(every, ((97, 122),)) for c in range(a, b + 1)))
 
 
-def _cases_of(char: str) -> Ranges:
-    """All characters that Python takes for `char` when it ignores case."""
-    candidates = {char, char.lower(), char.upper(), char.title(), char.casefold()}
-    for letter, more in CASED_BEYOND_ASCII.items():
-        if candidates & {letter, *more}:
-            candidates |= {letter, letter.upper(), *more}
-    pattern = re.compile(re.escape(char), re.IGNORECASE)
-    return union(*(((ord(c), ord(c)),) for c in candidates if len(c) == 1 and pattern.fullmatch(c)))
+def _cases_of(code: int) -> Ranges:
+    """All characters that Python takes for this one when it ignores case."""
+    _, same = cases(0)
+    return union(*(((other, other),) for other in same.get(code, (code,))))
+
+
+@cache
+def cases(ascii_flag: int) -> tuple[list[int], dict[int, tuple[int, ...]]]:
+    """Code points that have a case, ascending, and those that `re` takes each of them for under (?i)."""
+    spelled: dict[int, list[int]] = defaultdict(list)  # lower case -> its spellings
+    for code in range(0x80 if ascii_flag else LAST_LETTER + 1):
+        lower = unicode_tolower(code)
+        if lower != code or lower in _EXTRA_CASES:
+            spelled[lower].append(code)
+    for lower, codes in spelled.items():
+        if lower not in codes:
+            codes.append(lower)
+    same = {}
+    for lower, codes in spelled.items():
+        others = () if ascii_flag else _EXTRA_CASES.get(lower, ())
+        every = tuple(code for kind in (lower, *others) for code in spelled.get(kind, (kind,)))
+        same.update(dict.fromkeys(codes, every))
+    return sorted(same), same

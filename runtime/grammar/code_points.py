@@ -1,24 +1,20 @@
 r"""Which code points one character of a regular expression may be: a Leaf as ranges. What it means is Python's `re`.
 
-Categories (\d \s \w) are asked of `re` itself, once each; any case (?i) follows the tables that `re` follows.
+Categories (\d \s \w) are asked of `re` itself, once each; any case (?i) follows its tables.
 Surrogates are no text, so they are in no set.
 """
 
 import re
 import sys
-from _sre import unicode_tolower  # type: ignore[import-not-found]  # what `re` calls lower case has no public name
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from functools import cache
-from re._casefix import _EXTRA_CASES  # type: ignore[import-not-found]  # lower case -> others with its upper case
 
-from ramet.runtime.grammar.charsets import Ranges, union
+from ramet.runtime.grammar.charsets import LAST_LETTER, Ranges, cases, union
 from ramet.runtime.text.automaton import Leaf
 
 Range = tuple[int, int]  # the first and the last code point
 
 SURROGATES = (0xD800, 0xDFFF)
-LAST_LETTER = 0x3FFFF  # no letter, digit or space is beyond
 
 
 def code_points(leaf: Leaf) -> Ranges:
@@ -62,25 +58,6 @@ def category(name: str, ascii_flag: int) -> Ranges:
 
 
 def _any_case(ranges: list[Range], flags: int) -> list[Range]:
-    cased, same = _cases(flags & re.ASCII)
+    cased, same = cases(flags & re.ASCII)
     members = (code for first, last in ranges for code in cased[bisect_left(cased, first) : bisect_right(cased, last)])
     return [*ranges, *((other, other) for code in members for other in same[code])]
-
-
-@cache
-def _cases(ascii_flag: int) -> tuple[list[int], dict[int, tuple[int, ...]]]:
-    """Code points that have a case, ascending, and those that each of them is the same as under (?i)."""
-    spelled: dict[int, list[int]] = defaultdict(list)  # lower case -> its spellings
-    for code in range(0x80 if ascii_flag else LAST_LETTER + 1):
-        lower = unicode_tolower(code)
-        if lower != code or lower in _EXTRA_CASES:
-            spelled[lower].append(code)
-    for lower, codes in spelled.items():
-        if lower not in codes:
-            codes.append(lower)
-    same = {}
-    for lower, codes in spelled.items():
-        others = () if ascii_flag else _EXTRA_CASES.get(lower, ())
-        every = tuple(code for kind in (lower, *others) for code in spelled.get(kind, (kind,)))
-        same.update(dict.fromkeys(codes, every))
-    return sorted(same), same

@@ -26,7 +26,9 @@ MAX_SIZE = 200_000  # characters and references, with repetitions written out
 SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 RULE = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*::=")
-QUANTIFIER = re.compile(r"[*+?]|\{\s*(\d{1,6})\s*(?:(,)\s*(\d{0,6})\s*)?\}")
+MAX_DIGITS = 6  # of a bound of a repetition
+QUANTIFIER = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:(,)\s*(\d*)\s*)?\}")
+NO_LEAST = re.compile(r"\{\s*,\s*\d*\s*\}")
 ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([^xuU]))", re.DOTALL)
 ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^", "'": "'"}
 
@@ -161,6 +163,8 @@ class Reader:
         self_end = SPACE.match(self.text, self.at)
         assert self_end is not None
         found = QUANTIFIER.match(self.text, self_end.end())
+        if NO_LEAST.match(self.text, self_end.end()):
+            raise self.fail("a repetition without a lower bound, such as the 0 of {0,2},")
         while found:
             self.at = found.end()
             match found[0][0]:
@@ -171,6 +175,8 @@ class Reader:
                 case "?":
                     part = Repeat(part, 0, 1)
                 case _:
+                    if max(len(found[1]), len(found[3] or "")) > MAX_DIGITS:
+                        raise self.fail(f"a repetition that is too large, at most {MAX_SIZE} are allowed,")
                     least = int(found[1])
                     most = least if not found[2] else int(found[3]) if found[3] else None
                     if most is not None and most < least:

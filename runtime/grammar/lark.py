@@ -6,10 +6,11 @@ tokens and temperatures, which nobody would enforce, are refused; a control toke
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_GRAMMAR_BYTES = 262_144
 GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -28,7 +29,7 @@ def is_gbnf(text: str) -> bool:
     return bool(GBNF_RULE.search(text))
 
 
-def checked(text: str, control: Mapping[str, int], read_schema: SchemaReader) -> str:
+def checked(text: str, tokens: Tokens, read_schema: SchemaReader) -> str:
     """The grammar with its schemas read and its control tokens by number. Raises GrammarError."""
     num_bytes = len(text.encode("utf-8", "surrogatepass"))
     if num_bytes > MAX_GRAMMAR_BYTES:
@@ -38,14 +39,12 @@ def checked(text: str, control: Mapping[str, int], read_schema: SchemaReader) ->
     parts, at = [], 0
     while found := PART.search(text, at):
         parts.append(text[at : found.start()])
-        replaced, at = replacement(text, found, control, read_schema)
+        replaced, at = replacement(text, found, tokens, read_schema)
         parts.append(replaced)
     return "".join([*parts, text[at:]])
 
 
-def replacement(
-    text: str, found: re.Match[str], control: Mapping[str, int], read_schema: SchemaReader
-) -> tuple[str, int]:
+def replacement(text: str, found: re.Match[str], tokens: Tokens, read_schema: SchemaReader) -> tuple[str, int]:
     """What takes the place of one part, and where the text goes on."""
     line = text.count("\n", 0, found.start()) + 1
     if (attributes := found["attributes"]) is not None:
@@ -53,9 +52,9 @@ def replacement(
             if re.search(rf"\b{name}\b", attributes):
                 raise GrammarError(f"has {name!r} at line {line}, which is not enforced")
     if (token := found["token"]) is not None:
-        if token not in control:
+        if token not in tokens.control:
             raise GrammarError(f"names {token} at line {line}, which is no control token of this model")
-        return f"<[{control[token]}]>", found.end()
+        return f"<[{tokens.named(token, f' at line {line}')}]>", found.end()
     if found["directive"] == "json":
         try:
             schema, end = json.JSONDecoder().raw_decode(text, re.compile(r"\s*").match(text, found.end()).end())  # type: ignore[union-attr]

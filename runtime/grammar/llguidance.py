@@ -16,7 +16,7 @@ from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
-from ramet.runtime.grammar.llguidance_schema import written
+from ramet.runtime.grammar.llguidance_schema import check_places, refusal, written
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Embedded, Node, Rules
@@ -131,20 +131,26 @@ class LLGuidanceBackend:
         self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
-        grammar = self._grammar_of(constraint, whitespace)
-        message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
-        if "patternProperty" in message:
-            raise GrammarError("has patternProperties: llguidance enforces only patterns that share no name")
-        if "min/maxProperties" in message:
-            fact = "has minProperties or maxProperties beside properties that may be left out"
-            raise GrammarError(f"{fact}: llguidance does not enforce that")
-        if message and not message.startswith("WARNING"):
-            raise GrammarError(f"cannot be compiled: {short(message)}")
+        grammar = self._grammar_of(constraint, partial(self._read_schema, whitespace))
+        refused = refusal(LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS))
+        if refused is not None:
+            self._grammar_of(constraint, self._check_schema)
+            raise refused
         prepared = grammar.encode()
-        self.load(prepared).start().fill_mask(
-            np.empty(self._tokens.words, np.int32)
-        )  # what has no beginning is refused
+        self._check_beginning(prepared)
         return prepared
+
+    def _check_beginning(self, prepared: bytes) -> None:
+        """Raises GrammarError for what becomes too complex in each of its outputs: before anything is chosen."""
+        try:
+            grammar, bits = self.load(prepared).start(), np.empty(self._tokens.words, np.int32)
+            grammar.fill_mask(bits)
+            for token in grammar.forced():
+                grammar.accept(token)
+            grammar.fill_mask(bits)
+        except GrammarError as error:
+            fact = f"cannot be begun: before anything is chosen it {error.fact}"
+            raise GrammarError(fact, hint="give it fewer repetitions and alternatives") from error
 
     def load(self, prepared: bytes | memoryview) -> LLGuidanceCompiled:
         matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=LIMITS)
@@ -172,31 +178,38 @@ class LLGuidanceBackend:
             if matcher.is_error():
                 raise GrammarError(f"became too complex: {short(matcher.get_error())}")
 
-    def _grammar_of(self, constraint: Constraint, whitespace: Whitespace) -> str:
+    def _grammar_of(self, constraint: Constraint, read_schema: lark.SchemaReader) -> str:
         match constraint.kind:
             case ConstraintKind.REGEX:
                 return LLMatcher.grammar_from_regex(regex.normal_form(constraint.text))
             case ConstraintKind.JSON_SCHEMA:
-                schema = self._read_schema(whitespace, json_schema.parse(constraint.text))
+                schema = read_schema(json_schema.parse(constraint.text))
                 return json.dumps({"grammars": [{"json_schema": schema}]})
             case ConstraintKind.EBNF if lark.is_gbnf(constraint.text):
                 return LLMatcher.grammar_from_lark(write_lark(gbnf.read(constraint.text)))
             case ConstraintKind.EBNF:
-                read = partial(self._read_schema, whitespace)
-                return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens.control, read))
+                return LLMatcher.grammar_from_lark(lark.checked(constraint.text, self._tokens, read_schema))
             case ConstraintKind.STRUCTURAL_TAG:
-                rules = TagRules(self._tokens.control, partial(self._embedded, whitespace)).make(
-                    tags.read(constraint.text)
-                )
+                rules = TagRules(self._tokens, partial(embedded, read_schema)).make(tags.read(constraint.text))
                 return LLMatcher.grammar_from_lark(write_lark(rules))
-
-    def _embedded(self, whitespace: Whitespace, schema: Any, rules: Rules) -> Node:
-        return Embedded(f"%json {json.dumps(self._read_schema(whitespace, schema))}")
 
     def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
         document = json_schema.read_value(schema, SUPPORTED[self.name])
         return written(document, self._is_possible) | {"x-guidance": WHITESPACE[whitespace]}
 
+    def _check_schema(self, schema: Any) -> dict[str, Any]:
+        """Raises GrammarError with the place of what the library refuses in it."""
+        document = json_schema.read_value(schema, SUPPORTED[self.name])
+        whole = written(document, self._is_possible)
+        check_places(document, self._message)
+        return whole
+
     def _is_possible(self, schema: dict[str, Any]) -> bool:
-        message = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema), self._tokenizer, limits=LIMITS)
-        return "Unsatisfiable" not in message
+        return "Unsatisfiable" not in self._message(schema)
+
+    def _message(self, schema: dict[str, Any]) -> str:
+        return LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema), self._tokenizer, limits=LIMITS)
+
+
+def embedded(read_schema: lark.SchemaReader, schema: Any, rules: Rules) -> Node:
+    return Embedded(f"%json {json.dumps(read_schema(schema))}")

@@ -2,6 +2,8 @@
 
 Beside a bound below one it lets an excluded zero in, so zero is excluded by a least number. A name that a pattern takes
 from `additionalProperties`, and for which nothing is valid, could be begun there and never ended: that is refused.
+
+The library's refusals name no place: it is the innermost schema that is refused by itself.
 """
 
 import re
@@ -9,10 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.json_schema import Document
+from ramet.runtime.grammar.json_schema import Document, pointer_part
+from ramet.runtime.grammar.messages import short
 
 LEAST = 1e-9  # numbers between this and an excluded zero are not written
 COMMON = ("$defs", "definitions")
+OF_PROPERTIES = frozenset({"minProperties", "maxProperties", "patternProperties"})  # which the library enforces in part
 UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")  # without \u, which strings may not have
 
 
@@ -30,6 +34,48 @@ def written(document: Document, is_possible: Callable[[dict[str, Any]], bool]) -
                         fact = "llguidance does not enforce a pattern for whose properties nothing is valid"
                         raise GrammarError(f"{place}/patternProperties: {fact}")
     return document.root
+
+
+def refusal(message: str) -> GrammarError | None:
+    """Of what the library says of a grammar; None: it compiles."""
+    if "patternProperty" in message:
+        return GrammarError("has patternProperties: llguidance enforces only patterns that share no name")
+    if "min/maxProperties" in message:
+        fact = "has minProperties or maxProperties beside properties that may be left out"
+        return GrammarError(f"{fact}: llguidance does not enforce that")
+    if message and not message.startswith("WARNING"):
+        return GrammarError(f"cannot be compiled: {short(message)}")
+    return None
+
+
+def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) -> None:
+    """Raises GrammarError with the place of what the library refuses, if it refuses the document as `written`."""
+    shared = {keyword: document.root[keyword] for keyword in COMMON if keyword in document.root}
+
+    def refused(place: str) -> GrammarError | None:
+        schema = document.places[place]
+        return refusal(validate({**shared, **schema})) if isinstance(schema, dict) else None
+
+    for place, schema in reversed(document.places.items()):
+        error = refused(place) if isinstance(schema, dict) and not OF_PROPERTIES.isdisjoint(schema) else None
+        if error is not None and any(keyword in error.fact for keyword in OF_PROPERTIES):
+            raise GrammarError(f"{place}: {error.fact}")
+    place, found = "#", refused("#")
+    while found is not None:
+        inner = next(((below, error) for below in needed(document, place) if (error := refused(below))), None)
+        if inner is None:
+            raise GrammarError(f"{place}: {found.fact}")
+        place, found = inner
+
+
+def needed(document: Document, place: str) -> list[str]:
+    """The schemas in that of `place` without which it has no value."""
+    schema = document.places[place]
+    assert isinstance(schema, dict), place
+    names = [f"properties/{pointer_part(name)}" for name in schema.get("required", [])]
+    parts = [f"{keyword}/{i}" for keyword in ("allOf", "prefixItems") for i in range(len(schema.get(keyword, [])))]
+    places = [f"{place}/{part}" for part in [*names, *parts, "items"]]
+    return [each for each in places if each in document.places]
 
 
 def exclude_zero(schema: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ match that begins anywhere, whose number doubles with each repetition: so a patt
 
 from collections.abc import Sequence
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from itertools import repeat
 
 import numpy as np
@@ -17,13 +18,14 @@ from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar import json_schema, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.gbnf import reachable
 from ramet.runtime.grammar.json_rules import JsonRules, add_schema
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.pattern_rules import check_size
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.token_fsm import ENDED, TokenFsm, explore
-from ramet.runtime.grammar.tree import Free, Node, Rules, Token, inlined, walk
+from ramet.runtime.grammar.tree import Free, Node, Ref, Rules, Token, inlined, walk
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_SIZE = 50_000  # characters of a pattern without references
@@ -136,7 +138,7 @@ class OutlinesBackend:
                 raise GrammarError("is a grammar, which outlines does not enforce", hint="llguidance and xgrammar do")
             case ConstraintKind.STRUCTURAL_TAG:
                 schemas = partial(add_schema, self.name, whitespace, False)
-                return without_rules(TagRules(self._tokens.control, schemas).make(tags.read(constraint.text)))
+                return without_rules(TagRules(self._tokens, schemas).make(tags.read(constraint.text)))
 
 
 def without_rules(rules: Rules) -> Node:
@@ -144,10 +146,28 @@ def without_rules(rules: Rules) -> Node:
         if isinstance(part, Free | Token):
             what = "free text" if isinstance(part, Free) else "a control token"
             raise GrammarError(f"has {what}, which outlines does not enforce", hint="llguidance and xgrammar do")
-    node = inlined(rules, "root", MAX_SIZE)
+    if refers_to_itself(rules):
+        raise GrammarError("refers to itself: outlines enforces only what a regular expression says")
+    try:
+        node = inlined(rules, "root", MAX_SIZE)
+    except RecursionError:  # each property that may be left out has all later ones in it
+        node = None
     if node is None:
-        raise GrammarError("refers to itself, or is too large: outlines enforces only what a regular expression says")
+        fact = f"is too large for outlines: as one regular expression it has more than {MAX_SIZE} characters"
+        raise GrammarError(
+            fact, hint="properties that may be left out and long strings multiply; llguidance takes them"
+        )
     return node
+
+
+def refers_to_itself(rules: Rules) -> bool:
+    """One of the rules that an output may need."""
+    targets = {name: {part.name for part in walk(rules[name]) if isinstance(part, Ref)} for name in reachable(rules)}
+    try:
+        TopologicalSorter(targets).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def common(texts: list[bytes]) -> bytes:

@@ -12,11 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError
+from ramet.runtime.grammar.base import Backend, Compiled, Grammar
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.text.tokenizer import Tokenizer
+
+
+class IllegalToken(Exception):
+    """An output has a token that no mask let through: the fault is ours, not the constraint's."""
 
 
 class JumpMode(Enum):
@@ -109,7 +113,7 @@ class ConstrainedOutput:
     def accept(self, token: int) -> Jump | None:
         """Go on with a token. What must be done about it, if the constraint begins inside it.
 
-        Raises GrammarError for a token that is not legal here: one that no mask let through is never given.
+        Raises IllegalToken, and GrammarError where the constraint became too complex.
         """
         if self._opening is not None:
             self.active = token != self._opening
@@ -119,11 +123,11 @@ class ConstrainedOutput:
             return self._think(token)
         if token in self._ending.eos_ids:
             if not self.grammar.may_end:
-                raise GrammarError("was left by an end of the output that it does not allow")
+                raise IllegalToken(f"token {token} ends the output where its constraint does not allow that")
             self.ended = True
             return None
         if not self.grammar.accept(token):
-            raise GrammarError(f"was left by token {token}")
+            raise IllegalToken(f"token {token} leaves the constraint")
         self._num_accepted += 1
         if self._path is not None:
             self._path.push(self._tokenizer.token_bytes(token) or b"")

@@ -31,8 +31,9 @@ class Flags:
     ascii_only: bool = False
 
     def changed(self, letters: str, to: bool) -> "Flags":
-        names = {"i": "ignore_case", "s": "dot_all", "a": "ascii_only"}  # u and m change nothing here
-        return replace(self, **{names[letter]: to for letter in letters if letter in names})
+        names = {"i": "ignore_case", "s": "dot_all", "a": "ascii_only"}  # m changes nothing here
+        found = {names[letter]: to for letter in letters if letter in names}
+        return replace(self, **found | ({"ascii_only": False} if "u" in letters else {}))
 
 
 def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
@@ -131,7 +132,7 @@ class Parser:
     def literal(self, code: int, flags: Flags, offset: int) -> Chars:
         self.check_char(code, offset)
         ranges: Ranges = ((code, code),)
-        return Chars((both_cases(ranges, wide=False) or ranges) if flags.ignore_case else ranges)
+        return Chars((both_cases(ranges, False, flags.ascii_only) or ranges) if flags.ignore_case else ranges)
 
     def check_char(self, code: int, offset: int) -> None:
         if code == 0:
@@ -216,7 +217,7 @@ class Parser:
         ranges: Ranges = ((low, high),)
         if not flags.ignore_case:
             return ranges
-        cased = both_cases(ranges, wide)
+        cased = both_cases(ranges, wide, flags.ascii_only)
         if cased is None:
             self.refuse("a negated class of letters beyond ASCII without regard to case", offset)
         return cased

@@ -5,7 +5,7 @@ may not spell what it waits for, because readers of the text could not tell the 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ramet.runtime.grammar import gbnf, regex
@@ -13,6 +13,7 @@ from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.tags import AnyText, Const, Format, Gbnf, Json, Or, Pattern, Separated, Sequence, Tag
 from ramet.runtime.grammar.tags import Triggered as TriggeredTags
 from ramet.runtime.grammar.tree import EMPTY, Free, Node, Ref, Repeat, Rules, Seq, Token, either, literal, renamed
+from ramet.runtime.grammar.vocabulary import Tokens
 
 End = tuple[str, Node]  # the text that follows, and what comes after it
 Schemas = Callable[[Any, Rules], Node]  # adds the rules of a schema
@@ -25,9 +26,9 @@ def in_place(pattern: str, rules: Rules) -> Node:
 
 
 class TagRules:
-    def __init__(self, control: Mapping[str, int], schemas: Schemas, patterns: Patterns = in_place) -> None:
-        self.control, self.schemas, self.patterns = control, schemas, patterns
-        longest_first = sorted(control, key=len, reverse=True)
+    def __init__(self, tokens: Tokens, schemas: Schemas, patterns: Patterns = in_place) -> None:
+        self.tokens, self.schemas, self.patterns = tokens, schemas, patterns
+        longest_first = sorted(tokens.control, key=len, reverse=True)
         self.names = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self.rules: Rules = {"root": EMPTY}
 
@@ -142,7 +143,7 @@ class TagRules:
         """Any text in which one of `begun` may begin, up to one of `ends`."""
         triggers = tuple((self.start_of(text), node) for text, node in begun)
         stops = []
-        excluded = [text for text, _ in begun if text in self.control]
+        excluded = [text for text, _ in begun if text in self.tokens.control]
         for text, after in ends:
             pieces = self.pieces(text)
             stops.append((pieces, after))
@@ -152,7 +153,9 @@ class TagRules:
         if any(not pieces for pieces, _ in stops) and ends is not NOTHING:
             raise GrammarError("has free text that ends where its content may go on: give the tag an end")
         for text, _ in begun:
-            other = next((other for other in excluded if text not in self.control and overlap(other, text)), None)
+            other = next(
+                (other for other in excluded if text not in self.tokens.control and overlap(other, text)), None
+            )
             if other is not None:
                 raise GrammarError(
                     f"has the trigger {text!r}, which overlaps with {other!r}: what begins first is unclear"
@@ -160,7 +163,7 @@ class TagRules:
         return Free(triggers, tuple(stops), loops, tuple(dict.fromkeys(excluded)))
 
     def start_of(self, text: str) -> str | int:
-        return self.control.get(text, text)
+        return self.tokens.named(text) if text in self.tokens.control else text
 
     def pieces(self, text: str) -> tuple[str | int, ...]:
         """Texts, and control tokens by their ids."""
@@ -169,7 +172,7 @@ class TagRules:
         found: list[str | int] = []
         at = 0
         for match in self.names.finditer(text):
-            found += [text[at : match.start()], self.control[match[0]]]
+            found += [text[at : match.start()], self.tokens.named(match[0])]
             at = match.end()
         return tuple(piece for piece in [*found, text[at:]] if piece != "")
 

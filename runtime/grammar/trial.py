@@ -11,10 +11,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from ramet.runtime.grammar.base import Grammar, GrammarError
+from ramet.runtime.grammar.base import Grammar
 from ramet.runtime.grammar.compile import Loaded
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, JumpMode
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending, IllegalToken, JumpMode
 from ramet.runtime.grammar.shortest import plainness
 from ramet.runtime.grammar.vocabulary import Tokens
 
@@ -99,7 +99,7 @@ class _Drawing:
     def accept(self, token: int) -> bool:
         try:
             self.output.accept(token)
-        except GrammarError:
+        except IllegalToken:
             return False
         if not self.output.ended:
             self._ids.append(token)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar.base import Vocabulary
+from ramet.runtime.grammar.base import GrammarError, Vocabulary
 from ramet.runtime.text.tokenizer import Tokenizer
 
 UNSEEN = "\U0010ffff"  # no character
@@ -40,6 +40,13 @@ class Tokens:
     @cached_property
     def control(self) -> dict[str, int]:
         return control_tokens(self.vocabulary.tokenizer)
+
+    def named(self, text: str, place: str = "") -> int:
+        """The control token that a constraint names. Raises GrammarError for one that ends an output."""
+        if (token := self.control[text]) in self.eos_ids:
+            fact = f"names {text}{place}, which ends an output and cannot stand in one"
+            raise GrammarError(fact, hint="leave it out: an output ends where its constraint is fulfilled")
+        return token
 
     @cached_property
     def texts(self) -> dict[int, bytes]:

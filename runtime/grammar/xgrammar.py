@@ -125,7 +125,7 @@ class XGrammarBackend:
         self._info = TokenizerInfo(pieces, VocabType.RAW, vocab_size=vocabulary.size, stop_token_ids=tokens.eos_ids)
         self._compiler = GrammarCompiler(self._info, max_threads=num_threads, cache_enabled=False)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=num_threads)
-        self._control = tokens.control
+        self._tokens = tokens
         legal = [*tokens.texts, *tokens.eos_ids, *tokens.control.values()]
         self._legal = Legal(frozenset(legal), tokens.mask_of(legal), tokens.end_mask)
 
@@ -167,4 +167,4 @@ class XGrammarBackend:
                 return write_gbnf(gbnf.read(constraint.text))
             case ConstraintKind.STRUCTURAL_TAG:
                 schemas = partial(add_schema, self.name, whitespace, True)
-                return write_gbnf(TagRules(self._control, schemas, read_pattern).make(tags.read(constraint.text)))
+                return write_gbnf(TagRules(self._tokens, schemas, read_pattern).make(tags.read(constraint.text)))

@@ -129,11 +129,11 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
     live = [(int(k), running.at(rows[k])) for k in np.flatnonzero(alive)]
     outputs = [(k, each.request.constrained, each.num_output) for k, each in live if each.request.constrained]
-    by_backend: dict[Backend, list[tuple[int, Constrained]]] = {}
-    for k, constrained, _ in outputs:
-        output = constrained.output
-        if output.active and not output.grammar.must_end:
-            by_backend.setdefault(output.backend, []).append((k, constrained))
+    by_backend: dict[Backend, list[tuple[int, Request]]] = {}
+    for k, each in live:
+        constrained = each.request.constrained
+        if constrained and constrained.output.active and not constrained.output.grammar.must_end:
+            by_backend.setdefault(constrained.output.backend, []).append((k, each.request))
     for backend, group in by_backend.items():
         _fill(backend, group, bits)
     for k, constrained, num_output in outputs:
@@ -142,17 +142,19 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     return bits
 
 
-def _fill(backend: Backend, group: list[tuple[int, Constrained]], bits: Ints) -> None:
+def _fill(backend: Backend, group: list[tuple[int, Request]], bits: Ints) -> None:
     """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
-    grammars: list[Grammar] = [constrained.output.grammar for _, constrained in group]
+    grammars: list[Grammar] = [request.constrained.output.grammar for _, request in group if request.constrained]
     try:
         backend.fill_masks(grammars, [k for k, _ in group], bits)
     except Exception:  # noqa: BLE001 - whose it is shows below
-        for k, constrained in group:
+        for k, request in group:
+            constrained = request.constrained
+            assert constrained is not None, request.uid
             try:
                 constrained.output.grammar.fill_mask(bits[k])
             except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
-                constrained.failure = _failed(error)
+                constrained.failure = _failed(request, error)
                 bits[k] = -1
 
 
@@ -177,12 +179,14 @@ class MaskThread:
             self._thread.shutdown()
 
 
-def _failed(error: Exception) -> Finish:
-    """Of a request whose grammar failed."""
+def _failed(request: Request, error: Exception) -> Finish:
+    """Of a request whose grammar failed: the client's fault where the constraint became too complex, ours otherwise."""
+    constraint = request.spec.constraint
+    assert constraint is not None, request.uid
     if isinstance(error, GrammarError):
-        return _broken(error.fact, 400)
+        return _refused(constraint, Failed(error.fact, error.hint))
     LOGGER.error("a grammar failed", exc_info=error)
-    return _broken(f"internal error: {type(error).__name__}", 500)
+    return _refused(constraint, Failed(f"failed: internal error: {type(error).__name__}", status=500))
 
 
 Send = Callable[[Uid, int, Logprobs | None], None]
@@ -231,11 +235,16 @@ class ConstrainedRows:
         request = running.request
         if running.applied < request.prompt_len and request.spec.prefix_lease_s is not None:
             return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
-        while (jump := constrained.output.next_jump(running.output)) is not None:
+        while True:
+            try:
+                jump = constrained.output.next_jump(running.output)
+            except Exception as error:  # noqa: BLE001 - as in `_take`: it tries what it appends
+                return _failed(request, error)
+            if jump is None:
+                return None
             done, finish = self._apply(running, constrained, jump)
             if finish is not None or not done:  # without memory for it the tokens are drawn one by one
                 return finish
-        return None
 
     def _apply(self, running: RunningRequest, constrained: Constrained, jump: Jump) -> tuple[bool, Finish | None]:
         """Whether there was memory for it, and why the request ends with one of its tokens."""
@@ -262,10 +271,8 @@ class ConstrainedRows:
         constrained.unsent.append((token, logprobs))
         try:
             jump = constrained.output.accept(token)
-        except GrammarError as error:
-            return _broken(f"the output {error.fact}", 500), None
-        except Exception as error:  # noqa: BLE001 - of a library
-            return _failed(error), None
+        except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+            return _failed(running.request, error), None
         if constrained.output.ended:
             matched = token if token in constrained.output.eos_ids else None
             return Finish(FinishKind.STOP, matched=matched), None
@@ -291,10 +298,6 @@ def _of(running: RunningRequest) -> Constrained:
     constrained = running.request.constrained
     assert constrained is not None, running.uid
     return constrained
-
-
-def _broken(fact: str, status: int) -> Finish:
-    return Finish(FinishKind.ABORT, message=f"the constraint failed: {fact}", status=status)
 
 
 def _certain(running: RunningRequest, token: int) -> Logprobs | None:

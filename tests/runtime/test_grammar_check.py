@@ -152,6 +152,26 @@ def test_json_that_is_a_structural_tag_is_known_as_one(tmp_path: Path, content: 
     assert reported(check(written(tmp_path, "tag.json", content), "--json"))["kind"] == "structural_tag"
 
 
+PATTERNS_OF_ONE_TEXT = [{"pattern": f"{begin}.{{10}}{end}"} for begin, end in ("ab", "cd", "ef", ("[0-9]", "[a-z]"))]
+
+
+def test_why_there_is_no_sample_is_said(tmp_path: Path) -> None:
+    done = check(written(tmp_path, "long.regex", "[0-9a-f]{500}"))
+    assert done.returncode == 0
+    assert "no sample: llguidance found none of at most 400 draws; --sample tries one" in done.stdout
+    report = reported(check(written(tmp_path, "long.regex", "[0-9a-f]{500}"), "--json"))
+    assert report["sample"] is report["made_by"] is None and "400 draws" in report["no_sample"]
+
+
+def test_a_constraint_that_becomes_too_complex_for_a_text_says_so(tmp_path: Path) -> None:
+    file = written(tmp_path, "all.json", {"type": "string", "allOf": PATTERNS_OF_ONE_TEXT})
+    made = check(file)
+    assert made.returncode == 0 and "no sample: the constraint became too complex: " in made.stdout, made.stderr
+    tried = check(file, "--sample", '"' + "ace0" * 20 + '"')
+    assert tried.returncode == 0, tried.stderr
+    assert "llguidance cannot follow it: the constraint became too complex: " in tried.stdout
+
+
 def test_kind_and_whitespace_override(tmp_path: Path) -> None:
     file = written(tmp_path, "tag.json", "[0-9]{3}")
     assert reported(check(file, "--kind", "regex", "--json"))["kind"] == "regex"
@@ -168,6 +188,7 @@ def test_kind_and_whitespace_override(tmp_path: Path) -> None:
         (["README.md", "--kind", "poem"], "--kind"),
         (["LICENSE", "--grammar-backend", "none", "--kind", "regex"], "--grammar-backend is none"),
         (["LICENSE", "--kind", "regex", "--tokenizer-path", "docs"], "has no tokenizer.json"),
+        (["LICENSE", "--kind", "regex", "--sample", "a\udcff"], "--sample is no UTF-8 at character 1"),
         (["a.json", "--sampel", "x"], "--sampel is not an option; did you mean --sample?"),
         ([], "file"),
     ],

@@ -75,9 +75,10 @@ SHAPES: Mapping[BackendName, Mapping[str, tuple[Any, ...]]] = {  # words of the 
     "outlines": {
         "allows any value": (True, {}, {"type": "array"}, {"type": "object", "additionalProperties": True}),
         "has no type": ({"minimum": 3},),
-        "refers to itself, or is too large": (
-            {"type": "object", "properties": {"x": {"$ref": "#"}}},
+        "refers to itself": ({"type": "object", "properties": {"x": {"$ref": "#"}}},),
+        "is too large for outlines": (
             {"type": "string", "maxLength": 6_000},
+            {"type": "object", "properties": {f"p{i}": INT for i in range(300)}, "additionalProperties": False},
         ),
     },
 }

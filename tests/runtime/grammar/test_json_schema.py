@@ -4,7 +4,9 @@ import json
 import re
 
 import pytest
+from constrained import backend
 
+from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.json_schema import read
 from ramet.runtime.grammar.keywords import ANNOTATIONS, SUPPORTED
@@ -106,3 +108,30 @@ def test_a_list_of_items_is_prefix_items():
         "prefixItems": [{"type": "null"}],
         "items": False,
     }
+
+
+PAIR = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
+EMPTY = {"type": "string", "minLength": 3, "maxLength": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (EMPTY, "#: cannot be compiled: Unsatisfiable schema: minLength (3) is greater"),
+        ({"type": "object", "properties": {"x/y": EMPTY}, "required": ["x/y"]}, "#/properties/x~1y: cannot"),
+        ({"type": "array", "items": {"allOf": [EMPTY]}, "minItems": 1}, "#/items/allOf/0: cannot be compiled"),
+        (PAIR | {"minProperties": 1}, "#: has minProperties or maxProperties beside"),
+        ({"type": "object", "properties": {"q": {"type": "array", "items": PAIR | {"maxProperties": 1}}}},
+         "#/properties/q/items: has minProperties or maxProperties beside"),
+        ({"anyOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": PAIR | {"maxProperties": 1}}},
+         "#/$defs/p: has minProperties or maxProperties beside"),
+        ({"type": "array", "items": {"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b": True}}},
+         "#/items: has patternProperties: llguidance enforces"),
+    ],
+)  # fmt: skip
+def test_llguidance_refuses_with_the_place_in_the_schema(schema, words):
+    with pytest.raises(GrammarError, match="^" + re.escape(words)):
+        backend("llguidance").prepare(Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(schema)), "compact")
+    tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}}
+    with pytest.raises(GrammarError, match="^#/format/json_schema: " + re.escape(words)):
+        backend("llguidance").prepare(Constraint(ConstraintKind.STRUCTURAL_TAG, json.dumps(tag)), "compact")

@@ -5,9 +5,8 @@ import pytest
 from constrained import SIZE, allowed, backend, bytewise, compiled, ids_of, vocabulary
 
 from ramet.ipc.spec import ConstraintKind
-from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, Jump, JumpMode, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending, IllegalToken, Jump, JumpMode, Thought
 from ramet.runtime.text.tokenizer import Tokenizer
 
 ENDS = sorted(vocabulary().eos_ids)
@@ -61,13 +60,13 @@ def test_any_end_of_sequence_ends_an_output_that_may_end(end: int):
 def test_an_end_that_the_constraint_does_not_allow_is_an_error():
     one = output("ab")
     one.accept(only("a"))
-    with pytest.raises(GrammarError):
+    with pytest.raises(IllegalToken):
         one.accept(ENDS[0])
     assert not one.ended
 
 
 def test_a_token_that_the_constraint_does_not_allow_is_an_error():
-    with pytest.raises(GrammarError):
+    with pytest.raises(IllegalToken):
         output("ab").accept(only("c"))
 
 

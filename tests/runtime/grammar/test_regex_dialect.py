@@ -37,6 +37,30 @@ def test_what_the_normal_form_matches_the_pattern_matches(pattern: str):
     every_text()
 
 
+LETTERS = "kK\u212asSſiIİıµμΜéÉßẞ"
+CASES = ["{}", "[{}]", "[{}x]", "[^{}]", "[^{}x]"]
+FLAGS = ["(?i){}", "(?ai){}", "(?ia:{})", "(?a)(?i:{})", "(?a:(?i:{}))", "(?i)(?a:{})", "(?i:(?a:{}))", "(?a)(?ui:{})",
+         "(?a:(?u:(?i:{})))", "(?ai)(?-i:{})", "(?ai)(?u:(?a:{}))"]  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("case", CASES)
+def test_cases_are_pythons_under_any_flag(flags: str, case: str):
+    for letter in LETTERS:
+        pattern = flags.format(case.format(letter))
+        normal = re.compile(normal_form(pattern))
+        for other in LETTERS:
+            assert bool(normal.fullmatch(other)) == bool(re.fullmatch(pattern, other)), (pattern, other)
+
+
+@pytest.mark.parametrize("flags", ["(?a){}", "(?a:{})", "(?a)(?u:{})", "(?u:(?a:{}))"])
+@pytest.mark.parametrize("name", [r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"[\W]", r"[^\w]"])
+def test_no_class_has_more_than_pythons_under_any_flag(flags: str, name: str):
+    normal = re.compile(normal_form(flags.format(name)))
+    for char in "a1_ é٣\u2003\u00a0!":
+        assert not normal.fullmatch(char) or re.fullmatch(flags.format(name), char), char
+
+
 @pytest.mark.parametrize(
     "pattern", ["a", "^a", "a$", "^a|b", "(^a|b)c", "(a|b$)", "", "^$", r"^\d+(\.\d+)?$", "a|^", "(?i)^k"]
 )

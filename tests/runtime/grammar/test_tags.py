@@ -1,5 +1,6 @@
 """Structural tags: what an output may be, on every backend that enforces it."""
 
+import dataclasses
 import json
 import re
 
@@ -7,6 +8,7 @@ import pytest
 from constrained import NAMES, allowed, backend, bytewise, compiled, ids_of, takes, vocabulary
 
 from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import GrammarError
 
 TAGS = ConstraintKind.STRUCTURAL_TAG
@@ -206,6 +208,40 @@ def test_what_is_wrong_with_a_tag_is_named(form, words):
 def test_outlines_refuses_what_is_not_regular(form, words):
     with pytest.raises(GrammarError, match=words):
         backend("outlines").prepare(Constraint(TAGS, text_of(form)), "compact")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("form", "token"),
+    [
+        (tag("<a>", regex("[a-z]{3}"), "<|im_end|>"), "<|im_end|>"),
+        (tag("<|im_end|>", regex("[a-z]{3}"), "</a>"), "<|im_end|>"),
+        (tag("<a>", ANY, ["</a>", "<|endoftext|>"]), "<|endoftext|>"),
+        (const("ab<|im_end|>cd"), "<|im_end|>"),
+        (const("<|endoftext|>"), "<|endoftext|>"),
+        ({"type": "sequence", "elements": [ANY, const("x<|im_end|>")]}, "<|im_end|>"),
+        (triggered(["<|im_end|>"], [tag("<|im_end|>a", regex("b"), "c")]), "<|im_end|>"),
+        (triggered(["<a"], [tag("<a>", regex("b"), "<|im_end|>")], at_least_one=True), "<|im_end|>"),
+        (
+            {"type": "tags_with_separator", "tags": [tag("<a>", regex("b"), "c")], "separator": "<|im_end|>"},
+            "<|im_end|>",
+        ),
+    ],
+)
+def test_a_tag_cannot_name_a_token_that_ends_an_output(name, form, token):
+    with pytest.raises(GrammarError) as refused:
+        backend(name).prepare(Constraint(TAGS, text_of(form)), "compact")
+    assert refused.value.fact == f"names {token}, which ends an output and cannot stand in one"
+    assert refused.value.hint == "leave it out: an output ends where its constraint is fulfilled"
+
+
+@pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
+def test_which_tokens_end_an_output_the_model_says(name):
+    ends = {vocabulary().tokenizer.added_tokens["</tool_call>"]}
+    other = build(name, dataclasses.replace(vocabulary(), eos_ids=frozenset(ends)))
+    other.prepare(Constraint(TAGS, text_of(const("a<|im_end|>"))), "compact")
+    with pytest.raises(GrammarError, match="names </tool_call>, which ends an output"):
+        other.prepare(Constraint(TAGS, text_of(const("a</tool_call>"))), "compact")
 
 
 def test_what_is_no_structural_tag_is_refused():

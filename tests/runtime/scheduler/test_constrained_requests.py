@@ -18,6 +18,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.output import IllegalToken
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -330,19 +331,24 @@ class Failing:
     may_end = True
     must_end = False
 
-    def __init__(self, last: int, error: Exception) -> None:
-        self.left, self.error = last, error
+    def __init__(self, last: int, error: Exception, where: str) -> None:
+        self.left, self.error, self.where = last, error, where
 
     def accept(self, token: int) -> bool:
         self.left -= 1
+        self._fail("accept")
         return True
 
-    def fill_mask(self, bits: Ints) -> None:
-        if self.left <= 0:
+    def _fail(self, where: str) -> None:
+        if self.left <= 0 and where == self.where:
             raise self.error
+
+    def fill_mask(self, bits: Ints) -> None:
+        self._fail("fill_mask")
         bits[:] = -1
 
     def forced(self) -> list[int]:
+        self._fail("forced")
         return []
 
     def forced_text(self) -> bytes:
@@ -352,20 +358,20 @@ class Failing:
         self.left += num_tokens
 
     def fork(self) -> "Failing":
-        return Failing(self.left, self.error)
+        return Failing(self.left, self.error, self.where)
 
 
 class FailingBackend:
-    """A constraint's text says how many tokens its grammar takes."""
+    """A constraint's text says how many tokens its grammar takes. `where`: what fails then."""
 
     name = "llguidance"
     canonical = True
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    def __init__(self, error: Exception, where: str = "fill_mask") -> None:
+        self.error, self.where = error, where
 
     def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
-        return Loaded(FailingCompiled(int(constraint.text), self.error), self)  # type: ignore[arg-type]
+        return Loaded(FailingCompiled(int(constraint.text), self.error, self.where), self)  # type: ignore[arg-type]
 
     def close(self) -> None:
         pass
@@ -378,34 +384,41 @@ class FailingBackend:
 class FailingCompiled:
     num_bytes = 1
 
-    def __init__(self, last: int, error: Exception) -> None:
-        self._last, self._error = last, error
+    def __init__(self, last: int, error: Exception, where: str) -> None:
+        self._last, self._error, self._where = last, error, where
 
     def start(self) -> Failing:
-        return Failing(self._last, self._error)
+        return Failing(self._last, self._error, self._where)
 
 
 @overlaps
-def test_a_grammar_that_becomes_too_complex_ends_its_output_alone(overlap: str):
-    top = bench(FailingBackend(GrammarError("became too complex")), overlap=overlap)
-    top.add(1, PROMPT, 12, constraint=regex("4"), frequency_penalty=1.0)
+@pytest.mark.parametrize("where", ["fill_mask", "accept", "forced"])
+def test_a_grammar_that_becomes_too_complex_ends_its_output_alone(overlap: str, where: str):
+    top = bench(FailingBackend(GrammarError("became too complex", hint="be brief"), where), overlap=overlap)
+    top.add(1, PROMPT, 12, constraint=regex("4", place="guided_regex"), frequency_penalty=1.0)
     top.add(2, PROMPT, 12, constraint=regex("1000"), ignore_eos=True)
     top.add(3, PROMPT, 12)
     top.run()
     assert (top.finish[1].kind, top.finish[1].status) == (FinishKind.ABORT, 400)
-    assert top.finish[1].message == "the constraint failed: became too complex" and len(top.tokens[1]) == 4
+    assert top.finish[1].message == "guided_regex became too complex (be brief)" and len(top.tokens[1]) == 4
+    assert top.finish[1].place == "guided_regex"
     assert len(top.tokens[2]) == 12 and len(top.tokens[3]) > 0
     nothing_is_held(top)
 
 
 @overlaps
-def test_a_library_that_raises_anything_ends_its_output_alone(overlap: str):
-    top = bench(FailingBackend(RuntimeError("of the library")), overlap=overlap)
+@pytest.mark.parametrize("where", ["fill_mask", "accept", "forced"])
+@pytest.mark.parametrize("error", [RuntimeError("of the library"), IllegalToken("of the library")])
+def test_a_library_that_raises_anything_ends_its_output_alone(
+    overlap: str, where: str, error: Exception, caplog: pytest.LogCaptureFixture
+):
+    top = bench(FailingBackend(error, where), overlap=overlap)
     top.add(1, PROMPT, 12, constraint=regex("4"))
     top.add(2, PROMPT, 12, constraint=regex("1000"), ignore_eos=True)
     top.run()
     assert (top.finish[1].kind, top.finish[1].status) == (FinishKind.ABORT, 500)
-    assert "of the library" not in top.finish[1].message and len(top.tokens[2]) == 12
+    assert top.finish[1].message == f"regex failed: internal error: {type(error).__name__}"
+    assert "of the library" in caplog.text and len(top.tokens[2]) == 12
     nothing_is_held(top)
 
 
