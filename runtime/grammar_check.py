@@ -49,8 +49,10 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     check_sample(space.sample)
     report = examine(args, constraint, space.file, space.sample)
     print(msgspec.json.encode(report).decode() if space.json else show(report))
-    asked = {verdict.backend: verdict.state for verdict in report.backends}
-    return 0 if asked.get(args.grammar.grammar_backend) == "compiles" else 1
+    asked = next((each for each in report.backends if each.backend == args.grammar.grammar_backend), None)
+    if asked is None or asked.state != "compiles":
+        return 1
+    return 0 if asked.sample is None or asked.sample.accepted else 1
 
 
 def _parser() -> Parser:

@@ -64,11 +64,13 @@ class Thought:
     """What an output may have before its constraint begins: everything until the text `after`, `b""` for nothing.
 
     `opens`: only an output that begins with this control token has a thought, and only where the model, free to draw
-    anything, draws it. Another first token is taken back, and drawn again under the constraint.
+    anything, draws it. Another first token stays if it is legal, which it is as often as under the constraint, and is
+    taken back and drawn again if not. `masked`: it is drawn again in any case, for its log-probability under the mask.
     """
 
     after: bytes = b""
     opens: str = ""
+    masked: bool = False
 
 
 class ConstrainedOutput:
@@ -88,6 +90,7 @@ class ConstrainedOutput:
         self.grammar: Grammar = compiled.start()
         self.backend, self.mode = backend, mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
+        self._masked = thought.masked
         self._opening = tokenizer.added_tokens.get(thought.opens)  # None: it is known whether there is a thought
         self.active = self._opening is None and (bool(thought.opens) or not thought.after)
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
@@ -118,7 +121,10 @@ class ConstrainedOutput:
         if self._opening is not None:
             self.active = token != self._opening
             self._opening = None
-            return Jump(1, ()) if self.active else None
+            if not self.active:
+                return None
+            if self._masked or not self._may_begin(token):
+                return Jump(1, ())
         if not self.active:
             return self._think(token)
         if token in self._ending.eos_ids:
@@ -178,6 +184,12 @@ class ConstrainedOutput:
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
+
+    def _may_begin(self, token: int) -> bool:
+        """Whether the mask of the first token would let it through."""
+        if token in self._ending.forbidden(0):
+            return False
+        return self.grammar.may_end if token in self._ending.eos_ids else self.grammar.fork().accept(token)
 
     def _think(self, token: int) -> Jump | None:
         """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.

@@ -20,7 +20,7 @@ from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_s
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
-from ramet.runtime.intake.tool_choice import Calls, held_to, read_choice
+from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
 from ramet.runtime.text.template_files import read_templates
 
 Render = Callable[[bytes], Awaitable[RenderReply]]  # of a Chat as JSON
@@ -143,16 +143,16 @@ async def prepare(
     place: str = "messages",
     as_shown: bool = False,
     thoughts: Thoughts = Thoughts.STREAMED,
-    backend: str = "",
+    keeping: Keeping = Keeping(),
 ) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
-    `backend`: of a constraint.
+    `keeping`: of a constraint on calls.
     """
     parts: dict[str, str] = {}
     if chat.tools and style.tools is not None:
-        spec, parts = held_to(spec, calls, chat.tools, style.tools, backend)
+        spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
     rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None

@@ -25,12 +25,15 @@ def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> lis
     return [] if value is None or value == "" else [read(place, value)]
 
 
-def only_one(found: list[Constraint], backend: str | None) -> Constraint | None:
-    """The one that is asked for. Raises ClientError for a second one."""
+def only_one(found: list[Constraint], backend: str | None, whitespace: Whitespace | None = None) -> Constraint | None:
+    """The one that is asked for. Raises ClientError for a second one. `whitespace`: of the JSON in it."""
     if len(found) > 1:
         first, second = found[0].place, found[1].place
         raise ClientError(second, f"is set, but so is {first}: an output keeps to one of them", "omit one of them")
-    return replace(found[0], backend=backend or "") if found else None
+    if not found:
+        return None
+    has_json = found[0].kind in (ConstraintKind.JSON_SCHEMA, ConstraintKind.STRUCTURAL_TAG)
+    return replace(found[0], backend=backend or "", whitespace=whitespace or "" if has_json else "")
 
 
 # -- of one field ------------------------------------------------------------------------------------------------------
@@ -46,12 +49,12 @@ def of_grammar(place: str, grammar: str) -> Constraint:
     return Constraint(ConstraintKind.EBNF, grammar, place)
 
 
-def of_schema(place: str, schema: str | dict[str, Any] | bool, whitespace: Whitespace | None = None) -> Constraint:
+def of_schema(place: str, schema: str | dict[str, Any] | bool) -> Constraint:
     """A JSON schema, with its keys in the client's order: that of the output's properties."""
     text, value = _read_json(place, schema)
     if not isinstance(value, dict | bool):
         raise ClientError(place, f"is {shown(schema)}, must be a JSON schema: an object, true or false")
-    return Constraint(ConstraintKind.JSON_SCHEMA, text, place, whitespace=whitespace or "")
+    return Constraint(ConstraintKind.JSON_SCHEMA, text, place)
 
 
 def of_tag(place: str, tag: str | dict[str, Any]) -> Constraint:

@@ -23,7 +23,7 @@ from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.specs import SpecLists, backends_of
-from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.intake.tool_choice import Calls, Keeping
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 PROMPT = "a text, token ids, or a floating array of embeddings [tokens, hidden size]"
@@ -187,7 +187,7 @@ def read_chats(
             "calls": called,
             "as_shown": (given[i] or {}).get("skip_special_tokens") is not None,
             "thoughts": thoughts,
-            "backend": backends[i],
+            "keeping": Keeping(backends[i]),
         }
         calls.append(partial(_prepare, which=which, names=names[i] | ({"entry": ""} if single else {}), **asked))
     return calls

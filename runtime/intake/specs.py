@@ -17,6 +17,7 @@ from ramet.ipc.spec import (
     ProcessorName,
     RequestSpec,
     Truncation,
+    Whitespace,
 )
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
@@ -66,6 +67,10 @@ class Constraints(Checked, frozen=True, kw_only=True):
     def backend(self) -> BackendName | None:
         """The library that is asked for. Raises ClientError."""
         return self.grammar_backend
+
+    def whitespace(self) -> Whitespace | None:
+        """That of its JSON. Raises ClientError."""
+        return None
 
     @property
     def _asked(self) -> dict[str, Any]:

@@ -74,8 +74,15 @@ def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> Calls:
 # -- the constraint ----------------------------------------------------------------------------------------------------
 
 
+class Keeping(NamedTuple):
+    """How a constraint is kept to that is made of a request's tools."""
+
+    backend: str = ""
+    whitespace: str = ""
+
+
 def held_to(
-    spec: RequestSpec, calls: Calls, tools: list[dict[str, Any]], parser: str, backend: str
+    spec: RequestSpec, calls: Calls, tools: list[dict[str, Any]], parser: str, keeping: Keeping
 ) -> tuple[RequestSpec, dict[str, str]]:
     """With the constraint of its calls, if they need one; the client's field of each schema in it. Raises ClientError.
 
@@ -94,10 +101,9 @@ def held_to(
         fact = f"has {error.name!r}, whose {error.fact}" if error.name else error.fact
         raise ClientError("tools", fact, f"calls are those of --tool-call-parser {parser}") from None
     held = of_tag("tools", {"type": "structural_tag", "format": form})
-    whitespace = answer.whitespace if answer is not None else ""
     fields = {id(offer.schema): calls.schemas[offer.name] for offer in offers if offer.name in calls.schemas}
     parts = {place: fields[id(part)] for place, part in _inside(form, "#/format") if id(part) in fields}
-    return replace(spec, constraint=replace(held, backend=backend, whitespace=whitespace)), parts
+    return replace(spec, constraint=replace(held, backend=keeping.backend, whitespace=keeping.whitespace)), parts
 
 
 def _inside(part: Any, place: str) -> Iterator[tuple[str, Any]]:

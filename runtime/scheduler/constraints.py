@@ -18,7 +18,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.batch import Step, logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
@@ -100,7 +100,7 @@ class Constraints:
             self._tokenizer,
             request.ending(self._eos_ids),
             mode,
-            Thought(constraint.after.encode(), constraint.opens),
+            request.thought(constraint.after, constraint.opens),
             self._retokenizer,
             found.fsm,
         )

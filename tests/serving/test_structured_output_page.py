@@ -60,7 +60,9 @@ def test_the_page_s_curl_is_answered_as_it_says(server: Live):
 
 def test_ramet_grammar_check_prints_what_the_page_shows(tmp_path: Path):
     shown = re.search(
-        r"```sh\nramet (grammar check .*)\n```\n\nprints among other lines\n\n```text\n(.*?)```", HEAD, re.DOTALL
+        r"```sh\n\.venv/bin/ramet (grammar check .*)\n```\n\nprints among other lines\n\n```text\n(.*?)```",
+        HEAD,
+        re.DOTALL,
     )
     assert shown is not None
     (tmp_path / "person.json").write_text(json.dumps(PERSON))
@@ -89,7 +91,7 @@ def test_an_answer_keeps_to_its_constraint(server: Live, example: Example):
     answer = ask(server.url, example, True)
     assert answer.finish_reason in ("stop", "tool_calls")
     assert keeps(example.constraint, answer.text), answer.text
-    assert answer.num_steps <= answer.num_tokens
+    assert answer.num_steps <= answer.num_tokens + 1  # a first token that is not legal is drawn again
 
 
 def keeps(constraint: dict[str, Any], text: str) -> bool:

@@ -16,7 +16,7 @@ from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
 from ramet.runtime.intake.specs import read_spec
-from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.intake.tool_choice import Calls, Keeping
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     rid: str
     spec: RequestSpec
     as_shown: bool  # the client said itself which special tokens the text has
-    backend: str  # of a constraint; empty: the server's
+    keeping: Keeping  # of a constraint
 
 
 def read_sampling(service: Service, body: SamplingFields, **defaults: Any) -> SamplingParams:
@@ -53,11 +53,12 @@ def read_asked(
     new_id = prefix + prompts.new_id()
     rid = set_request_id(request, new_id, body.rid or body.request_id)
     backend = body.backend()
-    kept_to = only_one(body.constraints(), backend)
+    whitespace = body.whitespace()
+    kept_to = only_one(body.constraints(), backend, whitespace)
     processors_on = service.args.execute.enable_custom_logit_processor
     spec = read_spec(body, params, processors_on, kept_to=kept_to, **asked)
     as_shown = body.skip_special_tokens is not None
-    return Asked(service.args.model_name, new_id, rid, spec, as_shown, backend or "")
+    return Asked(service.args.model_name, new_id, rid, spec, as_shown, Keeping(backend or "", whitespace or ""))
 
 
 async def send_chat(
@@ -81,7 +82,7 @@ async def send_chat(
         place=place,
         as_shown=asked.as_shown,
         thoughts=thoughts,
-        backend=asked.backend,
+        keeping=asked.keeping,
     )
     prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)

@@ -3,7 +3,6 @@
 A schema is kept to exactly, strict or not: what of it cannot be enforced is refused.
 """
 
-from functools import partial
 from typing import Annotated, Any, get_args
 
 from msgspec import Struct
@@ -76,16 +75,16 @@ ResponseFormat = Annotated[
 ]
 
 
-def of_format(place: str, asked: ResponseFormat, whitespace: Whitespace | None = None) -> list[Constraint]:
+def of_format(place: str, asked: ResponseFormat) -> list[Constraint]:
     """None of text. Raises ClientError."""
     match asked:
         case JsonFormat():
-            return [of_schema(place, ANY_OBJECT, whitespace)]
+            return [of_schema(place, ANY_OBJECT)]
         case SchemaFormat():
             schema = asked.json_schema.schema if asked.json_schema is not None else asked.schema
             if schema is None:
                 raise ClientError(f"{place}.json_schema", "is missing")
-            return [of_schema(place, schema, whitespace)]
+            return [of_schema(place, schema)]
         case TagFormat(format=None):
             fields = {"structures": asked.structures, "triggers": asked.triggers}
             return [of_tag(place, {name: value for name, value in fields.items() if value is not None})]
@@ -115,18 +114,18 @@ class StructuredOutputs(Checked, frozen=True, kw_only=True):
     ] = None
 
     def constraints(self, place: str) -> list[Constraint]:
-        whitespace = read_whitespace(f"{place}.whitespace_pattern", self.whitespace_pattern)
-        if self.disable_any_whitespace:
-            whitespace = whitespace or "single-space"
-        schema = partial(of_schema, whitespace=whitespace)
         return [
-            *given(schema, f"{place}.json", self.json),
-            *given(schema, f"{place}.json_object", ANY_OBJECT if self.json_object else None),
+            *given(of_schema, f"{place}.json", self.json),
+            *given(of_schema, f"{place}.json_object", ANY_OBJECT if self.json_object else None),
             *given(of_pattern, f"{place}.regex", self.regex),
             *given(of_choices, f"{place}.choice", self.choice),
             *given(of_grammar, f"{place}.grammar", self.grammar),
             *given(of_tag, f"{place}.structural_tag", self.structural_tag),
         ]
+
+    def whitespace(self, place: str) -> Whitespace | None:
+        asked = read_whitespace(f"{place}.whitespace_pattern", self.whitespace_pattern)
+        return asked or ("single-space" if self.disable_any_whitespace else None)
 
 
 class StructuredFields(SamplingFields, frozen=True, kw_only=True):
@@ -140,6 +139,9 @@ class StructuredFields(SamplingFields, frozen=True, kw_only=True):
     def constraints(self, place: str = "") -> list[Constraint]:
         structured = self.structured_outputs
         return super().constraints(place) + (structured.constraints("structured_outputs") if structured else [])
+
+    def whitespace(self) -> Whitespace | None:
+        return self.structured_outputs.whitespace("structured_outputs") if self.structured_outputs else None
 
 
 class GuidedFields(StructuredFields, frozen=True, kw_only=True):
@@ -163,15 +165,17 @@ class GuidedFields(StructuredFields, frozen=True, kw_only=True):
     ] = None
 
     def constraints(self, place: str = "") -> list[Constraint]:
-        whitespace = read_whitespace("guided_whitespace_pattern", self.guided_whitespace_pattern)
         return [
-            *of_format("response_format", self.response_format, whitespace),
+            *of_format("response_format", self.response_format),
             *super().constraints(place),
-            *given(partial(of_schema, whitespace=whitespace), "guided_json", self.guided_json),
+            *given(of_schema, "guided_json", self.guided_json),
             *given(of_pattern, "guided_regex", self.guided_regex),
             *given(of_choices, "guided_choice", self.guided_choice),
             *given(of_grammar, "guided_grammar", self.guided_grammar),
         ]
+
+    def whitespace(self) -> Whitespace | None:
+        return read_whitespace("guided_whitespace_pattern", self.guided_whitespace_pattern) or super().whitespace()
 
     def backend(self) -> BackendName | None:
         place, name = "guided_decoding_backend", self.guided_decoding_backend

@@ -193,9 +193,20 @@ def test_a_thought_may_come_first_where_the_model_opens_it(mode: JumpMode):
     assert legal(one, 4) == allowed(output("abc").grammar)
 
 
-@pytest.mark.parametrize("token", [only("a"), only("z"), *ENDS])
-def test_another_first_token_is_taken_back_and_the_constraint_begins(token: int):
+def test_another_first_token_stays_where_it_is_legal():
     one = output("abc", thought=Thought(b"</think>", "<think>"))
+    assert feed(one, [only("a")]) == [] and one.active
+    assert legal(one, 1) == legal_after("abc", "a")
+    assert one.next_jump(np.array([only("a")])) is not None
+    empty = output("a?", thought=Thought(b"</think>", "<think>"))
+    assert feed(empty, ENDS[:1]) == [] and empty.ended
+    longer = output("a?", thought=Thought(b"</think>", "<think>"), end=ending(min_new=1))
+    assert feed(longer, ENDS[:1]) == [Jump(1, ())] and not longer.ended
+
+
+@pytest.mark.parametrize("token, masked", [(only("a"), True), (only("z"), False), *((end, False) for end in ENDS)])
+def test_another_first_token_is_taken_back_and_the_constraint_begins(token: int, masked: bool):
+    one = output("abc", thought=Thought(b"</think>", "<think>", masked))
     assert feed(one, [token]) == [Jump(1, ())] and one.active
     one.drop(1)
     assert legal(one, 0) == allowed(output("abc").grammar)

@@ -43,8 +43,8 @@ def pattern(place: str, text: str, **more: Any) -> Constraint:
     return Constraint(ConstraintKind.REGEX, text, place, **more)
 
 
-def tag(place: str, of: Any) -> Constraint:
-    return Constraint(ConstraintKind.STRUCTURAL_TAG, compact(of), place)
+def tag(place: str, of: Any, **more: Any) -> Constraint:
+    return Constraint(ConstraintKind.STRUCTURAL_TAG, compact(of), place, **more)
 
 
 ANY_OBJECT = {"type": "object"}
@@ -72,6 +72,14 @@ ASKED: list[tuple[tuple[str, ...], dict[str, Any], Constraint | None]] = [
     (TEXTS, {"guided_json": SCHEMA, "guided_whitespace_pattern": ""}, schema("guided_json", whitespace="compact")),
     (TEXTS, {"response_format": NAMED, "guided_whitespace_pattern": r"[\n\t ]*"}, schema(
         "response_format", whitespace="flexible")),
+    (TEXTS, {"json_schema": SCHEMA, "guided_whitespace_pattern": ""}, schema("json_schema", whitespace="compact")),
+    (TEXTS, {"response_format": TAG, STRUCTURED: {"whitespace_pattern": ""}}, tag(
+        "response_format", TAG, whitespace="compact")),
+    (TEXTS, {"regex": "a", "guided_whitespace_pattern": ""}, pattern("regex", "a")),
+    ((RESPONSES,), {"text": {"format": NAMED}, STRUCTURED: {"whitespace_pattern": ""}}, schema(
+        "text.format", whitespace="compact")),
+    ((*TEXTS, RESPONSES), {"json_schema": SCHEMA, STRUCTURED: {"whitespace_pattern": r"\s*"}}, schema(
+        "json_schema", whitespace="flexible")),
     ((*TEXTS, RESPONSES), {STRUCTURED: {"json": SCHEMA, "regex": None}}, schema(f"{STRUCTURED}.json")),
     ((*TEXTS, RESPONSES), {STRUCTURED: {"regex": "a", "disable_fallback": True}}, pattern(f"{STRUCTURED}.regex", "a")),
     ((*TEXTS, RESPONSES), {STRUCTURED: {"choice": ["(", ")"]}}, pattern(f"{STRUCTURED}.choice", r"\(|\)")),

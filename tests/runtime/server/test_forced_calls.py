@@ -284,6 +284,15 @@ def test_a_constraint_begins_after_the_thought_that_comes_first(
     served(check, style=style)
 
 
+def test_calls_have_the_white_space_that_is_asked_for() -> None:
+    async def check(server: Served) -> None:
+        for more in ({"guided_whitespace_pattern": ""}, {"structured_outputs": {"whitespace_pattern": ""}}):
+            found = await constraint_of(server, CHAT, {"messages": [USER], **FORCE, **more})
+            assert found is not None and found.whitespace == "compact"
+
+    served(check, style=Style("hermes", None))
+
+
 @pytest.mark.parametrize("more", [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}])
 def test_a_model_that_is_not_to_think_does_not_get_to_open_a_thought(more: dict[str, Any]) -> None:
     async def check(server: Served) -> None:
