@@ -42,7 +42,7 @@ QUIET = "nothing compiles"
 SLOW = "[A-Za-z ,.]{{50,{most}}}"
 KINDS: dict[str, tuple[str, int]] = {  # backend, and how large the regular expression is
     "compiles, xgrammar": ("xgrammar", 100),
-    "compiles, outlines": ("outlines", 60),
+    "compiles, outlines": ("outlines", 100),
     "killed, outlines": ("outlines", 4000),
 }
 STEADY: tuple[dict[str, Any], ...] = ({}, {"regex": "[a-z ]+"})  # what the streams ask for, in turn
