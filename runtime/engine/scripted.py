@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, StepResult
+from ramet.runtime.sampling.columns import LogitEntries
 
 Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
 
@@ -49,7 +50,7 @@ class ScriptedRunner:
         prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
         phases = {"forward": 0.0, "sample": 0.0}
         result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, phases=phases)
-        return Done(result) if columns.masked is None else Masked(result, columns.masked)
+        return Done(result) if columns.masked is None else Masked(result, columns.masked, columns.openings)
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""
@@ -60,13 +61,17 @@ class ScriptedRunner:
 
 
 class Masked:
-    """The formula's token where a grammar allows it, else the next one that it allows."""
+    """The formula's token where a grammar allows it, or it opens a thought, else the next one that is allowed."""
 
-    def __init__(self, value: StepResult, masked: Ints) -> None:
+    def __init__(self, value: StepResult, masked: Ints, openings: LogitEntries | None) -> None:
         self.value, self._masked = value, masked
+        spots = () if openings is None else zip(openings.rows, openings.ids, strict=True)
+        self._opened = {row for row, token in spots if value.tokens[row] == token}
 
     def draw(self, allowed: Ints) -> None:
         for row, bits in zip(self._masked, allowed, strict=True):
+            if row in self._opened:
+                continue
             tokens = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
             place = int(np.searchsorted(tokens, self.value.tokens[row]))
             self.value.tokens[row] = tokens[place % len(tokens)]

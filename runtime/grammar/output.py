@@ -33,7 +33,7 @@ class JumpMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The last `num_dropped` tokens of an output give way to `tokens`, which nobody draws, or else to a new draw."""
+    """The last `num_dropped` tokens of an output give way to `tokens`, which nobody draws."""
 
     num_dropped: int
     tokens: tuple[int, ...]
@@ -63,14 +63,12 @@ class Ending:
 class Thought:
     """What an output may have before its constraint begins: everything until the text `after`, `b""` for nothing.
 
-    `opens`: only an output that begins with this control token has a thought, and only where the model, free to draw
-    anything, draws it. Another first token stays if it is legal, which it is as often as under the constraint, and is
-    taken back and drawn again if not. `masked`: it is drawn again in any case, for its log-probability under the mask.
+    `opens`: only an output that begins with this control token has a thought: where the model, free to draw anything,
+    would draw it. Any other first token is one that the constraint allows.
     """
 
     after: bytes = b""
     opens: str = ""
-    masked: bool = False
 
 
 class ConstrainedOutput:
@@ -90,10 +88,10 @@ class ConstrainedOutput:
         self.grammar: Grammar = compiled.start()
         self.backend, self.mode = backend, mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
-        self._masked = thought.masked
-        self._opening = tokenizer.added_tokens.get(thought.opens)  # None: it is known whether there is a thought
-        self.active = self._opening is None and (bool(thought.opens) or not thought.after)
+        self.opening = tokenizer.added_tokens.get(thought.opens)  # None: it is known whether there is a thought
+        self.active = bool(thought.opens) or not thought.after
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
+        self._expected: tuple[int, ...] = ()  # tokens that come next, whatever the model says
         self._num_accepted = 0  # by the grammar
         self._retokenizer = retokenizer
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
@@ -118,13 +116,11 @@ class ConstrainedOutput:
 
         Raises IllegalToken, and GrammarError where the constraint became too complex.
         """
-        if self._opening is not None:
-            self.active = token != self._opening
-            self._opening = None
-            if not self.active:
-                return None
-            if self._masked or not self._may_begin(token):
-                return Jump(1, ())
+        self._expected = self._expected[1:]
+        opening, self.opening = self.opening, None
+        if token == opening:
+            self.active = False
+            return None
         if not self.active:
             return self._think(token)
         if token in self._ending.eos_ids:
@@ -144,9 +140,13 @@ class ConstrainedOutput:
     def eos_ids(self) -> Ints:
         return self._ending.eos_ids
 
+    def expect(self, tokens: tuple[int, ...]) -> None:
+        """What of a jump had no room: it is drawn without a choice, token by token."""
+        self._expected = tokens
+
     def next_jump(self, output: Ints) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
-        if not self.active or self.ended or not self.jumps:
+        if not self.active or self.ended or not self.jumps or self.opening is not None:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
@@ -170,10 +170,11 @@ class ConstrainedOutput:
         `num_output`: tokens that the output has.
         """
         words = bits.view(np.uint32)
-        if not self.active:
+        if self._expected:
+            words[:] = 0
+            _allow(words, self._expected[:1])
+        elif not self.active:
             words[:] = 0xFFFFFFFF
-            if self._opening is not None:
-                return
             ending = self._ending
             _forbid(words, _known(words, ending.stop_ids if num_output < ending.min_new else ending.eos_ids))
         elif self.grammar.must_end and self.end_token is not None:
@@ -184,12 +185,6 @@ class ConstrainedOutput:
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
-
-    def _may_begin(self, token: int) -> bool:
-        """Whether the mask of the first token would let it through."""
-        if token in self._ending.forbidden(0):
-            return False
-        return self.grammar.may_end if token in self._ending.eos_ids else self.grammar.fork().accept(token)
 
     def _think(self, token: int) -> Jump | None:
         """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.

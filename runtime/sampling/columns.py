@@ -102,6 +102,7 @@ class SamplingColumns:
     processors: tuple[ProcessorRows, ...] = ()
     banned: LogitEntries | None = None  # must not be drawn
     masked: Ints | None = None  # [K] rows whose tokens a grammar chooses; which ones is said when they are drawn
+    openings: LogitEntries | None = None  # of masked rows, a token each: it is drawn where it would be without the mask
     logprobs: tuple[LogprobRow, ...] = ()
 
     @classmethod

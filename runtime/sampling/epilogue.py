@@ -18,6 +18,7 @@ from torch import Tensor
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
+from ramet.runtime.sampling.openings import Openings
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
 from ramet.runtime.sampling.processing import Failures, Memories, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
@@ -71,6 +72,13 @@ class RowBuffer:
         self.next_ids[rows] = tokens.to(torch.int32)
 
 
+class Masks(NamedTuple):
+    """What grammars allow in a step, on the device."""
+
+    rows: Tensor  # [K] int32 indices into Q
+    allowed: Tensor  # [K, W] int32
+
+
 class Drawn(NamedTuple):
     """What a step drew, still on the device: nothing here has waited for it, unless a logit processor had to."""
 
@@ -119,7 +127,7 @@ class Epilogue:
     def run(self, logits: Tensor, columns: SamplingColumns, rows: Tensor, allowed: Ints | None = None) -> Drawn:
         """One token per row of the slot table, rows [Q] int64. logits [Q, V] float32 are WRITTEN.
 
-        allowed [K, W] int32: what columns.masked may draw.
+        allowed [K, W] int32: what columns.masked may draw. WRITTEN where a row opens a thought.
         """
         shown = logits.clone() if columns.logprobs and self._raw else logits
         if columns.penalties is not None:
@@ -128,20 +136,32 @@ class Epilogue:
             assert columns.biases is not None
             logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
         failures = self._process(logits, columns)
-        self._forbid(logits, columns, allowed)
+        masks = masks_of(columns, allowed, logits.device)
+        openings = self._openings(logits, columns, masks)
+        self._forbid(logits, columns, masks)
         tokens, finite = self._draw(logits, columns)
+        if openings is not None:
+            openings.show(logits)
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
         self._row_buffer.advance(rows, tokens)
         logprobs = self._logprobs(shown, tokens, columns)
         return Drawn(tokens, finite, logprobs, failures, logits)
 
-    def _forbid(self, logits: Tensor, columns: SamplingColumns, allowed: Ints | None) -> None:
+    def _openings(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Openings | None:
+        """Rows that open a thought now, which `masks` let through from then on."""
+        if columns.openings is None or masks is None:
+            return None
+        openings = Openings(logits, columns, columns.openings, self._draw)
+        openings.let_through(masks.rows, masks.allowed)
+        return openings
+
+    def _forbid(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> None:
         """The masks: nothing comes after them that could make a forbidden token legal."""
         if columns.banned is not None:
             logits[entries_at(columns.banned, logits)] = -torch.inf
-        if columns.masked is not None:
-            self._kernel.mask(logits, *masks_of(columns.masked, allowed, logits.device))
+        if masks is not None:
+            self._kernel.mask(logits, masks.rows, masks.allowed)
 
     def _process(self, logits: Tensor, columns: SamplingColumns) -> Failures:
         return process(logits, columns.processors, self._processors, self._memories) if columns.processors else {}
@@ -159,10 +179,12 @@ class Epilogue:
         return self._kernel.draw(logits, *device)
 
 
-def masks_of(masked: Ints, allowed: Ints | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The rows [K] and their bits [K, W], both int32, on the device."""
-    assert allowed is not None and len(allowed) == len(masked), "rows that a grammar masks have no masks"
-    return torch.from_numpy(masked).to(device), torch.from_numpy(allowed).to(device)
+def masks_of(columns: SamplingColumns, allowed: Ints | None, device: torch.device) -> Masks | None:
+    """On the device; None: a grammar masks no row."""
+    if columns.masked is None:
+        return None
+    assert allowed is not None and len(allowed) == len(columns.masked), "rows that a grammar masks have no masks"
+    return Masks(torch.from_numpy(columns.masked).to(device), torch.from_numpy(allowed).to(device))
 
 
 def entries_at(spots: LogitEntries, logits: Tensor) -> tuple[Tensor, Tensor]:

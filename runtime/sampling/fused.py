@@ -30,18 +30,23 @@ class FusedEpilogue(Epilogue):
     def run(self, logits: Tensor, columns: SamplingColumns, table_rows: Tensor, allowed: Ints | None = None) -> Drawn:
         """One token per row. logits [Q, V] float32 are WRITTEN where a later stage must see them adjusted."""
         rows, state = rows_of(columns, table_rows), self._state
-        if columns.masked is not None:
-            state = replace(state, allowed=masks_of(columns.masked, allowed, logits.device)[1])
+        masks = masks_of(columns, allowed, logits.device)
+        if masks is not None:
+            state = replace(state, allowed=masks.allowed)
         shown = logits.clone() if columns.logprobs and self._raw else logits
-        adjusted = bool(columns.processors) or (bool(columns.logprobs) and not self._raw)
+        read_twice = columns.openings is not None or (bool(columns.logprobs) and not self._raw)
+        adjusted = bool(columns.processors) or read_twice
         if adjusted and rows.penalises:
             kernels.adjust_logits(logits, rows, state)
         failures = self._process(logits, columns)
+        openings = self._openings(logits, columns, masks)
         drawn = kernels.logits_epilogue(logits, rows, state, adjusted)
         if adjusted:  # log-probabilities are those after the masks
-            self._forbid(logits, columns, allowed)
+            self._forbid(logits, columns, masks)
+        if openings is not None:
+            openings.show(logits)
         logprobs = self._logprobs(shown, drawn.tokens, columns)
-        forbid = None if adjusted else partial(self._forbid, logits, columns, allowed)
+        forbid = None if adjusted else partial(self._forbid, logits, columns, masks)
         return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, forbid)
 
 

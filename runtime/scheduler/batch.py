@@ -313,6 +313,7 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
         processors=_processors([(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.PROCESSOR)]),
         banned=_banned(running, rows, np.flatnonzero((num_output < table.min_new[rows]) & ~constrained), eos_ids),
         masked=np.flatnonzero(constrained).astype(np.int32) if constrained.any() else None,
+        openings=_openings(running, rows, np.flatnonzero(constrained & (num_output == 0))),
         logprobs=tuple(logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
     )
 
@@ -341,6 +342,13 @@ def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int
     if not any(stops):
         return None
     return _entries(at, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
+
+
+def _openings(running: RunningSet, rows: Ints, at: Indices) -> LogitEntries | None:
+    """Where an output that is under a constraint may begin with a thought instead."""
+    asked = ((i, running.at(rows[i]).request.constrained) for i in at.tolist())
+    found = [(i, each.output.opening) for i, each in asked if each is not None and each.output.opening is not None]
+    return LogitEntries(*(np.array(column, dtype=np.int32) for column in zip(*found, strict=True))) if found else None
 
 
 def logprob_row(at: int, running: RunningRequest) -> LogprobRow:

@@ -18,7 +18,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode
+from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.batch import Step, logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
@@ -100,7 +100,7 @@ class Constraints:
             self._tokenizer,
             request.ending(self._eos_ids),
             mode,
-            request.thought(constraint.after, constraint.opens),
+            Thought(constraint.after.encode(), constraint.opens),
             self._retokenizer,
             found.fsm,
         )
@@ -223,9 +223,10 @@ class ConstrainedRows:
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
-            if not done:  # one token takes no memory; the model draws what is missing
+            if not done:  # one token takes no memory; the others are drawn
                 done, finish = self._apply(running, constrained, Jump(jump.num_dropped, jump.tokens[:1]))
                 assert done, running.uid
+                constrained.output.expect(jump.tokens[1:])
         if finish is None:
             finish = self._jump_on(running, constrained)
         self._flush(running, finish)

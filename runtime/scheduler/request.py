@@ -20,7 +20,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
@@ -109,10 +109,6 @@ class Request:
     def needs_each_step(self, raw_logprobs: bool) -> bool:
         """Something of each output token is returned that only a step of its own computes."""
         return self.spec.hidden is not None or (raw_logprobs and self.spec.logprobs is not None)
-
-    def thought(self, after: str, opens: str) -> Thought:
-        """What its output may have before its constraint begins."""
-        return Thought(after.encode(), opens, masked=self.spec.logprobs is not None)
 
     @property
     def returns_states(self) -> bool:

@@ -145,6 +145,8 @@ class Results:
         if ends:
             going = alive.copy()
             going[list(ends)] = False
+        for index in step.prefills[going[step.prefills]]:
+            self._publish(self._running.at(rows[index]))
         draws, tokens = step.batch.draws, result.tokens
         if not going.all():
             kept = going[draws]
@@ -152,8 +154,6 @@ class Results:
         self._append_tokens(rows[draws], tokens)
         drawn = dict(self._drawn_logprobs(step, result, going))
         ends |= self._finished(step, draws, tokens, going, drawn)
-        for index in step.prefills[going[step.prefills]]:  # a constraint may have taken the first token back by now
-            self._publish(self._running.at(rows[index]))
         self._news.logprobs += drawn.values()
         self._add_hidden(step, result, going, ends)
         for index in sorted(ends):

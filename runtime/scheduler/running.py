@@ -242,8 +242,7 @@ class RunningSet:
 
     def extend(self, running: RunningRequest) -> None:
         """Plan all known tokens: those that were appended have been seen by nobody."""
-        alone = running.scheduled >= max(running.total - 1, running.request.prompt_len)  # one token, as after a draw
-        if running.uid in self._prefilling or not alone:
+        if running.uid in self._prefilling or running.total - running.scheduled > 1:  # one token: as after a draw
             running.target = running.total
             if running.uid not in self._prefilling:
                 self._extending[running.uid] = running

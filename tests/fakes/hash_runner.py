@@ -180,7 +180,19 @@ class HashRunner:
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
         if columns.temperature[at] > 0:
             read = np.append(read, [int(columns.seeds[at]) & 0x7FFFFFFF, int(columns.positions[at])])
-        return next_token(read, banned, self.vocab_size) if allowed is None else next_allowed(read, banned, allowed)
+        if allowed is None:
+            return next_token(read, banned, self.vocab_size)
+        opening = self._openings(batch).get(at)
+        opens = opening is not None and next_token(read, banned, self.vocab_size) % 2
+        return opening if opens else next_allowed(read, banned, allowed)
+
+    def _openings(self, batch: Batch) -> dict[int, int]:
+        """Index among the draws -> what opens a thought, which every other one of these rows does."""
+        openings, positions = batch.sampling.openings, batch.sampling.positions
+        if openings is None:
+            return {}
+        assert not positions[openings.rows].any(), "a thought begins an output or there is none"
+        return dict(zip(openings.rows.tolist(), openings.ids.tolist(), strict=True))
 
     def _score_drawn(
         self, batch: Batch, asked: LogprobRow, drawn: list[int], allowed: np.ndarray | None

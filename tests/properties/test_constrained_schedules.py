@@ -122,8 +122,9 @@ def test_every_way_to_run_gives_the_same_outputs(first: int):
         check(seed)
 
 
-def test_the_end_of_a_thought_is_replaced_where_memory_is_short():
-    check(109)
+@pytest.mark.parametrize("seed", [109, 443])
+def test_the_end_of_a_thought_is_replaced_where_memory_is_short(seed: int):
+    check(seed)
 
 
 @pytest.mark.slow

@@ -16,12 +16,13 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 from toy_tokenizers import byte_level_source, metaspace_source, pieces_source, wordpiece_source
 
+from ramet.bench.vocabulary import WORDS
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar.jump import NOTHING, RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.grammar.vocabulary import control_tokens
 from ramet.runtime.text.tokenizer import Tokenizer
 
-ROOT = Path(__file__).resolve().parents[3]
+MARKS = [" "] * 12 + [", ", ". ", ".\n", ": ", "s ", "-", " (", ") ", " | ", "’s ", " 12 ", "_"]
 
 
 def tiny() -> Tokenizer:
@@ -172,18 +173,16 @@ def share_canonical(tokenizer: Tokenizer, texts: list[str], window: int) -> floa
 
 
 def passages(number: int) -> list[str]:
-    """Of our own documentation, and JSON."""
+    """Prose and JSON."""
     draw = random.Random(0)
-    pages = [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))]
     found = []
     for index in range(number):
         if index % 2:
             values = {draw.choice(["name", "house", "created_at"]): draw.randrange(10**6), "spells": ["naïve", "東京"]}
             found.append(json.dumps(values, ensure_ascii=False, separators=draw.choice([(", ", ": "), (",", ":")])))
         else:
-            page = draw.choice(pages)
-            start = draw.randrange(len(page) - 100)
-            found.append(page[start : start + draw.randint(10, 100)])
+            words = [draw.choice(WORDS) + draw.choice(MARKS) for _ in range(40)]
+            found.append("".join(words)[draw.randrange(10) :][: draw.randint(10, 100)])
     return found
 
 

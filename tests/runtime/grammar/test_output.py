@@ -185,37 +185,28 @@ def test_nothing_is_forced_before_the_marker():
 def test_a_thought_may_come_first_where_the_model_opens_it(mode: JumpMode):
     opens = TOKENIZER.added_tokens["<think>"]
     one = output("abc", mode=mode, thought=Thought(b"</think>", "<think>"))
-    assert len(legal(one, 0)) >= TOKENIZER.vocab_size and not one.active  # free to draw anything
+    assert legal(one, 0) == allowed(output("abc").grammar) and one.opening == opens
     assert one.next_jump(np.array([], np.int32)) is None
-    assert feed(one, [opens, *ids_of("so")]) == [] and not one.active
+    assert feed(one, [opens, *ids_of("so")]) == [] and not one.active and one.opening is None
     assert legal(one, 2).isdisjoint(ENDS) and only("z") in legal(one, 2)
     assert feed(one, ids_of("</think>")) == [] and one.active
     assert legal(one, 4) == allowed(output("abc").grammar)
 
 
-def test_another_first_token_stays_where_it_is_legal():
+def test_a_thought_that_is_not_opened_never_comes():
     one = output("abc", thought=Thought(b"</think>", "<think>"))
-    assert feed(one, [only("a")]) == [] and one.active
+    assert feed(one, [only("a")]) == [] and one.active and one.opening is None
     assert legal(one, 1) == legal_after("abc", "a")
     assert one.next_jump(np.array([only("a")])) is not None
     empty = output("a?", thought=Thought(b"</think>", "<think>"))
     assert feed(empty, ENDS[:1]) == [] and empty.ended
     longer = output("a?", thought=Thought(b"</think>", "<think>"), end=ending(min_new=1))
-    assert feed(longer, ENDS[:1]) == [Jump(1, ())] and not longer.ended
-
-
-@pytest.mark.parametrize("token, masked", [(only("a"), True), (only("z"), False), *((end, False) for end in ENDS)])
-def test_another_first_token_is_taken_back_and_the_constraint_begins(token: int, masked: bool):
-    one = output("abc", thought=Thought(b"</think>", "<think>", masked))
-    assert feed(one, [token]) == [Jump(1, ())] and one.active
-    one.drop(1)
-    assert legal(one, 0) == allowed(output("abc").grammar)
-    assert one.next_jump(np.array([], np.int32)) is not None
+    assert legal(longer, 0) == legal_after("a?", "") - set(ENDS)
 
 
 def test_a_tag_that_the_vocabulary_does_not_have_opens_no_thought():
     one = output("abc", thought=Thought(b"</think>", "<no such token>"))
-    assert one.active
+    assert one.active and one.opening is None
     assert legal(one, 0) == allowed(output("abc").grammar)
 
 
@@ -295,3 +286,12 @@ def test_drop_before_the_marker_takes_nothing_back():
     one.drop(1)
     assert feed(one, [only("!")]) == [] and one.active
     assert legal(one, 2) == {only("a")}
+
+
+def test_what_had_no_room_is_drawn_without_a_choice():
+    one = output("a", thought=Thought(b"z!"))
+    one.expect(tuple(ids_of("z!")))
+    for position, token in enumerate(ids_of("z!")):
+        assert legal(one, position) == {token} and not one.active
+        assert one.accept(token) is None
+    assert one.active and legal(one, 2) == legal_after("a", "")
