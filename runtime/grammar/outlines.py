@@ -1,14 +1,16 @@
 """Constraints through outlines_core, which knows regular languages alone: no recursion, so no value of any kind.
 
+It is asked for an automaton of bytes, and TokenTrie reads the tokens: the library would take ten times as long for
+that, and its automaton of tokens would have to be read before it can be used.
+
 It drops a state that cannot end when the one before it could: `1` is read and `1.5` is not. So a pattern ends with a
 NUL character here, which no text has, and which the tokens that end an output stand for. It also builds states for a
 match that begins anywhere, whose number doubles with each repetition: so a pattern begins with that character too.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from graphlib import CycleError, TopologicalSorter
-from itertools import repeat
 
 import numpy as np
 from outlines_core import Index
@@ -24,18 +26,17 @@ from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.pattern_rules import check_size
 from ramet.runtime.grammar.tag_rules import TagRules
-from ramet.runtime.grammar.token_fsm import ENDED, TokenFsm, explore
+from ramet.runtime.grammar.token_fsm import TokenFsm
+from ramet.runtime.grammar.token_trie import ENDED, NOWHERE, TokenTrie
 from ramet.runtime.grammar.tree import Free, Node, Ref, Rules, Token, inlined, walk
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_SIZE = 50_000  # characters of a pattern without references
 END = b"\0"
-MAX_COMPARED = 64  # tokens whose common beginning is looked for
+BYTES = Pieces(256, {bytes([byte]): [byte] for byte in range(256)})  # a vocabulary; its own end comes after ours
 
 
 class OutlinesGrammar:
-    """The library's automaton, walked here: its own form of one takes a tenth of a second to load."""
-
     __slots__ = ("_fsm", "_states", "_tokens")
 
     def __init__(self, fsm: TokenFsm, tokens: Tokens, states: Sequence[int] = (0,)) -> None:
@@ -43,24 +44,21 @@ class OutlinesGrammar:
         self._states = list(states)  # after each token
 
     def accept(self, token: int) -> bool:
-        reached = self._fsm.step(self._states[-1], token)
-        if reached is None:
+        state = self._states[-1]
+        if not self._fsm.allows(state, token):
             return False
-        self._states.append(reached)
+        self._states.append(self._fsm.step(state, self._tokens.texts.get(token, END)))
         return True
 
     def fill_mask(self, bits: Ints) -> None:
-        ended = self._states[-1] == ENDED
-        bits[:] = self._tokens.end_mask if ended else self._fsm.mask(self._states[-1], self._tokens.words)
+        state = self._states[-1]
+        bits[:] = self._tokens.end_mask if state == ENDED else self._fsm.mask(state)
 
     def forced(self) -> list[int]:
         return []
 
     def forced_text(self) -> bytes:
-        if self.may_end:
-            return b""
-        allowed = self._fsm.tokens(self._states[-1])
-        return b"" if len(allowed) > MAX_COMPARED else common([self._tokens.texts[int(token)] for token in allowed])
+        return self._fsm.forced(self._states[-1])
 
     def rollback(self, num_tokens: int) -> None:
         del self._states[len(self._states) - num_tokens :]
@@ -70,11 +68,11 @@ class OutlinesGrammar:
 
     @property
     def may_end(self) -> bool:
-        return self._states[-1] == ENDED or self._fsm.step(self._states[-1], self._tokens.eos_ids[0]) == ENDED
+        return self._states[-1] == ENDED or self._fsm.step(self._states[-1], END) == ENDED
 
     @property
     def must_end(self) -> bool:
-        return self.may_end and len(self._fsm.tokens(self._states[-1])) <= len(self._tokens.eos_ids)
+        return self.may_end and not (self._fsm.mask(self._states[-1]) & ~self._tokens.end_mask).any()
 
 
 class OutlinesCompiled:
@@ -95,31 +93,26 @@ class OutlinesBackend:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokens = Tokens(vocabulary)
-        ids = {END: self._tokens.eos_ids}
-        for token, piece in self._tokens.texts.items():
-            if END not in piece:
-                ids.setdefault(piece, []).append(token)
-        self._pieces = Pieces(vocabulary.size, ids)  # its own end comes after ours, where no output arrives
+
+    @cached_property
+    def _trie(self) -> TokenTrie:
+        texts = ((token, piece) for token, piece in self._tokens.texts.items() if END not in piece)
+        return TokenTrie([*texts, *((token, END) for token in self._tokens.eos_ids)], self._tokens.size)
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
-        pattern = f"\\x00(?:{regex.write(self._tree_of(constraint, whitespace))})\\x00"
         try:
-            index = Index(pattern, self._pieces)
+            index = Index(self.pattern(constraint, whitespace), BYTES)
         except ValueError as error:
             raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
-        return self._flat(index).to_bytes()
+        table = table_of(index)
+        return TokenFsm(table, self._trie.masks(table)).to_bytes()
+
+    def pattern(self, constraint: Constraint, whitespace: Whitespace) -> str:
+        """A regular expression of the library's: what the constraint allows, between two NUL characters."""
+        return f"\\x00(?:{regex.write(self._tree_of(constraint, whitespace))})\\x00"
 
     def load(self, prepared: bytes | memoryview) -> OutlinesCompiled:
         return OutlinesCompiled(TokenFsm.from_bytes(prepared), self._tokens)
-
-    def _flat(self, index: Index) -> TokenFsm:
-        def moves(state: int) -> tuple[Ints, Ints]:
-            tokens = index.get_allowed_tokens(state)
-            reached = map(index.get_next_state, repeat(state), tokens)
-            return np.array(tokens, np.int32), np.fromiter(reached, np.int32, len(tokens))
-
-        first = index.get_next_state(index.get_initial_state(), self._tokens.eos_ids[0])
-        return explore(first, moves, frozenset(index.get_final_states()))
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         for grammar, row in zip(grammars, rows, strict=True):
@@ -170,8 +163,17 @@ def refers_to_itself(rules: Rules) -> bool:
     return False
 
 
-def common(texts: list[bytes]) -> bytes:
-    """What all of them begin with."""
-    first, last = min(texts), max(texts)
-    size = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
-    return first[:size]
+def table_of(index: Index) -> Ints:
+    """[S, 256] int32: the state after each byte, from behind the first NUL to the last one."""
+    after = index.get_transitions()
+    first = after[index.get_initial_state()][END[0]]
+    numbers, states = {first: 0, **dict.fromkeys(index.get_final_states(), ENDED)}, [first]
+    for state in states:  # grows meanwhile
+        for reached in after[state].values():
+            if reached not in numbers:
+                numbers[reached] = len(states)
+                states.append(reached)
+    table = np.full((len(states), 256), NOWHERE, np.int32)
+    for row, state in zip(table, states, strict=True):
+        row[list(after[state])] = [numbers[reached] for reached in after[state].values()]
+    return table

@@ -1,93 +1,60 @@
-"""A finite automaton whose transitions are tokens, in flat arrays: it is read where it lies, without building anything.
+"""A finite automaton of bytes with the tokens that each of its states allows, in flat arrays: it is read where it lies.
 
-S states, T transitions, W words of a mask. State 0 is the first one.
+S states, W words of a mask. State 0 is the first one.
 """
-
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ramet.runtime.arrays import Ints
-
-ENDED = -1  # the state of an output that has ended: nothing follows
-KEPT_MASKS = 64  # of the states that were asked for last
+from ramet.runtime.grammar.token_trie import ENDED, NOWHERE
 
 
 class TokenFsm:
-    """`offsets` [S + 1]: the transitions of state s are [offsets[s], offsets[s + 1]).
+    """`table` [S, 256] int32: the state after each byte, ENDED or NOWHERE. `masks` [S, W] int32."""
 
-    `tokens` [T] in ascending order for each state, `targets` [T] the state after each, ENDED among them.
-    """
-
-    def __init__(self, offsets: Ints, tokens: Ints, targets: Ints) -> None:
-        self._offsets, self._tokens, self._targets = offsets, tokens, targets
-        self._masks: OrderedDict[int, Ints] = OrderedDict()
+    def __init__(self, table: Ints, masks: Ints) -> None:
+        self._table, self._masks = table, masks
+        self._nothing = np.zeros_like(masks[0])
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> "TokenFsm":
         """Copies nothing."""
         values = np.frombuffer(data, np.int32)
         num_states = int(values[0])
-        offsets, rest = values[1 : num_states + 2], values[num_states + 2 :]
-        return cls(offsets, *np.split(rest, 2))
+        table, masks = np.split(values[1:], [256 * num_states])
+        return cls(table.reshape(num_states, 256), masks.reshape(num_states, -1))
 
     def to_bytes(self) -> bytes:
-        num_states = np.array([len(self._offsets) - 1], np.int32)
-        return np.concatenate([num_states, self._offsets, self._tokens, self._targets]).tobytes()
+        num_states = np.array([len(self._table)], np.int32)
+        return np.concatenate([num_states, self._table.reshape(-1), self._masks.reshape(-1)]).tobytes()
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes, with the masks that it keeps for a vocabulary of all its tokens."""
-        mask = int(self._tokens.max(initial=0)) // 8
-        return self._offsets.nbytes + self._tokens.nbytes + self._targets.nbytes + KEPT_MASKS * mask
+        return self._table.nbytes + self._masks.nbytes
 
-    def tokens(self, state: int) -> Ints:
-        """Those that may come next."""
-        if state == ENDED:
-            return self._tokens[:0]
-        return self._tokens[self._offsets[state] : self._offsets[state + 1]]
-
-    def step(self, state: int, token: int) -> int | None:
-        """None: `token` is not legal here."""
-        tokens = self.tokens(state)
-        at = int(np.searchsorted(tokens, np.int32(token)))  # of their type: another one would copy them all
-        if at == len(tokens) or tokens[at] != token:
-            return None
-        return int(self._targets[self._offsets[state] + at])
-
-    def mask(self, state: int, num_words: int) -> Ints:
-        """[W] int32, not to be written."""
-        mask = self._masks.pop(state, None)
-        if mask is None:
-            bits = np.zeros(32 * num_words, np.bool_)
-            bits[self.tokens(state)] = True
-            mask = np.packbits(bits, bitorder="little").view(np.int32)
-        self._masks[state] = mask
-        if len(self._masks) > KEPT_MASKS:
-            self._masks.popitem(last=False)
+    def mask(self, state: int) -> Ints:
+        """[W] int32, not to be written: the tokens that may come next."""
+        mask: Ints = self._nothing if state == ENDED else self._masks[state]
         return mask
 
+    def allows(self, state: int, token: int) -> bool:
+        words = self.mask(state)
+        return 0 <= token < 32 * len(words) and bool(words[token >> 5] >> (token & 31) & 1)
 
-def explore(first: int, moves: Callable[[int], tuple[Ints, Ints]], ends: Iterable[int]) -> TokenFsm:
-    """The automaton of the states that `first` leads to. `moves`: the tokens of a state, and the state after each.
+    def step(self, state: int, text: bytes) -> int:
+        """The state after `text`."""
+        for byte in text:
+            state = int(self._table[state, byte]) if state >= 0 else NOWHERE
+        return state
 
-    What follows a state of `ends` is left out.
-    """
-    numbers, states = {first: 0, **dict.fromkeys(ends, ENDED)}, [first]
-    tokens, targets = list[Ints](), list[Ints]()
-    for state in states:  # grows meanwhile
-        legal, reached = moves(state)
-        after = np.zeros(int(legal.max(initial=-1)) + 1, np.int32)  # token -> state
-        after[legal] = reached
-        tokens.append(np.sort(legal))
-        reached = after[tokens[-1]]
-        different = np.unique(reached)
-        for each in different.tolist():
-            if each not in numbers:
-                numbers[each] = len(states)
-                states.append(each)
-        renumbered = np.array([numbers[each] for each in different.tolist()], np.int32)
-        targets.append(renumbered[np.searchsorted(different, reached)])
-    offsets = np.cumsum([0, *map(len, tokens)]).astype(np.int32)
-    return TokenFsm(offsets, np.concatenate(tokens), np.concatenate(targets))
+    def forced(self, state: int) -> bytes:
+        """What follows whatever is chosen: up to where several bytes are possible, or the end is."""
+        text = bytearray()
+        while state >= 0 and len(text) < len(self._table):
+            row = self._table[state]
+            after = np.flatnonzero(row != NOWHERE).tolist()
+            if len(after) != 1 or row[after[0]] == ENDED:
+                break
+            text.append(after[0])
+            state = int(row[after[0]])
+        return bytes(text)

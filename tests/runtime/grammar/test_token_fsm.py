@@ -1,58 +1,58 @@
-"""A token automaton is what its transitions say, in one piece of bytes as well."""
+"""An automaton of bytes and its masks are what they say, in one piece of bytes as well."""
 
 import numpy as np
 import pytest
 
-from ramet.runtime.grammar import token_fsm
-from ramet.runtime.grammar.token_fsm import ENDED, TokenFsm, explore
+from ramet.runtime.grammar.token_fsm import TokenFsm
+from ramet.runtime.grammar.token_trie import ENDED, NOWHERE, TokenTrie
 
-MOVES = {10: {5: 20, 3: 10, 64: 30}, 20: {0: 99, 1: 10}, 30: {2: 98}, 40: {1: 10}}  # state -> token -> state
-ENDS = (98, 99)
+PIECES = [(3, b"a"), (5, b"ab"), (64, b"b"), (1, b"c"), (9, b"\0"), (10, b"\0"), (30, b"bb"), (31, b"ba")]
+MOVES = [{"a": 1, "b": 2}, {"b": 2}, {"\0": ENDED, "b": 0}]  # (ab|b) b (ab|b) b ...
 
 
 @pytest.fixture(params=["built", "read"])
-def fsm(request):
-    def moves(state):
-        return np.array(list(MOVES[state]), np.int32), np.array(list(MOVES[state].values()), np.int32)
-
-    built = explore(10, moves, ENDS)
+def fsm(request: pytest.FixtureRequest) -> TokenFsm:
+    table = np.full((3, 256), NOWHERE, np.int32)
+    for row, moves in zip(table, MOVES, strict=True):
+        for character, reached in moves.items():
+            row[ord(character)] = reached
+    built = TokenFsm(table, TokenTrie(PIECES, 65).masks(table))
     return built if request.param == "built" else TokenFsm.from_bytes(memoryview(built.to_bytes()))
 
 
-def test_its_transitions_are_those_of_the_states_that_can_be_reached(fsm):
-    numbers, states = {10: 0, **dict.fromkeys(ENDS, ENDED)}, [10]
-    for state in states:
-        assert fsm.tokens(numbers[state]).tolist() == sorted(MOVES[state])
-        for token, reached in MOVES[state].items():
-            after = fsm.step(numbers[state], token)
-            if reached not in numbers:
-                numbers[reached] = after
-                states.append(reached)
-            assert after == numbers[reached]
-    assert set(numbers) == {10, 20, 30, *ENDS} and len(set(numbers.values())) == 4
+def tokens(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
-@pytest.mark.parametrize("token", [-1, 0, 4, 6, 63, 65, 1 << 20])
-def test_other_tokens_lead_nowhere(fsm, token):
-    assert fsm.step(0, token) is None
-    assert fsm.step(ENDED, token) is None
+def test_a_mask_has_a_bit_for_each_token_that_leads_somewhere(fsm: TokenFsm):
+    assert [tokens(fsm.mask(state)) for state in (0, 1, 2)] == [[3, 5, 30, 64], [30, 64], [9, 10, 30, 31, 64]]
+    assert tokens(fsm.mask(ENDED)) == []
+    assert fsm.mask(0).dtype == np.int32 and len(fsm.mask(0)) == len(fsm.mask(ENDED)) == 3
+    for state in (0, 1, 2, ENDED):
+        assert [token for token in range(-40, 200) if fsm.allows(state, token)] == tokens(fsm.mask(state))
 
 
-def test_a_mask_has_a_bit_for_each_token(fsm):
-    mask = fsm.mask(0, 3)
-    assert mask.dtype == np.int32 and mask.tolist() == [1 << 3 | 1 << 5, 0, 1]
-    assert fsm.mask(ENDED, 3).tolist() == [0, 0, 0]
-    assert fsm.mask(0, 3) is mask
+@pytest.mark.parametrize(
+    ("state", "text", "reached"),
+    [
+        (0, b"", 0), (0, b"a", 1), (0, b"ab", 2), (0, b"bb", 0), (1, b"a", NOWHERE), (0, b"aab", NOWHERE),
+        (2, b"\0", ENDED), (2, b"\0b", NOWHERE), (ENDED, b"", ENDED), (ENDED, b"\0", NOWHERE), (0, b"\xff", NOWHERE),
+    ],
+)  # fmt: skip
+def test_a_text_leads_to_a_state(fsm: TokenFsm, state: int, text: bytes, reached: int):
+    assert fsm.step(state, text) == reached
 
 
-def test_it_keeps_few_masks(fsm, monkeypatch):
-    monkeypatch.setattr(token_fsm, "KEPT_MASKS", 2)
-    first, second = fsm.mask(0, 3), fsm.mask(1, 3)
-    assert fsm.mask(0, 3) is first
-    assert fsm.mask(2, 3) is not None  # the second one was asked for longest ago
-    assert fsm.mask(0, 3) is first
-    assert fsm.mask(1, 3) is not second and fsm.mask(1, 3).tolist() == second.tolist()
+def test_what_leaves_no_choice_is_forced(fsm: TokenFsm):
+    assert fsm.forced(1) == b"b"
+    assert fsm.forced(0) == fsm.forced(2) == fsm.forced(ENDED) == b""
 
 
-def test_it_counts_its_memory(fsm):
-    assert fsm.num_bytes >= len(fsm.to_bytes()) - 4
+def test_the_end_is_not_forced_text():
+    table = np.full((3, 256), NOWHERE, np.int32)
+    table[0, 97], table[1, 98], table[2, 0] = 1, 2, ENDED
+    assert TokenFsm(table, TokenTrie(PIECES, 65).masks(table)).forced(0) == b"ab"
+
+
+def test_it_counts_its_memory(fsm: TokenFsm):
+    assert fsm.num_bytes == len(fsm.to_bytes()) - 4 == 3 * 1024 + 3 * 12
