@@ -42,8 +42,8 @@ QUIET = "nothing compiles"
 SLOW = "[A-Za-z ,.]{{50,{most}}}"
 KINDS: dict[str, tuple[str, int]] = {  # backend, and how large the regular expression is
     "compiles, xgrammar": ("xgrammar", 100),
-    "compiles, outlines": ("outlines", 100),
-    "killed, outlines": ("outlines", 4000),
+    "compiles, outlines": ("outlines", 1000),
+    "killed, outlines": ("outlines", 16_000),
 }
 STEADY: tuple[dict[str, Any], ...] = ({}, {"regex": "[a-z ]+"})  # what the streams ask for, in turn
 STREAMS, CLIENTS = 8, 2
