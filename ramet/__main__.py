@@ -128,7 +128,12 @@ def _told(command: Callable[[list[str]], int], argv: list[str]) -> int:
     from ramet.runtime.errors import ConfigError, RametError
 
     try:
-        return command(argv)
+        code = command(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would be written at exit
+        return 141  # 128 + SIGPIPE, as shells expect
     except ConfigError as error:
         return _usage_error(str(error))
     except RametError as error:

@@ -5,6 +5,7 @@ timeout of --grammar-timeout-s. Exit code 0 if the backend of --grammar-backend 
 """
 
 import json
+import sys
 import threading
 import time
 from bisect import bisect_left, bisect_right
@@ -62,7 +63,9 @@ def _parser() -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "file", help="a JSON schema or structural tag (.json), a regex (.regex, .txt), or a grammar (.gbnf, .lark)"
+        "file",
+        help="a JSON schema or structural tag (.json), a regex (.regex, .txt), or a grammar (.gbnf, .lark);"
+        " - reads stdin, with --kind",
     )
     kinds = [kind.value for kind in ConstraintKind]
     parser.add_argument("--kind", choices=kinds, help="what the file is written in, whatever its name is")
@@ -76,7 +79,7 @@ def _parser() -> Parser:
 def read_constraint(path: Path, kind: str | None) -> Constraint:
     """Raises ConfigError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = sys.stdin.buffer.read().decode() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     found = ConstraintKind(kind) if kind is not None else _kind_of(path, text)

@@ -34,16 +34,16 @@ SCHEMA = {
 HARRY = '{"name": "Harry é", "house": "Gryffindor", "age": 12}'
 
 
-def started(command: list[str], **env: str) -> "subprocess.CompletedProcess[str]":
+def started(command: list[str], stdin: str = "", **env: str) -> "subprocess.CompletedProcess[str]":
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RAMET_")} | {"PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(command, cwd=ROOT, env=clean | env, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=clean | env, input=stdin, capture_output=True, text=True, check=False)
 
 
-def check(*argv: str, **env: str) -> "subprocess.CompletedProcess[str]":
+def check(*argv: str, stdin: str = "", **env: str) -> "subprocess.CompletedProcess[str]":
     """Where llguidance is the only backend that is installed."""
     absent = [BACKENDS[name][0] for name in OTHERS]
     script = HIDING.format(absent=absent, argv=["grammar", "check", *argv])
-    return started([sys.executable, "-c", script], **env)
+    return started([sys.executable, "-c", script], stdin, **env)
 
 
 def written(folder: Path, name: str, content: str | dict[str, Any]) -> str:
@@ -180,12 +180,29 @@ def test_kind_and_whitespace_override(tmp_path: Path) -> None:
     assert reported(check(pair, "--json-whitespace", "compact", "--json"))["sample"] == '{"a":[1,2]}'
 
 
+def test_a_constraint_comes_from_stdin() -> None:
+    found = reported(check("-", "--kind", "regex", "--json", stdin="[é]{3}\n"))
+    assert (found["kind"], found["sample"]) == ("regex", "ééé")
+
+
+def test_who_reads_only_the_beginning_gets_no_traceback(schema: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "ramet", "grammar", "check", schema]
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 @pytest.mark.parametrize(
     ("argv", "named"),
     [
         (["no-such-file.json"], "no-such-file.json cannot be read"),
         (["README.md"], "has an unknown ending"),
         (["README.md", "--kind", "poem"], "--kind"),
+        (["-"], "or say --kind"),
         (["LICENSE", "--grammar-backend", "none", "--kind", "regex"], "--grammar-backend is none"),
         (["LICENSE", "--kind", "regex", "--tokenizer-path", "docs"], "has no tokenizer.json"),
         (["LICENSE", "--kind", "regex", "--sample", "a\udcff"], "--sample is no UTF-8 at character 1"),
