@@ -253,6 +253,15 @@ def test_fields_of_other_servers_constrain_the_output(client: openai.OpenAI, ask
     assert re.fullmatch(pattern, chat(client, CAPITAL, extra_body=asked).choices[0].message.content)
 
 
+@pytest.mark.parametrize("field", ["guided_decoding_backend", "grammar_backend"])
+def test_the_backend_that_is_named_is_the_one_that_constrains(client: openai.OpenAI, field: str):
+    lark = {"guided_grammar": 'start: "yes" | "no"'}  # of the three only llguidance reads it
+    assert chat(client, CAPITAL, extra_body=lark | {field: "llguidance"}).choices[0].message.content in ("yes", "no")
+    for name in ("xgrammar", "outlines"):
+        with pytest.raises(openai.BadRequestError, match=name):
+            chat(client, CAPITAL, extra_body=lark | {field: name})
+
+
 def test_a_guided_decoding_backend_that_is_not_known_is_named(client: openai.OpenAI):
     with pytest.raises(openai.BadRequestError, match="guided_decoding_backend") as refused:
         chat(client, CAPITAL, extra_body={"guided_regex": "a", "guided_decoding_backend": "other"})
