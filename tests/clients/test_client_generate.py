@@ -36,6 +36,15 @@ def test_an_output_keeps_to_what_is_asked_for(server: Live, params: dict[str, An
     assert answer["meta_info"]["finish_reason"]["type"] == "stop"
 
 
+def test_the_backend_that_is_named_is_the_one_that_constrains(server: Live):
+    lark = {"temperature": 0, "ebnf": 'start: "yes" | "no"'}  # of the three only llguidance reads it
+    assert generate(server, CAPITAL, grammar_backend="llguidance", **lark)["text"] in ("yes", "no")
+    for name in ("xgrammar", "outlines"):
+        body = {"text": CAPITAL, "sampling_params": {"grammar_backend": name, **lark}}
+        reply = requests.post(server.url + "/generate", json=body, timeout=60)
+        assert reply.status_code == 400 and name in reply.text
+
+
 @pytest.mark.parametrize("schema", [PLACED, json.dumps(PLACED)], ids=["object", "text"])
 def test_an_output_keeps_to_a_schema(server: Live, schema: Any):
     text = generate(server, TEXT, json_schema=schema)["text"]

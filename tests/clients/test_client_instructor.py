@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import instructor
 import openai
@@ -52,23 +52,28 @@ def test_the_async_client_gives_the_same_object(server: Live):
     assert asyncio.run(ask()).model_dump() == MARIA
 
 
-CONSTRAINED = (instructor.Mode.TOOLS, instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA)
+# the mode -> the field that constrains
+CONSTRAINED = {
+    instructor.Mode.TOOLS: "tool_choice",
+    instructor.Mode.JSON: "response_format",
+    instructor.Mode.JSON_SCHEMA: "response_format",
+}
 
 
 @pytest.mark.parametrize("mode", CONSTRAINED)
-def test_a_mode_that_constrains_gives_a_valid_object(server: Live, mode: instructor.Mode):
-    create = patched(server, mode).chat.completions.create
-    person = create(model=MODEL, response_model=Person, messages=user(TEXT), temperature=0, max_retries=0)
-    assert person.model_dump() == MARIA
-
-
-def test_json_mode_gives_an_object_where_the_model_would_give_a_word(server: Live):
-    """The mode's prompt has the schema, after which TEXT alone is answered in JSON anyhow; this question is not."""
-    asked = user(TEXT + " Where does she live?")
-    made, completion = patched(server, instructor.Mode.JSON).chat.completions.create_with_completion(
-        model=MODEL, response_model=Loose, messages=asked, temperature=0, max_retries=0
+def test_a_mode_gives_a_valid_object_where_its_prompt_alone_gives_a_word(server: Live, mode: instructor.Mode):
+    """Mode JSON holds the output to an object only: that it is a Person comes from the prompt."""
+    client = patched(server, mode)
+    sent: dict[str, Any] = {}
+    client.on("completion:kwargs", lambda **options: sent.update(options))
+    asked = user(TEXT + " Where does she live?")  # after TEXT alone the schema in the prompt is answered in JSON
+    person = client.chat.completions.create(
+        model=MODEL, response_model=Person, messages=asked, temperature=0, max_retries=0
     )
-    assert isinstance(made, Loose) and completion.choices[0].message.content.startswith("{")
+    assert person.model_dump() == MARIA
+    del sent[CONSTRAINED[mode]]
+    free = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0).chat.completions.create(**sent)
+    assert (free.choices[0].message.content, free.choices[0].message.tool_calls) == ("Lisbon", None)
 
 
 @pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])

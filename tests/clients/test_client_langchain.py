@@ -133,11 +133,11 @@ def test_a_schema_is_kept_to_where_the_prompt_asks_for_more(chat: ChatOpenAI, me
     assert placed(json.dumps(made))
 
 
-def test_a_tool_that_must_be_called_is(chat: ChatOpenAI):
-    for choice in ("any", "get_temperature"):
-        reply = chat.bind_tools([get_temperature], tool_choice=choice, parallel_tool_calls=False).invoke(CAPITAL)
-        (call,) = reply.tool_calls
-        assert call["name"] == "get_temperature" and call["args"].keys() == {"city"}
+@pytest.mark.parametrize("choice", ["any", "get_temperature"])
+def test_a_tool_that_must_be_called_is(chat: ChatOpenAI, choice: str):
+    reply = chat.bind_tools([get_temperature], tool_choice=choice, parallel_tool_calls=False).invoke(CAPITAL)
+    (call,) = reply.tool_calls
+    assert call["name"] == "get_temperature" and call["args"].keys() == {"city"}
 
 
 def test_a_prompt_beyond_the_context_is_langchain_s_own_error(chat: ChatOpenAI):

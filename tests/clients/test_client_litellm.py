@@ -101,11 +101,11 @@ def test_a_response_format_is_kept_to(at: dict[str, Any]):
     assert isinstance(json.loads(content), dict)
 
 
-def test_a_call_that_is_forced_is_made(at: dict[str, Any]):
-    for choice in ("required", {"type": "function", "function": {"name": "get_temperature"}}):
-        message = complete(at, user(CAPITAL), tools=[TOOL], tool_choice=choice, max_tokens=200).choices[0].message
-        for call in message.tool_calls:
-            assert call.function.name == "get_temperature" and json.loads(call.function.arguments).keys() == {"city"}
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_temperature"}}])
+def test_a_call_that_is_forced_is_made(at: dict[str, Any], choice: Any):
+    message = complete(at, user(CAPITAL), tools=[TOOL], tool_choice=choice, max_tokens=200).choices[0].message
+    for call in message.tool_calls:
+        assert call.function.name == "get_temperature" and json.loads(call.function.arguments).keys() == {"city"}
 
 
 def test_embeddings_have_one_vector_for_each_text(at: dict[str, Any]):

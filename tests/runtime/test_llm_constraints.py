@@ -22,7 +22,35 @@ LOOK = {
     "type": "function",
     "function": {"name": "look", "parameters": {"properties": {"at": {"enum": ["sea", "sky"]}}, "required": ["at"]}},
 }
+TEMPERATURE = {
+    "type": "function",
+    "function": {
+        "name": "get_temperature",
+        "description": "The temperature of a city",
+        "parameters": {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}, "required": ["city"]},
+    },
+}
+ARGUMENTS = {"look": ("at", ("sea", "sky")), "get_temperature": ("city", ("Oslo", "Lima"))}
+CAPITAL = [{"role": "user", "content": "What is the capital of Peru?"}]
+ROME = [{"role": "user", "content": "What is the temperature in Rome?"}]
 GREEDY = {"temperature": 0, "max_new_tokens": 60}
+TAG = {
+    "type": "structural_tag",
+    "format": {
+        "type": "tag",
+        "begin": "<is>",
+        "content": {"type": "regex", "pattern": "[A-Z][a-z]{2,9}"},
+        "end": "</is>",
+    },
+}
+KEPT: list[tuple[dict[str, Any], str]] = [
+    ({"regex": "[0-9]{3}-[0-9]{2}"}, "[0-9]{3}-[0-9]{2}"),
+    ({"json_schema": {"enum": ["tall", 7]}}, '"tall"|7'),
+    ({"json_schema": '{"enum": ["tall", 7]}'}, '"tall"|7'),
+    ({"ebnf": 'root ::= "It is " [A-Z] [a-z]{2,9} "."'}, r"It is [A-Z][a-z]{2,9}\."),
+    ({"structural_tag": TAG}, "<is>[A-Z][a-z]{2,9}</is>"),
+    ({"structural_tag": json.dumps(TAG)}, "<is>[A-Z][a-z]{2,9}</is>"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +77,52 @@ def test_each_prompt_keeps_to_its_own_constraint(llm: LLM) -> None:
         assert list(json.loads(made)) == ["name", "age"] and json.loads(made)["age"] <= 120
 
 
+@pytest.mark.parametrize("asked, kept", KEPT)
+def test_texts_and_chats_keep_to_it_where_the_model_would_not(llm: LLM, asked: dict[str, Any], kept: str) -> None:
+    def answers(params: dict[str, Any]) -> list[str]:
+        (text,), (chat,) = llm.generate(TEXT, params), llm.chat(ASKED, params)
+        return [text["text"], chat["message"]["content"]]
+
+    held, free = answers({**GREEDY, **asked}), answers(GREEDY)
+    assert [bool(re.fullmatch(kept, each)) for each in held + free] == [True, True, False, False], (held, free)
+
+
+def test_any_object_is_one_where_the_model_gives_a_word(llm: LLM) -> None:
+    (held,), (free,) = llm.chat(ASKED, {**GREEDY, "json_schema": {"type": "object"}}), llm.chat(ASKED, GREEDY)
+    assert isinstance(json.loads(held["message"]["content"]), dict)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(free["message"]["content"])
+
+
+LARK = {"ebnf": 'start: "yes" | "no"'}
+GBNF = {"ebnf": 'root ::= "yes" | "no"'}
+BACKENDS: list[tuple[dict[str, str], str, str | None]] = [  # the error, where it cannot take the grammar
+    (LARK, "xgrammar", "xgrammar reads GBNF"),
+    (GBNF, "outlines", "which outlines does not enforce"),
+    (LARK, "llguidance", None),
+    (GBNF, "xgrammar", None),
+]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_each_prompt_is_kept_by_the_backend_that_it_names(llm: LLM, beside: bool) -> None:
+    params = [{**GREEDY, **asked} for asked, _, _ in BACKENDS]
+    names = [name for _, name, _ in BACKENDS]
+    if beside:
+        replies = llm.generate([TEXT] * 4, params, grammar_backend=names)
+    else:
+        replies = llm.generate([TEXT] * 4, [{**one, "grammar_backend": name} for one, name in zip(params, names)])
+    for reply, (_, _, refused) in zip(replies, BACKENDS):
+        if refused is None:
+            assert text_of(reply) in ("yes", "no")
+        else:
+            assert refused in reply["meta_info"]["finish_reason"]["message"]
+
+
 def test_a_stream_grows_to_the_whole_output(llm: LLM) -> None:
     params = {**GREEDY, "json_schema": PERSON}
     *_, last = llm.stream(TEXT, params)
-    assert last["text"] == llm.generate(TEXT, params)[0]["text"]
+    assert last["text"] == llm.generate(TEXT, params)[0]["text"] and list(json.loads(last["text"])) == ["name", "age"]
 
 
 def test_chats_keep_to_a_schema_or_call_what_they_must(llm: LLM) -> None:
@@ -62,6 +132,47 @@ def test_chats_keep_to_a_schema_or_call_what_they_must(llm: LLM) -> None:
     (call,) = reply["message"]["tool_calls"]
     assert (reply["finish_reason"], call["function"]["name"]) == ("tool_calls", "look")
     assert json.loads(call["function"]["arguments"])["at"] in ("sea", "sky")
+
+
+def calls_of(llm: LLM, asked: list[dict[str, Any]], choice: Any, tools: list[Any], **options: Any) -> list[Any]:
+    (reply,) = llm.chat(asked, GREEDY, tools=tools, tool_choice=choice, **options)
+    return [call["function"] for call in reply["message"].get("tool_calls") or ()]
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_the_named_tool_is_called_with_arguments_of_its_schema(llm: LLM, name: str) -> None:
+    one = {"type": "function", "function": {"name": name}}
+    key, values = ARGUMENTS[name]
+    for asked, likes in ((CAPITAL, False), (ROME, True)):
+        free = calls_of(llm, asked, "auto", [LOOK, TEMPERATURE])
+        assert bool(free) == likes and all(json.loads(call["arguments"]).get(key) not in values for call in free)
+        for choice in (one, {"type": "allowed_tools", "mode": "required", "tools": [one]}):
+            (call,) = calls_of(llm, asked, choice, [LOOK, TEMPERATURE], parallel_tool_calls=False)
+            assert call["name"] == name and json.loads(call["arguments"])[key] in values
+
+
+def test_a_required_call_is_made_where_the_model_would_not(llm: LLM) -> None:
+    assert calls_of(llm, CAPITAL, None, [LOOK, TEMPERATURE]) == []
+    calls = calls_of(llm, CAPITAL, "required", [LOOK, TEMPERATURE])
+    assert calls
+    for call in calls:
+        key, values = ARGUMENTS[call["name"]]
+        assert json.loads(call["arguments"])[key] in values
+
+
+def test_one_call_is_made_where_calls_are_not_parallel(llm: LLM) -> None:
+    asked = [
+        {"role": "user", "content": "Two things. What is the temperature in Rome? What is the temperature in Oslo?"}
+    ]
+    for parallel, cities in ((True, ["Rome", "Oslo"]), (False, ["Rome"])):
+        calls = calls_of(llm, asked, None, [TEMPERATURE], parallel_tool_calls=parallel)
+        assert [json.loads(call["arguments"])["city"] for call in calls] == cities
+
+
+def test_a_strict_tool_is_called_with_arguments_of_its_schema(llm: LLM) -> None:
+    strict = {**TEMPERATURE, "function": {**TEMPERATURE["function"], "strict": True}}
+    (free,), (held,) = (calls_of(llm, ROME, None, [tool]) for tool in (TEMPERATURE, strict))
+    assert json.loads(free["arguments"])["city"] == "Rome" and json.loads(held["arguments"])["city"] in ("Oslo", "Lima")
 
 
 def test_a_constraint_that_does_not_compile_ends_its_prompt_alone(llm: LLM) -> None:
