@@ -29,7 +29,7 @@ KNOWN = {
     "$ref", "anyOf", "enum", "const", "type", "properties", "required", "patternProperties", "additionalProperties",
     "items", "minItems", "maxItems", "maxProperties", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "exclusiveMinimum", "default", "description", "title", "examples", "x-unbuilt",
-    "discriminator",
+    "discriminator", "not",
 }  # fmt: skip
 
 
@@ -131,4 +131,6 @@ class SchemaValues:
 
     def _integer(self, schema: Mapping[str, Any]) -> int:
         low, high = schema.get("minimum", -2), schema.get("maximum", 300)
-        return min(max(self._draw.choice((0, 1, 1, 2, 3, 5, 20, 100, -1)), low), high)
+        forbidden = schema.get("not", {"const": None})["const"]  # of numbers alone
+        likely = [number for number in (0, 1, 1, 2, 3, 5, 20, 100, -1) if number != forbidden]
+        return min(max(self._draw.choice(likely), low), high)

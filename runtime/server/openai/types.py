@@ -12,8 +12,8 @@ from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.fields import PromptId, Prompts, including, unbuilt
-from ramet.runtime.intake.limits import MAX_CHAT_TOP, MAX_TOP
+from ramet.runtime.intake.fields import PromptId, Prompts, including, named, unbuilt
+from ramet.runtime.intake.limits import INT32, MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
 from ramet.runtime.intake.specs import HIDDEN, Hidden, sampled
 from ramet.runtime.intake.truncation import read_truncation
@@ -27,6 +27,11 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
 
 
 Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
+# tokens of a prompt that are kept; read_truncation refuses 0, and what the context has no room for
+Kept = Annotated[
+    int,
+    named("-1 or an integer >= 1, below 2^31", ge=-1, le=INT32 - 1, extra_json_schema={"not": {"const": 0}}),
+]
 
 
 @including((*other_servers.COMPLETING, *other_servers.OF_COMPLETING))
@@ -50,7 +55,7 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
         about("the prompt's log-probabilities, with so many best tokens at each place; not in a stream"),
     ] = None
     truncate_prompt_tokens: Annotated[
-        Annotated[int, Meta(ge=-1)] | None,
+        Kept | None,
         about("so many tokens of the prompt are kept; -1: as many as the context has beside the output"),
     ] = None
     truncation_side: Annotated[
