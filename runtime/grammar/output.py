@@ -64,7 +64,8 @@ class Thought:
     """What an output may have before its constraint begins: everything until the text `after`, `b""` for nothing.
 
     `opens`: only an output that begins with this control token has a thought: where the model, free to draw anything,
-    would draw it. Any other first token is one that the constraint allows.
+    would draw it. Any other first token is one that the constraint allows. A constraint that begins with this token
+    describes the thought itself.
     """
 
     after: bytes = b""
@@ -88,7 +89,7 @@ class ConstrainedOutput:
         self.grammar: Grammar = compiled.start()
         self.backend, self.mode = backend, mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
-        self.opening = tokenizer.added_tokens.get(thought.opens)  # None: it is known whether there is a thought
+        self.opening = self._opening(thought.opens)  # None: it is known whether there is a thought
         self.active = bool(thought.opens) or not thought.after
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._expected: tuple[int, ...] = ()  # tokens that come next, whatever the model says
@@ -185,6 +186,12 @@ class ConstrainedOutput:
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
+
+    def _opening(self, opens: str) -> int | None:
+        token = self._tokenizer.added_tokens.get(opens)
+        if token is None or token in self._ending.forbidden(0) or self.grammar.fork().accept(token):
+            return None
+        return token
 
     def _think(self, token: int) -> Jump | None:
         """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.

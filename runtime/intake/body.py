@@ -14,6 +14,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
+from ramet.runtime.intake.misspelt import UNKNOWN, meant, refuse_misspelt
 from ramet.runtime.intake.prompts import check_most
 
 T = TypeVar("T", bound=Struct)
@@ -73,11 +74,17 @@ def deeper_than(levels: int, value: Any) -> bool:
 
 
 def convert(value: dict[str, Any], type_: type[T]) -> T:
-    """The object as a struct; unknown keys are ignored. Raises ClientError for what is wrong or not built."""
+    """The object as a struct; unknown keys are ignored, but not nearly those of constraints.
+
+    Raises ClientError for what is wrong or not built.
+    """
     try:
-        return msgspec.convert(value, type_)
+        made = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise _explained(value, type_, error) from None
+    if isinstance(made, Struct):
+        refuse_misspelt(value, made)
+    return made
 
 
 def _near(data: bytes, position: int) -> str:
@@ -105,6 +112,10 @@ def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> Client
         steps.append(missing[1])
     found, kinds = _spot(value, type_, steps)
     place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
+    if unknown := re.match("Object contains unknown field `(.+)`", what):
+        known = [field.encode_name for kind in kinds if isinstance(kind, inspect.StructType) for field in kind.fields]
+        instead = meant(unknown[1], known)
+        return ClientError(f"{place}.{unknown[1]}", UNKNOWN, f"send {instead}" if instead else "omit it")
     if isinstance(error.__cause__, Refusal):
         return error.__cause__.at(place, found)
     place = place or "body"

@@ -183,7 +183,9 @@ CONSTRAINTS: dict[str, tuple[str, ...]] = {
 }
 NOTHING = ("", {"type": "text"})  # values that ask for no constraint
 CHOICE = "regex, with a bar between the texts"
-SPACE = refused(str, "white space of one output's JSON", CONSTRAINTS["space"][0], hint="--json-whitespace says it")
+SPACE = refused(
+    str, "white space of one output's JSON", *CONSTRAINTS["space"], hint="--json-whitespace says which it has"
+)
 
 
 def constraints_elsewhere(body: str, *objects: str, **fields: str) -> list[Field]:
@@ -202,7 +204,9 @@ def constraints_elsewhere(body: str, *objects: str, **fields: str) -> list[Field
 
 
 def _elsewhere(names: dict[str, str]) -> list[Field]:
-    return [(name, Annotated[Any, elsewhere(field, NOTHING)], None) for name, field in names.items()]
+    space = CONSTRAINTS["space"]  # of which an empty text means something
+    neutral = {name: () if name in space else NOTHING for name in names}
+    return [(name, Annotated[Any, elsewhere(field, neutral[name])], None) for name, field in names.items()]
 
 
 OF_GENERATE = constraints_elsewhere(

@@ -53,6 +53,7 @@ class Reading(NamedTuple):
     parallel: bool = True  # more than one call is passed on
     thoughts: Thoughts = Thoughts.STREAMED
     stop_ids: frozenset[int] = frozenset()  # that the client named, beside those that end every output
+    exact: bool = False  # all that follows a thought is content, its white space as well
 
 
 class Reader:
@@ -60,12 +61,13 @@ class Reader:
 
     def __init__(self, reading: Reading) -> None:
         reasoning, tools = reading.reasoning_parser, reading.tool_parser
-        self._thoughts = make_reasoning(reasoning, reading.tail, reading.continued) if reasoning else None
+        self._thoughts = None
+        if reasoning:
+            self._thoughts = make_reasoning(reasoning, reading.tail, reading.continued, reading.exact)
         self._tools = tool_parser_class(tools)(reading.tools) if tools and reading.tools else None
         self._parallel, self._full = reading.parallel, False
         self.plain = self._thoughts is None and self._tools is None  # text passes as it is
         self._within = 0  # tokens until the answer began
-        self._thought = False
         self._passes, self._held = reading.thoughts, list[str]()
         self._ended = False
         self._stop_ids = reading.stop_ids
@@ -75,7 +77,7 @@ class Reader:
     @property
     def reasoning_tokens(self) -> int:
         """Those of the thought and its tags; none where there was no thought."""
-        return self._within if self._thought else 0
+        return self._within if self._thoughts is not None and self._thoughts.begun else 0
 
     @property
     def thinking(self) -> bool:
@@ -120,7 +122,6 @@ class Reader:
         return stopped and self.num_calls > 0 and not is_whole("".join(self._arguments), "{")
 
     def _divided(self, thought: str, text: str) -> list[Part]:
-        self._thought = self._thought or thought != ""
         passed = self._passed(thought)
         return [*([Thought(passed)] if passed else []), *(self._read(text) if text else [])]
 

@@ -57,7 +57,8 @@ class Constraints(Checked, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self._asked) > 1:
-            raise ValueError("Only one of json_schema, regex, ebnf, or structural_tag can be set.")
+            names = " and ".join(self._asked)
+            raise ValueError(f"Only one of json_schema, regex, ebnf, or structural_tag can be set. Here {names} are.")
         super().__post_init__()
 
     def constraints(self, place: str = "") -> list[Constraint]:

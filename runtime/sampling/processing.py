@@ -53,7 +53,7 @@ def process(
 
 def nothing_left(logits: Tensor, broken: Iterable[int]) -> Failures:
     """Of the rows that cannot draw, those in which every token is forbidden. logits [Q, V] as they were drawn from."""
-    message = "no token is left that can be drawn: min_new_tokens and the logit processor forbid all of them"
+    message = "no token is left that can be drawn: min_new_tokens, the logit processor and the constraint forbid them"
     return {row: Failure(message, 400) for row in broken if bool((logits[row] == -torch.inf).all())}
 
 

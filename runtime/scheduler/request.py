@@ -107,8 +107,9 @@ class Request:
         return Ending(own, every, params.ignore_eos, params.min_new_tokens)
 
     def needs_each_step(self, raw_logprobs: bool) -> bool:
-        """Something of each output token is returned that only a step of its own computes."""
-        return self.spec.hidden is not None or (raw_logprobs and self.spec.logprobs is not None)
+        """Something of each output token is returned, or done to it, that only a step of its own computes."""
+        spec = self.spec
+        return spec.processor is not None or spec.hidden is not None or (raw_logprobs and spec.logprobs is not None)
 
     @property
     def returns_states(self) -> bool:

@@ -93,6 +93,20 @@ def test_processors_do_what_they_say(server: Live, name: str, params: dict[str, 
     assert expected(reply["output_ids"]), reply
 
 
+@pytest.mark.parametrize(("name", "params"), [
+    ("ban_tokens", lambda forced: {"token_ids": forced[2:3]}),
+    ("allow_tokens", lambda forced: {"token_ids": forced[:2]}),
+    ("no_repeat_ngram", lambda forced: {"ngram_size": 1}),
+])  # fmt: skip
+def test_a_processor_sees_each_token_that_a_constraint_forces(server: Live, name: str, params: Any):
+    asked = {**GREEDY, "regex": "(x|y)abcdabcd"}
+    forced = server.generate(text=PROMPT, sampling_params=asked).json()["output_ids"]
+    assert len(forced) > 4
+    asked["custom_params"] = params(forced)
+    reply = server.generate(text=PROMPT, sampling_params=asked, custom_logit_processor=name)
+    assert reply.status_code == 400 and "the constraint forbid" in reply.json()["error"]["message"], reply.text
+
+
 @pytest.mark.parametrize(("name", "params", "piece"), [
     ("no_such_one", {}, "force_tokens"),
     ("ban_tokens", {"token_ids": [10**6]}, "token_ids"),

@@ -1,8 +1,9 @@
 """The thought in front of an answer, separated while the text arrives.
 
 A thought is at the start of the output or nowhere: a tag that opens later is content. White space after
-the open tag and on both sides of the close tag belongs to neither (MAX_BLANKS of it, before a tag); open tags repeated
-at the start of a thought are dropped. A thought that is never closed takes the whole output.
+the open tag and on both sides of the close tag belongs to neither (MAX_BLANKS of it, before a tag), but that after a
+thought which a constraint follows; open tags repeated at the start of a thought are dropped. A thought that is never
+closed takes the whole output.
 """
 
 import msgspec
@@ -23,14 +24,15 @@ class ReasoningStyle(msgspec.Struct, frozen=True):
 class ReasoningParser:
     """Feed it the output; it gives back (reasoning, content) as they become certain.
 
-    `starts_inside`: the output begins inside a thought.
+    `starts_inside`: the output begins inside a thought. `exact`: white space after it is content.
     """
 
-    def __init__(self, open_tag: str, close_tag: str, starts_inside: bool) -> None:
-        self._open_tag, self._close_tag = open_tag, close_tag
+    def __init__(self, open_tag: str, close_tag: str, starts_inside: bool, exact: bool = False) -> None:
+        self._open_tag, self._close_tag, self._exact = open_tag, close_tag, exact
         self.starts_inside = starts_inside
         self.thinking = True  # inside the thought, or it is not yet decided whether there is one
-        self._begun = self._answering = False  # the thought has; all that comes is content
+        self.begun = starts_inside  # there is a thought
+        self._answering = False  # all that comes is content
         self._text = Pieces()
         self._reasoning: list[str] = []
         self._steps = self._read()
@@ -49,18 +51,19 @@ class ReasoningParser:
     def close(self) -> tuple[str, str]:
         """What only the end makes certain."""
         waiting = "" if self._answering else self._text.rest()
-        return (waiting, "") if self._begun else ("", waiting)
+        return (waiting, "") if self.begun else ("", waiting)
 
     def _read(self) -> Steps[None]:
         text = self._text
-        self._begun = self.starts_inside or (yield from text.begins(self._open_tag))
-        if self._begun:
+        self.begun = self.starts_inside or (yield from text.begins(self._open_tag))
+        if self.begun:
             while (yield from text.passes(self._open_tag)):
                 pass
             yield from text.until(self._close_tag, self._reasoning.append)
             self.thinking = False
             yield from text.passes(self._close_tag)
-            yield from text.skip_blanks()
+            if not self._exact:
+                yield from text.skip_blanks()
         self.thinking, self._answering = False, True
         yield
 
@@ -82,7 +85,7 @@ def reasoning_style(name: str) -> ReasoningStyle:
     return _STYLES[name]
 
 
-def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) -> ReasoningParser:
+def make_reasoning(name: str, prompt_tail: str, continued: str | None = None, exact: bool = False) -> ReasoningParser:
     """Where the output starts: inside a thought if the rendered prompt ends with the tag that opens one.
 
     `continued`: the text of the turn that the output goes on with, which may have opened a thought and not closed it.
@@ -92,7 +95,7 @@ def make_reasoning(name: str, prompt_tail: str, continued: str | None = None) ->
         thinking = continued.rfind(style.open_tag) > continued.rfind(style.close_tag)
     else:
         thinking = tail.endswith(style.open_tag) or (style.always and not tail.endswith(style.close_tag))
-    return ReasoningParser(style.open_tag, style.close_tag, thinking)
+    return ReasoningParser(style.open_tag, style.close_tag, thinking, exact)
 
 
 def thought_of(name: str, prompt_tail: str, continued: str | None = None, thinks: bool = True) -> tuple[str, str]:

@@ -87,14 +87,16 @@ def of_format(place: str, asked: ResponseFormat) -> list[Constraint]:
             return [of_schema(place, schema)]
         case TagFormat(format=None):
             fields = {"structures": asked.structures, "triggers": asked.triggers}
-            return [of_tag(place, {name: value for name, value in fields.items() if value is not None})]
+            if None in fields.values():
+                raise ClientError(place, "has no `format`, or `structures` and `triggers`, which stand beside its type")
+            return [of_tag(place, fields)]
         case TagFormat():
             return [of_tag(place, {"type": "structural_tag", "format": asked.format})]
     return []
 
 
 @including(other_servers.OF_STRUCTURED)
-class StructuredOutputs(Checked, frozen=True, kw_only=True):
+class StructuredOutputs(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """vLLM's way to ask for one constraint."""
 
     json: Annotated[str | dict[str, Any] | None, about("as `json_schema`")] = None
@@ -114,6 +116,8 @@ class StructuredOutputs(Checked, frozen=True, kw_only=True):
     ] = None
 
     def constraints(self, place: str) -> list[Constraint]:
+        if all(getattr(self, name) is None for name in self.__struct_fields__):
+            raise ClientError(place, "asks for nothing, must have one of json, regex, choice, grammar", "omit it")
         return [
             *given(of_schema, f"{place}.json", self.json),
             *given(of_schema, f"{place}.json_object", ANY_OBJECT if self.json_object else None),
@@ -195,6 +199,6 @@ def read_whitespace(place: str, pattern: str | None) -> Whitespace | None:
     if pattern is None:
         return None
     if pattern not in WHITESPACE:
-        known = " or ".join(map(repr, WHITESPACE))
+        known = " or ".join(f"'{each}'" for each in WHITESPACE)  # not their repr, which doubles each backslash
         raise ClientError(place, f"is {shown(pattern)}, which this server does not write, must be {known}", "omit it")
     return WHITESPACE[pattern]

@@ -1,5 +1,7 @@
 """One output under its constraint: what may be drawn, where it ends, where the constraint begins."""
 
+import json
+
 import numpy as np
 import pytest
 from constrained import SIZE, allowed, backend, bytewise, compiled, ids_of, vocabulary
@@ -295,3 +297,21 @@ def test_what_had_no_room_is_drawn_without_a_choice():
         assert legal(one, position) == {token} and not one.active
         assert one.accept(token) is None
     assert one.active and legal(one, 2) == legal_after("a", "")
+
+
+def test_a_constraint_that_begins_with_the_opening_tag_is_the_thought_itself():
+    opens = TOKENIZER.added_tokens["<think>"]
+    content = {"type": "regex", "pattern": "a"}
+    tag = {"type": "tag", "begin": "<think>", "content": content, "end": "b"}
+    text = json.dumps({"type": "structural_tag", "format": tag})
+    of = compiled("llguidance", ConstraintKind.STRUCTURAL_TAG, text)
+    one = ConstrainedOutput(of, backend("llguidance"), TOKENIZER, ending(), thought=Thought(b"</think>", "<think>"))
+    assert one.opening is None and one.active
+    assert feed(one, [opens]) == [] and one.active
+
+
+@pytest.mark.parametrize(("min_new", "opens"), [(0, True), (1, False)])
+def test_a_stop_token_opens_no_thought_before_min_new_tokens(min_new: int, opens: bool):
+    tag = TOKENIZER.added_tokens["<think>"]
+    one = output("abc", ending(stops=[tag], min_new=min_new), thought=Thought(b"</think>", "<think>"))
+    assert one.opening == (tag if opens else None)

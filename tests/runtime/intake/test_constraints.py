@@ -136,7 +136,8 @@ def test_two_names_of_a_backend_must_agree() -> None:
 
 def test_a_second_constraint_is_refused_in_words_that_clients_know() -> None:
     error = refusal(sampling_params={"regex": "a", "json_schema": {}})
-    assert error.fact == "Only one of json_schema, regex, ebnf, or structural_tag can be set."
+    words = "Only one of json_schema, regex, ebnf, or structural_tag can be set."
+    assert error.fact == f"{words} Here json_schema and regex are."
     found = [of_schema("response_format", {}), *convert({"regex": "a"}, Constraints).constraints()]
     with pytest.raises(ClientError, match=r"^regex is set, but so is response_format: an output keeps to one of them"):
         only_one(found, None)

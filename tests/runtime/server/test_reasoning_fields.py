@@ -49,6 +49,18 @@ def test_usage_has_the_number_of_reasoning_tokens_at_both_places() -> None:
     served(check)
 
 
+@pytest.mark.parametrize(("says", "count"), [
+    (["<think>"], 1), (["<think>", "\n"], 2), (["<think>", "</think>", "a"], 2), (["a", "b"], 0),
+])  # fmt: skip
+def test_a_thought_without_text_has_its_tags(says: list[str], count: int) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = says
+        _, reply = await server.post(CHAT, HELLO)
+        assert reply["usage"]["reasoning_tokens"] == count
+
+    served(check)
+
+
 def joined(deltas: list[dict[str, Any]], key: str) -> str:
     return "".join(delta.get(key) or "" for delta in deltas)
 
@@ -91,6 +103,34 @@ def test_a_client_may_leave_thoughts_out() -> None:
         assert joined(deltas, "content") == "Take a coat." and not joined(deltas, "reasoning")
 
     served(check)
+
+
+PATTERN, SCHEMA, GRAMMAR = {"regex": "x"}, {"json_schema": {}}, {"ebnf": 'root ::= "x"'}
+TAG = {"structural_tag": {"format": {"type": "any_text"}}}
+
+
+@pytest.mark.parametrize(("asked", "prompt_end", "says", "thought", "content"), [
+    (PATTERN, "", "<think>a</think>b", None, "<think>a</think>b"),  # the pattern spells what looks like tags
+    (SCHEMA, "", "<think>a</think>b", None, "<think>a</think>b"),
+    (GRAMMAR, "", "<think>a</think>b", "a", "b"),  # it may name the tokens
+    (TAG, "", "<think>a</think>b", "a", "b"),
+    ({}, "", "<think>a</think>b", "a", "b"),
+    *((asked, "<think>", "a\n</think>  b ", "a", "  b ") for asked in (PATTERN, SCHEMA, GRAMMAR)),
+    *((asked, "<think>", "a\n</think>  b ", "a", "b ") for asked in (TAG, {})),
+])  # fmt: skip
+def test_content_is_what_the_constraint_allows(
+    asked: dict[str, Any], prompt_end: str, says: str, thought: str | None, content: str
+) -> None:
+    async def check(server: Served) -> None:
+        for seed in range(3):
+            server.engine.says, server.engine.prompt_end = pieces_of(says, seed), prompt_end
+            _, reply = await server.post(CHAT, {**HELLO, **asked})
+            message = reply["choices"][0]["message"]
+            assert (message["reasoning_content"], message["content"]) == (thought, content)
+            deltas = await deltas_of(server, asked)
+            assert (joined(deltas, "reasoning_content") or None, joined(deltas, "content")) == (thought, content)
+
+    served(check, style=Style("hermes", "qwen3", True, opens_thoughts=True))
 
 
 @pytest.mark.parametrize(("says", "tag", "thought"), [
