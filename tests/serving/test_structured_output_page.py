@@ -60,7 +60,8 @@ def test_the_page_s_curl_is_answered_as_it_says(server: Live):
 
 def test_ramet_grammar_check_prints_what_the_page_shows(tmp_path: Path):
     shown = re.search(
-        r"```json\n([^`]*)```\n\nthe command\n\n```sh\n\.venv/bin/ramet (grammar check .*)\n```\n\nprints among other lines\n\n```text\n(.*?)```",
+        r"```json\n([^`]*)```\n\nthe command\n\n"
+        r"```sh\n\.venv/bin/ramet (grammar check .*)\n```\n\nprints among other lines\n\n```text\n(.*?)```",
         HEAD,
         re.DOTALL,
     )
