@@ -7,6 +7,7 @@ in the dialect that every backend reads alike.
 import json
 import math
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from string import printable
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from urllib.parse import quote
 from ramet.runtime.grammar import references, regex
 from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
-from ramet.runtime.grammar.keywords import ANNOTATIONS, SHAPES, TYPES, Support
+from ramet.runtime.grammar.keywords import ANNOTATIONS, KEYWORDS, SHAPES, TYPES, Support
 from ramet.runtime.grammar.one_of import Disjoint
 
 MAX_SCHEMA_BYTES = 1 << 20
@@ -26,6 +27,7 @@ MAX_COUNT = 100_000  # of characters, items or properties
 # Any optional property may come next: each is four items of a parser's row, which has 2,000 at most.
 MAX_OPTIONAL = 400
 MAX_INTEGER = 2**53
+KNOWN = sorted(KEYWORDS | ANNOTATIONS)
 
 Schema = bool | dict[str, Any]
 
@@ -118,8 +120,7 @@ class Reader:
         if keyword in ("$id", "id") and place == "#":
             return True
         if keyword not in SHAPES:
-            fact = f"{place} has the unknown keyword {keyword!r}"
-            raise GrammarError(fact, hint="keywords of your own begin with x-")
+            raise GrammarError(f"{place} has the unknown keyword {keyword!r}", hint=_meant(keyword))
         if keyword == "uniqueItems" and value is False:
             return True
         if keyword in self.support.refused:
@@ -198,7 +199,10 @@ def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:
     format_name = schema.pop("format", None)
     if format_name is not None:
         if format_name not in FORMATS:
-            raise GrammarError(f"{place}/format: the format {format_name!r} is not enforced")
+            raise GrammarError(
+                f"{place}/format: the format {format_name!r} is not enforced",
+                hint=f"enforced are {', '.join(sorted(FORMATS))}",
+            )
         pattern = format_pattern(format_name)
         if "pattern" in schema:
             schema.setdefault("allOf", []).append({"pattern": pattern})
@@ -230,6 +234,14 @@ def replace_one_of(schema: dict[str, Any], place: str, disjoint: Disjoint) -> No
     ordered = [("anyOf" if keyword == "oneOf" else keyword, value) for keyword, value in schema.items()]
     schema.clear()
     schema.update(ordered)
+
+
+def _meant(keyword: str) -> str:
+    """Which keyword an unknown one may stand for."""
+    if keyword == "nullable":
+        return 'a value that may be null has "type": [..., "null"]'
+    close = get_close_matches(keyword, KNOWN, n=1, cutoff=0.75)
+    return f"did you mean {close[0]!r}?" if close else "keywords of your own begin with x-"
 
 
 def pointer_part(name: str) -> str:

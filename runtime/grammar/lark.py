@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_GRAMMAR_BYTES = 262_144
@@ -21,12 +22,31 @@ PART = re.compile(
     rf"(?P<opaque>{OPAQUE})|%(?P<directive>[a-z_]+)|(?P<token><[^>\n]*>)|\[(?P<attributes>[a-z_][^\]\n]*)\]\s*:",
     re.DOTALL,
 )
+# of the library's messages: where, what, and the grammar's lines with a caret below the place
+LOCATED = re.compile(
+    r"(?:at )?(?P<line>[0-9]+)\((?P<column>[0-9]+)\): (?P<what>.*?)(?P<shown>(?:\n +[0-9]+ \|.*)?)", re.DOTALL
+)
+REGEX_ERROR = re.compile(r" \(in regex\): regex parse error:.*\nerror: ", re.DOTALL)
+MAX_SHOWN = 60  # characters of a line of the grammar
 REFUSED_ATTRIBUTES = ("max_tokens", "temperature", "stop")
 SchemaReader = Callable[[Any], dict[str, Any]]
 
 
 def is_gbnf(text: str) -> bool:
     return bool(GBNF_RULE.search(text))
+
+
+def in_one_line(message: str) -> str:
+    """What the library says of a grammar, and of its lines only the part that it is about."""
+    found = LOCATED.fullmatch(message)
+    if found is None:
+        return short(message)
+    line, column = found["line"], int(found["column"])
+    excerpt = re.search(rf"^ +{line} \| (.*)$", found["shown"], re.MULTILINE)
+    first = max(column - 1 - MAX_SHOWN // 2, 0)
+    near = excerpt[1][first : first + MAX_SHOWN].strip() if excerpt else ""
+    what = REGEX_ERROR.sub(": ", found["what"])
+    return short(f"{what} at line {line}, column {column}" + (f", near {near}" if near else ""))
 
 
 def checked(text: str, tokens: Tokens, read_schema: SchemaReader) -> str:

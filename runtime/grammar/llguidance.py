@@ -155,7 +155,7 @@ class LLGuidanceBackend:
     def load(self, prepared: bytes | memoryview) -> LLGuidanceCompiled:
         matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=LIMITS)
         if matcher.is_error():
-            raise GrammarError(f"cannot be compiled: {short(matcher.get_error())}")
+            raise GrammarError(f"cannot be compiled: {lark.in_one_line(matcher.get_error())}")
         prototype = LLGuidanceGrammar(matcher, self._eos, self._end_mask)
         prototype.fill_mask(np.empty_like(self._end_mask))  # outputs share its automata; the first mask may take 0.3 s
         return LLGuidanceCompiled(prototype, 32_768 + 64 * len(prepared))

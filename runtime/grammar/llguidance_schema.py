@@ -12,7 +12,7 @@ from typing import Any
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.json_schema import Document, pointer_part
-from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.lark import in_one_line
 
 LEAST = 1e-9  # numbers between this and an excluded zero are not written
 COMMON = ("$defs", "definitions")
@@ -44,7 +44,7 @@ def refusal(message: str) -> GrammarError | None:
         fact = "has minProperties or maxProperties beside properties that may be left out"
         return GrammarError(f"{fact}: llguidance does not enforce that")
     if message and not message.startswith("WARNING"):
-        return GrammarError(f"cannot be compiled: {short(message)}")
+        return GrammarError(f"cannot be compiled: {in_one_line(message)}")
     return None
 
 

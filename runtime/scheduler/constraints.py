@@ -46,7 +46,8 @@ class Constraints:
         """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
         constraint = self._key(request.spec)
         if self._source is None or self._tokenizer is None:
-            return _refused(constraint, Failed("cannot be kept to: this server runs with --grammar-backend none"))
+            hint = "start with another --grammar-backend, or LLM with another grammar_backend"
+            return _refused(constraint, Failed("cannot be kept to: the grammar backend is none", hint))
         found = self._source.get(constraint)
         if isinstance(found, Compiling):
             self.compiling.setdefault(found, []).append((constraint, request))

@@ -37,11 +37,11 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 def test_every_block_of_code_says_what_it_prints():
-    assert len(blocks("python")) == HEAD.count("```python\n") == 4
-    assert len(blocks("sh")) == HEAD.count("```sh\n") - 1 == 2  # `ramet grammar check` prints more than the page shows
+    assert len(blocks("python")) == HEAD.count("```python\n") == 6
+    assert len(blocks("sh")) == HEAD.count("```sh\n") - 1 == 3  # `ramet grammar check` prints more than the page shows
 
 
-@pytest.mark.parametrize("example", range(4))
+@pytest.mark.parametrize("example", range(6))
 def test_the_page_s_python_prints_what_it_says(server: Live, capsys: pytest.CaptureFixture[str], example: int):
     code, printed = blocks("python")[example]
     exec(compile(code.replace(URL, server.url), str(PAGE), "exec"), {"__name__": "structured_examples"})
@@ -60,15 +60,17 @@ def test_the_page_s_curl_is_answered_as_it_says(server: Live):
 
 def test_ramet_grammar_check_prints_what_the_page_shows(tmp_path: Path):
     shown = re.search(
+        r"```json\n([^`]*)```\n\nthe command\n\n"
         r"```sh\n\.venv/bin/ramet (grammar check .*)\n```\n\nprints among other lines\n\n```text\n(.*?)```",
         HEAD,
         re.DOTALL,
     )
     assert shown is not None
-    (tmp_path / "person.json").write_text(json.dumps(PERSON))
-    command = [sys.executable, "-m", "ramet", *shlex.split(shown[1])]
+    assert json.loads(shown[1]) == PERSON
+    (tmp_path / "person.json").write_text(shown[1])
+    command = [sys.executable, "-m", "ramet", *shlex.split(shown[2])]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0 and shown[2] in ran.stdout, ran.stdout + ran.stderr
+    assert ran.returncode == 0 and shown[3] in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_the_page_has_the_script_s_questions_and_constraints():

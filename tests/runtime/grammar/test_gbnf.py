@@ -8,6 +8,7 @@ from constrained import backend, compiled, takes
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.gbnf import read
+from ramet.runtime.grammar.lark import in_one_line
 
 EBNF = ConstraintKind.EBNF
 each_backend = pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
@@ -120,6 +121,31 @@ def test_lark_is_read_by_llguidance_with_schemas_and_control_tokens():
 def test_lark_that_would_not_be_enforced_is_refused(grammar, words):
     with pytest.raises(GrammarError, match=re.escape(words)):
         backend("llguidance").prepare(Constraint(EBNF, grammar), "compact")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "said"),
+    [
+        ('start: "a" foo\n', 'unknown name: "foo" at line 1, column 8, near start: "a" foo'),
+        ("start: A\nA: /[/\n", 'invalid regex "[": unclosed character class at line 2, column 4, near A: /[/'),
+        ("start: A\nA: B\nB: A", 'circular reference in token "A" definition at line 3, column 4, near B: A'),
+        (
+            'start: ("a"',
+            "Expected token ')', found '\\n' (at \"\\n\" ('\\n')) at line 1, column 12, near start: (\"a\"",
+        ),
+    ],
+)
+def test_a_mistake_in_lark_is_one_line_with_its_place(grammar, said):
+    with pytest.raises(GrammarError) as raised:
+        backend("llguidance").prepare(Constraint(EBNF, grammar), "compact")
+    assert raised.value.fact == f"cannot be compiled: {said}"
+
+
+def test_of_a_long_line_the_part_around_the_mistake_is_shown():
+    words = " ".join(f'"w{number}"' for number in range(200))
+    message = f'at 2(801): unknown name: "foo"\n   1 | start: a\n   2 | {words} foo\n{"":807}^\n'
+    assert in_one_line(message) == (f'unknown name: "foo" at line 2, column 801, near {words[770:830].strip()}')
+    assert in_one_line("no place\n  in it") == "no place in it"
 
 
 @pytest.mark.parametrize(("name", "words"), [("xgrammar", "xgrammar reads GBNF"), ("outlines", "is a grammar, which")])

@@ -8,6 +8,7 @@ from constrained import backend
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.json_schema import read
 from ramet.runtime.grammar.keywords import ANNOTATIONS, SUPPORTED
 
@@ -78,6 +79,23 @@ def nested(depth: int) -> str:
 def test_what_is_wrong_is_named_with_its_place(text, words):
     with pytest.raises(GrammarError, match=re.escape(words)):
         read(text, SUPPORT)
+
+
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [
+        ({"minLenght": 1}, "did you mean 'minLength'?"),
+        ({"additional_properties": False}, "did you mean 'additionalProperties'?"),
+        ({"descripton": "x"}, "did you mean 'description'?"),
+        ({"nullable": True}, 'a value that may be null has "type": [..., "null"]'),
+        ({"unit": "m"}, "keywords of your own begin with x-"),
+        ({"format": "phone"}, f"enforced are {', '.join(sorted(FORMATS))}"),
+    ],
+)
+def test_what_is_unknown_comes_with_what_is_known(schema, hint):
+    with pytest.raises(GrammarError) as raised:
+        read(json.dumps(schema), SUPPORT)
+    assert raised.value.hint == hint
 
 
 @pytest.mark.parametrize(
