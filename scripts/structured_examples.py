@@ -67,7 +67,8 @@ EXAMPLES = (
         "A pattern: right, and in the form that is asked for",
         "What is 37 + 58?",
         {"regex": r"37 \+ 58 = [0-9]+"},
-        "The model draws the digits of the result and the end; all else is forced.",
+        "The model draws the first token, with which it might have opened a thought, the digits of the result and the end; all else is "
+        "forced.",
     ),
     Example(
         "A pattern that leaves no way to the answer",
@@ -127,7 +128,7 @@ EXAMPLES = (
         "A structural tag",
         MARIA + "Who is it, how old is she and where does she live?",
         {"structural_tag": {"type": "structural_tag", "format": {**TAGGED, "end": "</person>"}}},
-        "The text around the JSON takes no step.",
+        "Of the text around the JSON only the first token takes a step: the model might have opened a thought with it.",
     ),
     Example(
         "A call that is required",

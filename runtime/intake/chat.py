@@ -8,10 +8,10 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat, RenderReply
 from ramet.ipc.params import SamplingParams, shown
-from ramet.ipc.spec import ConstraintKind, RequestSpec
+from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.submission import Prompt
-from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
@@ -21,8 +21,7 @@ from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
-from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.template_files import TemplateSources, read_templates
+from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
 SPELLED = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA)  # which allow no control token: a tag is its characters
@@ -37,7 +36,6 @@ class Style(NamedTuple):
     reasoning: str | None = None
     has_template: bool = False  # chats can be rendered
     shows_tools: bool = True  # the template shows the model what it may call
-    opens_thoughts: bool = False  # the prompt opens each thought, so that the model need not
 
     @property
     def resolved(self) -> dict[str, str]:
@@ -56,23 +54,12 @@ def style_of(args: Args) -> Style:
     """What the options say, or else the chat template. Raises ConfigError for an unknown name."""
     sources = read_templates(args.tokenizer_folder, args.model.chat_template)
     texts = [text for text in (sources.of(True), sources.of(False)) if text]
-    reasoning = _chosen(args.model.reasoning_parser, texts, detect_reasoning, reasoning_style)
     return Style(
         _chosen(args.model.tool_call_parser, texts, detect_tools, tool_parser_class),
-        reasoning,
+        _chosen(args.model.reasoning_parser, texts, detect_reasoning, reasoning_style),
         has_template=sources.of(False) is not None,
         shows_tools=not texts or any("tools" in text for text in texts),
-        opens_thoughts=reasoning is not None and _opens_thoughts(sources, reasoning_style(reasoning).open_tag),
     )
-
-
-def _opens_thoughts(sources: TemplateSources, tag: str) -> bool:
-    """Whether a prompt ends with the tag where a thought is asked for."""
-    asked = Chat([{"role": "user", "content": "Hi"}], kwargs={"enable_thinking": True, "thinking": True})
-    try:
-        return Chats(sources).render(asked).rstrip().endswith(tag)
-    except (ClientError, ConfigError):  # no template, one that needs more than this, or one that nothing can be made of
-        return False
 
 
 def _chosen(
@@ -171,23 +158,32 @@ async def prepare(
         spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
     rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
-    continued = _text(chat.messages[-1]) if chat.continue_final_message else None
-    reasoning, exact = None if thoughts is Thoughts.IN_TEXT else style.reasoning, False
+    reading = Reading(
+        style.tools,
+        None if thoughts is Thoughts.IN_TEXT else style.reasoning,
+        rendered.tail,
+        _text(chat.messages[-1]) if chat.continue_final_message else None,
+        names,
+        not calls.single,
+        thoughts,
+        frozenset(spec.params.stop_token_ids),
+    )
     constraint = spec.constraint
     if style.reasoning is not None and constraint is not None:
-        thinks = chat.kwargs.get("enable_thinking") is not False and not style.opens_thoughts
-        opens, closes = thought_of(style.reasoning, rendered.tail, continued, thinks)
+        thinks = chat.kwargs.get("enable_thinking") is not False
+        opens, closes = thought_of(style.reasoning, rendered.tail, reading.continued, thinks)
         spec = beginning_after(spec, closes, opens)
-        exact = constraint.kind in OF_ALL
-        if not closes and constraint.kind in SPELLED:
-            reasoning = None
-    stop_ids = frozenset(spec.params.stop_token_ids)
-    reading = Reading(
-        style.tools, reasoning, rendered.tail, continued, names, not calls.single, thoughts, stop_ids, exact
-    )
+        reading = _under(constraint, reading, thinks=closes != "")
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     return Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts), reading
+
+
+def _under(constraint: Constraint, reading: Reading, thinks: bool) -> Reading:
+    """How an output under a constraint is read, whether or not it may begin with a thought."""
+    spelled = constraint.kind in SPELLED
+    parser = reading.reasoning_parser if thinks or not spelled else None
+    return reading._replace(reasoning_parser=parser, exact=constraint.kind in OF_ALL, token_opens=spelled)
 
 
 async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:

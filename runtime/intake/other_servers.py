@@ -183,9 +183,7 @@ CONSTRAINTS: dict[str, tuple[str, ...]] = {
 }
 NOTHING = ("", {"type": "text"})  # values that ask for no constraint
 CHOICE = "regex, with a bar between the texts"
-SPACE = refused(
-    str, "white space of one output's JSON", *CONSTRAINTS["space"], hint="--json-whitespace says which it has"
-)
+SPACE = refused(str, "white space of one output's JSON", *CONSTRAINTS["space"], hint="--json-whitespace sets it")
 
 
 def constraints_elsewhere(body: str, *objects: str, **fields: str) -> list[Field]:

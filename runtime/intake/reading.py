@@ -54,6 +54,7 @@ class Reading(NamedTuple):
     thoughts: Thoughts = Thoughts.STREAMED
     stop_ids: frozenset[int] = frozenset()  # that the client named, beside those that end every output
     exact: bool = False  # all that follows a thought is content, its white space as well
+    token_opens: bool = False  # a thought is opened by the tag's token alone, and not by one that other tokens spell
 
 
 class Reader:
@@ -64,6 +65,7 @@ class Reader:
         self._thoughts = None
         if reasoning:
             self._thoughts = make_reasoning(reasoning, reading.tail, reading.continued, reading.exact)
+        self._token_opens = reading.token_opens
         self._tools = tool_parser_class(tools)(reading.tools) if tools and reading.tools else None
         self._parallel, self._full = reading.parallel, False
         self.plain = self._thoughts is None and self._tools is None  # text passes as it is
@@ -86,6 +88,7 @@ class Reader:
 
     def push(self, text: str) -> list[Part]:
         """One token's text."""
+        self._look_for_token(text)
         thoughts = self._thoughts
         if thoughts is None:
             return self._read(text) if text else []
@@ -96,6 +99,7 @@ class Reader:
     def close(self, tail: str) -> list[Part]:
         """`tail`: text that only the end made certain."""
         parts: list[Part] = []
+        self._look_for_token(tail)
         if self._thoughts is not None:
             parts += self._divided(*self._thoughts.push(tail)) if tail else []
             self._ended = True
@@ -105,6 +109,13 @@ class Reader:
         if self._tools is not None:
             parts += self._kept(self._tools.close())
         return parts
+
+    def _look_for_token(self, text: str) -> None:
+        """The first text has the whole tag, or nothing opens a thought that the prompt has not opened."""
+        if self._token_opens and text and self._thoughts is not None:
+            self._token_opens = False
+            if not self._thoughts.opened_by(text):
+                self._thoughts = None
 
     def new_call_id(self) -> str:
         return self._tools.new_id() if self._tools is not None else ""

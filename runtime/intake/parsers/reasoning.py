@@ -37,6 +37,10 @@ class ReasoningParser:
         self._reasoning: list[str] = []
         self._steps = self._read()
 
+    def opened_by(self, first: str) -> bool:
+        """Whether there is a thought, if its tag stands in the first text or nowhere."""
+        return self.starts_inside or first.startswith(self._open_tag)
+
     def push(self, text: str) -> tuple[str, str]:
         if self._answering:
             return "", text

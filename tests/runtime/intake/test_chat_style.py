@@ -12,17 +12,17 @@ from tests.fakes.server import Served, served
 
 
 @pytest.mark.parametrize("options, style", [
-    ({}, Style("hermes", "qwen3", True, opens_thoughts=True)),
+    ({}, Style("hermes", "qwen3", True)),
     ({"chat_template": "llama-3"}, Style("llama3-json", None, True)),
     ({"chat_template": "mistral"}, Style("mistral", None, True)),
     ({"chat_template": "qwen"}, Style("hermes", "qwen3", True)),
-    ({"chat_template": "deepseek"}, Style("deepseek", "qwen3", True, opens_thoughts=True)),
+    ({"chat_template": "deepseek"}, Style("deepseek", "qwen3", True)),
     ({"chat_template": "gemma"}, Style(None, None, True)),
     ({"chat_template": "chatml", "tool_call_parser": "pythonic"}, Style("pythonic", None, True)),
     ({"reasoning_parser": "none"}, Style("hermes", None, True)),
     (
         {"tool_call_parser": "none", "reasoning_parser": "deepseek-r1"},
-        Style(None, "deepseek-r1", True, opens_thoughts=True),
+        Style(None, "deepseek-r1", True),
     ),
 ])  # fmt: skip
 def test_options_go_before_what_the_template_shows(options: dict[str, str], style: Style):

@@ -266,8 +266,6 @@ FORCE = {"tools": [{"type": "function", "function": {"name": "weather"}}], "tool
 @pytest.mark.parametrize("style, prompt_end, opens, after", [
     (Style("hermes", "qwen3"), "<think>\n", "", "</think>"),
     (Style("hermes", "qwen3"), "", "<think>", "</think>"),  # the model may open one
-    (Style("hermes", "qwen3", opens_thoughts=True), "<think>\n", "", "</think>"),
-    (Style("hermes", "qwen3", opens_thoughts=True), "", "", ""),  # no prompt opened one, so there is none
     (Style("hermes", "qwen3"), "<think>\n\n</think>\n\n", "", ""),
     (Style("hermes", "deepseek-r1"), "", "", "</think>"),
     (Style("hermes", "deepseek-r1"), "</think>", "", ""),

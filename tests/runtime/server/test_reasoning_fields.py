@@ -106,31 +106,32 @@ def test_a_client_may_leave_thoughts_out() -> None:
 
 
 PATTERN, SCHEMA, GRAMMAR = {"regex": "x"}, {"json_schema": {}}, {"ebnf": 'root ::= "x"'}
+NO_THOUGHT = {"chat_template_kwargs": {"enable_thinking": False}}
 TAG = {"structural_tag": {"format": {"type": "any_text"}}}
 
 
 @pytest.mark.parametrize(("asked", "prompt_end", "says", "thought", "content"), [
-    (PATTERN, "", "<think>a</think>b", None, "<think>a</think>b"),  # the pattern spells what looks like tags
-    (SCHEMA, "", "<think>a</think>b", None, "<think>a</think>b"),
-    (GRAMMAR, "", "<think>a</think>b", "a", "b"),  # it may name the tokens
-    (TAG, "", "<think>a</think>b", "a", "b"),
-    ({}, "", "<think>a</think>b", "a", "b"),
-    *((asked, "<think>", "a\n</think>  b ", "a", "  b ") for asked in (PATTERN, SCHEMA, GRAMMAR)),
-    *((asked, "<think>", "a\n</think>  b ", "a", "b ") for asked in (TAG, {})),
+    # the pattern spells what looks like tags
+    *((asked, "", ["<thi", "nk>", "a</think>b"], None, "<think>a</think>b") for asked in (PATTERN, SCHEMA)),
+    (PATTERN | NO_THOUGHT, "", ["<think>", "a</think>b"], None, "<think>a</think>b"),
+    *((asked, "", ["<think>", "a</think>  b"], "a", "  b") for asked in (PATTERN, SCHEMA, GRAMMAR)),
+    (GRAMMAR, "", ["<thi", "nk>", "a</think>b"], "a", "b"),  # it may name the tokens
+    *((asked, "", ["<thi", "nk>", "a</think> b"], "a", "b") for asked in (TAG, {})),
+    *((asked, "<think>", ["a\n</", "think>  b "], "a", "  b ") for asked in (PATTERN, SCHEMA, GRAMMAR)),
+    *((asked, "<think>", ["a\n</", "think>  b "], "a", "b ") for asked in (TAG, {})),
 ])  # fmt: skip
 def test_content_is_what_the_constraint_allows(
-    asked: dict[str, Any], prompt_end: str, says: str, thought: str | None, content: str
+    asked: dict[str, Any], prompt_end: str, says: list[str], thought: str | None, content: str
 ) -> None:
     async def check(server: Served) -> None:
-        for seed in range(3):
-            server.engine.says, server.engine.prompt_end = pieces_of(says, seed), prompt_end
-            _, reply = await server.post(CHAT, {**HELLO, **asked})
-            message = reply["choices"][0]["message"]
-            assert (message["reasoning_content"], message["content"]) == (thought, content)
-            deltas = await deltas_of(server, asked)
-            assert (joined(deltas, "reasoning_content") or None, joined(deltas, "content")) == (thought, content)
+        server.engine.says, server.engine.prompt_end = says, prompt_end
+        _, reply = await server.post(CHAT, {**HELLO, **asked})
+        message = reply["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == (thought, content)
+        deltas = await deltas_of(server, asked)
+        assert (joined(deltas, "reasoning_content") or None, joined(deltas, "content")) == (thought, content)
 
-    served(check, style=Style("hermes", "qwen3", True, opens_thoughts=True))
+    served(check)
 
 
 @pytest.mark.parametrize(("says", "tag", "thought"), [
