@@ -67,8 +67,8 @@ EXAMPLES = (
         "A pattern: right, and in the form that is asked for",
         "What is 37 + 58?",
         {"regex": r"37 \+ 58 = [0-9]+"},
-        "The model draws the first token, with which it might have opened a thought, the digits of the result and the end; all else is "
-        "forced.",
+        "The model draws the digits of the result, the end, and the first token, with which it might have opened a thought;"
+        " all else is forced.",
     ),
     Example(
         "A pattern that leaves no way to the answer",

@@ -94,11 +94,11 @@ def test_an_answer_keeps_to_its_constraint(server: Live, example: Example):
     assert answer.finish_reason in ("stop", "tool_calls")
     assert keeps(example.constraint, answer.text), answer.text
     assert answer.num_steps <= answer.num_tokens
-    (part,) = (
-        part for part in TEXT.split(BEGIN)[1].split("\n### ")[1:] if f"### {part}".startswith(question_part(example))
-    )
+    parts = (f"### {part}" for part in TEXT.split(BEGIN)[1].split("\n### ")[1:])
+    (part,) = (part for part in parts if part.startswith(question_part(example)))
     if answer.text in part:  # it may differ from processor to processor
-        assert f"With it ({answer.num_tokens} tokens, {answer.num_steps} model steps, " in part
+        steps = f"{answer.num_steps} model step" + ("s" if answer.num_steps > 1 else "")
+        assert f"With it ({answer.num_tokens} tokens, {steps}, " in part
 
 
 def keeps(constraint: dict[str, Any], text: str) -> bool:
