@@ -67,7 +67,7 @@ EXAMPLES = (
         "A pattern: right, and in the form that is asked for",
         "What is 37 + 58?",
         {"regex": r"37 \+ 58 = [0-9]+"},
-        "The model draws the digits of the result, the end, and the first token, because it might have opened a thought;"
+        "The model draws the digits of the result, the end, and the first token, which might have opened a thought;"
         " all else is forced.",
     ),
     Example(
