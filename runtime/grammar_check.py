@@ -24,7 +24,7 @@ from ramet.runtime.grammar.base import GrammarError, Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, Compiling, Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
-from ramet.runtime.grammar.shortest import MAX_DRAWS, shortest_text
+from ramet.runtime.grammar.shortest import MAX_DRAWS, MAX_S, literals_of, shortest_text
 from ramet.runtime.grammar.trial import Oracle, draw
 from ramet.runtime.grammar.vocabulary import Tokens
 from ramet.runtime.grammar_report import Report, Sample, Verdict, show
@@ -121,8 +121,9 @@ def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -
         asked = args.grammar.grammar_backend
         made_by = asked if asked in loaded else next(iter(loaded))
         try:
-            sample = shortest_text(loaded[made_by].compiled, tokens)
-            no_sample = "" if sample is not None else f"{made_by} found none of at most {MAX_DRAWS} draws"
+            sample = shortest_text(loaded[made_by].compiled, tokens, literals_of(constraint))
+            if sample is None:
+                no_sample = f"{made_by} found none of at most {MAX_DRAWS} draws in {MAX_S:g} s"
         except GrammarError as error:
             no_sample = f"the constraint {error.fact}"
     spelled: list[int] = []
@@ -198,7 +199,13 @@ def _tried(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
     if plain.refusal is not None:
         legal = len(oracle.text[: plain.refusal.num_bytes].decode(errors="ignore"))
         expected = tuple(map(_shown, plain.refusal.expected))
-        return Sample(accepted=False, num_legal=legal, expected=expected, may_end=plain.refusal.may_end)
+        return Sample(
+            accepted=False,
+            num_legal=legal,
+            expected=expected,
+            num_more=plain.refusal.num_more,
+            may_end=plain.refusal.may_end,
+        )
     possible = {
         JumpMode.FF: loaded.backend.canonical,
         JumpMode.RETOKENIZE: Retokenizer(tokens.vocabulary.tokenizer).possible,
