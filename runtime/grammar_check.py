@@ -83,7 +83,10 @@ def read_constraint(path: Path, kind: str | None) -> Constraint:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     found = ConstraintKind(kind) if kind is not None else _kind_of(path, text)
-    return Constraint(found, text.removesuffix("\n") if found is ConstraintKind.REGEX else text)
+    text = text.removesuffix("\n") if found is ConstraintKind.REGEX else text
+    if not text:  # what a server reads as no constraint
+        raise ConfigError(f"{path} is empty: an empty text is no constraint")
+    return Constraint(found, text)
 
 
 def check_sample(text: str | None) -> None:
@@ -95,6 +98,8 @@ def check_sample(text: str | None) -> None:
 
 
 def _kind_of(path: Path, text: str) -> ConstraintKind:
+    if str(path) == "-":
+        raise ConfigError(f"- is stdin, which needs --kind: {', '.join(kind.value for kind in ConstraintKind)}")
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path} has an unknown ending: name it {', '.join(KINDS)}, or say --kind")

@@ -202,7 +202,7 @@ def test_who_reads_only_the_beginning_gets_no_traceback(schema: str) -> None:
         (["no-such-file.json"], "no-such-file.json cannot be read"),
         (["README.md"], "has an unknown ending"),
         (["README.md", "--kind", "poem"], "--kind"),
-        (["-"], "or say --kind"),
+        (["-"], "- is stdin, which needs --kind: "),
         (["LICENSE", "--grammar-backend", "none", "--kind", "regex"], "--grammar-backend is none"),
         (["LICENSE", "--kind", "regex", "--tokenizer-path", "docs"], "has no tokenizer.json"),
         (["LICENSE", "--kind", "regex", "--sample", "a\udcff"], "--sample is no UTF-8 at character 1"),
@@ -214,6 +214,15 @@ def test_wrong_usage_is_one_line(argv: list[str], named: str) -> None:
     done = check(*argv)
     assert done.returncode == 2 and named in done.stderr and len(done.stderr.splitlines()) == 1
     assert not done.stdout
+
+
+@pytest.mark.parametrize("content", ["", "\n"])
+def test_an_empty_file_is_no_constraint(tmp_path: Path, content: str) -> None:
+    file = written(tmp_path, "empty.regex", content)
+    done = check(file)
+    assert done.returncode == 2 and f"{file} is empty: " in done.stderr and len(done.stderr.splitlines()) == 1
+    piped = check("-", "--kind", "json_schema")
+    assert piped.returncode == 2 and "- is empty: " in piped.stderr
 
 
 def test_a_refusal_has_a_subject(tmp_path: Path) -> None:
