@@ -24,7 +24,7 @@ from ramet.runtime.grammar.base import GrammarError, Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, Compiling, Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
-from ramet.runtime.grammar.shortest import MAX_DRAWS, shortest_text
+from ramet.runtime.grammar.shortest import MAX_DRAWS, MAX_S, literals_of, shortest_text
 from ramet.runtime.grammar.trial import Oracle, draw
 from ramet.runtime.grammar.vocabulary import Tokens
 from ramet.runtime.grammar_report import Report, Sample, Verdict, show
@@ -83,7 +83,10 @@ def read_constraint(path: Path, kind: str | None) -> Constraint:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     found = ConstraintKind(kind) if kind is not None else _kind_of(path, text)
-    return Constraint(found, text.removesuffix("\n") if found is ConstraintKind.REGEX else text)
+    text = text.removesuffix("\n") if found is ConstraintKind.REGEX else text
+    if not text:  # what a server reads as no constraint
+        raise ConfigError(f"{path} is empty: an empty text is no constraint")
+    return Constraint(found, text)
 
 
 def check_sample(text: str | None) -> None:
@@ -95,6 +98,8 @@ def check_sample(text: str | None) -> None:
 
 
 def _kind_of(path: Path, text: str) -> ConstraintKind:
+    if str(path) == "-":
+        raise ConfigError(f"- is stdin, which needs --kind: {', '.join(kind.value for kind in ConstraintKind)}")
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path} has an unknown ending: name it {', '.join(KINDS)}, or say --kind")
@@ -121,8 +126,9 @@ def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -
         asked = args.grammar.grammar_backend
         made_by = asked if asked in loaded else next(iter(loaded))
         try:
-            sample = shortest_text(loaded[made_by].compiled, tokens)
-            no_sample = "" if sample is not None else f"{made_by} found none of at most {MAX_DRAWS} draws"
+            sample = shortest_text(loaded[made_by].compiled, tokens, literals_of(constraint))
+            if sample is None:
+                no_sample = f"{made_by} found none of at most {MAX_DRAWS} draws in {MAX_S:g} s"
         except GrammarError as error:
             no_sample = f"the constraint {error.fact}"
     spelled: list[int] = []
@@ -198,7 +204,13 @@ def _tried(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
     if plain.refusal is not None:
         legal = len(oracle.text[: plain.refusal.num_bytes].decode(errors="ignore"))
         expected = tuple(map(_shown, plain.refusal.expected))
-        return Sample(accepted=False, num_legal=legal, expected=expected, may_end=plain.refusal.may_end)
+        return Sample(
+            accepted=False,
+            num_legal=legal,
+            expected=expected,
+            num_more=plain.refusal.num_more,
+            may_end=plain.refusal.may_end,
+        )
     possible = {
         JumpMode.FF: loaded.backend.canonical,
         JumpMode.RETOKENIZE: Retokenizer(tokens.vocabulary.tokenizer).possible,

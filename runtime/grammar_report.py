@@ -14,6 +14,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     accepted: bool
     num_legal: int  # characters of the text that are legal
     expected: tuple[str, ...] = ()  # some of what may follow them, where the text is refused
+    num_more: int = 0  # tokens that may follow as well
     may_end: bool = True  # the text may end behind them
     forced: tuple[tuple[int, int], ...] = ()  # [begin, end)
     steps: dict[str, int | None] = {}  # --jump-forward -> tokens that a model draws, the end included; None: cannot
@@ -46,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def show(report: Report) -> str:
     lines = [f"{report.file}: {report.kind}, tokenizer {report.tokenizer}", ""]
-    lines += [f"{INDENT}{verdict.backend:<12}{_outcome(verdict)}" for verdict in report.backends]
+    lines += [f"{INDENT}{verdict.backend:<12}{_outcome(report.file, verdict)}" for verdict in report.backends]
     if report.sample is None:
         missing = ["", f"no sample: {report.no_sample}; --sample tries one"] if report.no_sample else []
         return "\n".join([*lines, *missing])
@@ -60,9 +61,13 @@ def show(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _outcome(verdict: Verdict) -> str:
+def _outcome(file: str, verdict: Verdict) -> str:
+    if verdict.state == "refused":
+        name = "stdin" if file == "-" else file
+        subject = name if verdict.fact.startswith("#") else f"{name} "  # order.json#/properties/a
+        return f"refused: {subject}{verdict.fact}" + (f" ({verdict.hint})" if verdict.hint else "")
     if verdict.compile_ms is None or verdict.num_bytes is None:
-        return f"{verdict.state}: {verdict.fact}" + (f" ({verdict.hint})" if verdict.hint else "")
+        return f"{verdict.state}: {verdict.fact}"
     return f"compiles in {verdict.compile_ms:.0f} ms, about {-(-verdict.num_bytes // 1024)} KiB"
 
 
@@ -82,11 +87,12 @@ def _tried(backend: str, text: str, sample: Sample) -> list[str]:
 def _refused(backend: str, text: str, sample: Sample) -> list[str]:
     legal, rest = text[: sample.num_legal], text[sample.num_legal :]
     where = f"at character {sample.num_legal}: {printable(rest[:20])!r}" if rest else "at its end: more must follow"
-    may = [repr(printable(piece)) for piece in sample.expected] + ["the end"] * sample.may_end
+    may = ["the end"] * sample.may_end + [repr(printable(piece)) for piece in sample.expected]
+    more = f" and {sample.num_more} more tokens" if sample.num_more else ""
     return [
         f"{backend} refuses it {where}",
         f"{INDENT}after {printable(legal)!r}",
-        f"{INDENT}may follow: {', '.join(may) or 'nothing'}",
+        f"{INDENT}may follow: {', '.join(may) or 'nothing'}{more}",
     ]
 
 

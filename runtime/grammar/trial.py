@@ -15,10 +15,10 @@ from ramet.runtime.grammar.base import Grammar
 from ramet.runtime.grammar.compile import Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending, IllegalToken, JumpMode
-from ramet.runtime.grammar.shortest import plainness
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_EXPECTED = 8  # tokens that are named where a text is refused
+CLOSING = b'"}]'
 
 
 class Oracle:
@@ -49,6 +49,7 @@ class Refusal:
 
     num_bytes: int  # of the text that are legal; all of them where more must follow
     expected: tuple[bytes, ...]  # some of what may follow
+    num_more: int  # tokens that may follow as well
     may_end: bool  # the text may end there
 
 
@@ -75,7 +76,7 @@ def draw(loaded: Loaded, tokens: Tokens, oracle: Oracle, mode: JumpMode) -> Tria
         if done == len(oracle.text) and grammar.may_end:
             return Trial(num_draws + 1, tuple(forced))
         if not any(map(drawing.accept, oracle.choices(done))):
-            return Trial(num_draws, tuple(forced), Refusal(done, _expected(grammar, tokens), grammar.may_end))
+            return Trial(num_draws, tuple(forced), Refusal(done, *_expected(grammar, tokens), grammar.may_end))
         num_draws += 1
 
 
@@ -114,11 +115,19 @@ class _Drawing:
                 assert self.accept(token), f"token {token} of a jump is not legal"
 
 
-def _expected(grammar: Grammar, tokens: Tokens) -> tuple[bytes, ...]:
+def _expected(grammar: Grammar, tokens: Tokens) -> tuple[tuple[bytes, ...], int]:
+    """Some of what may follow, and the number of the other tokens."""
     if forced := grammar.forced_text():
-        return (forced,)
+        return (forced,), 0
     bits = np.zeros(tokens.words, np.int32)
     grammar.fill_mask(bits)
-    legal = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
-    pieces = (tokens.texts.get(int(token), b"") for token in legal)
-    return tuple(sorted(filter(None, pieces), key=plainness)[:MAX_EXPECTED])
+    legal = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
+    pieces = [tokens.vocabulary.tokenizer.token_bytes(token) or b"" for token in legal if token not in tokens.eos_ids]
+    named = sorted(pieces, key=_plainness)[:MAX_EXPECTED]
+    return tuple(named), len(pieces) - len(named)
+
+
+def _plainness(piece: bytes) -> tuple[int, int, bytes]:
+    """Orders the texts of tokens: short ones first, of one length those that close something."""
+    kinds = piece in CLOSING, piece.islower(), piece.isalnum(), piece.isascii() and not piece.isspace(), True
+    return len(piece), kinds.index(True), piece

@@ -158,7 +158,7 @@ PATTERNS_OF_ONE_TEXT = [{"pattern": f"{begin}.{{10}}{end}"} for begin, end in ("
 def test_why_there_is_no_sample_is_said(tmp_path: Path) -> None:
     done = check(written(tmp_path, "long.regex", "[0-9a-f]{500}"))
     assert done.returncode == 0
-    assert "no sample: llguidance found none of at most 400 draws; --sample tries one" in done.stdout
+    assert "no sample: llguidance found none of at most 400 draws in 1 s; --sample tries one" in done.stdout
     report = reported(check(written(tmp_path, "long.regex", "[0-9a-f]{500}"), "--json"))
     assert report["sample"] is report["made_by"] is None and "400 draws" in report["no_sample"]
 
@@ -202,7 +202,7 @@ def test_who_reads_only_the_beginning_gets_no_traceback(schema: str) -> None:
         (["no-such-file.json"], "no-such-file.json cannot be read"),
         (["README.md"], "has an unknown ending"),
         (["README.md", "--kind", "poem"], "--kind"),
-        (["-"], "or say --kind"),
+        (["-"], "- is stdin, which needs --kind: "),
         (["LICENSE", "--grammar-backend", "none", "--kind", "regex"], "--grammar-backend is none"),
         (["LICENSE", "--kind", "regex", "--tokenizer-path", "docs"], "has no tokenizer.json"),
         (["LICENSE", "--kind", "regex", "--sample", "a\udcff"], "--sample is no UTF-8 at character 1"),
@@ -214,6 +214,35 @@ def test_wrong_usage_is_one_line(argv: list[str], named: str) -> None:
     done = check(*argv)
     assert done.returncode == 2 and named in done.stderr and len(done.stderr.splitlines()) == 1
     assert not done.stdout
+
+
+@pytest.mark.parametrize("content", ["", "\n"])
+def test_an_empty_file_is_no_constraint(tmp_path: Path, content: str) -> None:
+    file = written(tmp_path, "empty.regex", content)
+    done = check(file)
+    assert done.returncode == 2 and f"{file} is empty: " in done.stderr and len(done.stderr.splitlines()) == 1
+    piped = check("-", "--kind", "json_schema")
+    assert piped.returncode == 2 and "- is empty: " in piped.stderr
+
+
+def test_a_refusal_has_a_subject(tmp_path: Path) -> None:
+    grammar, schema = written(tmp_path, "sum.gbnf", "root = 1"), written(tmp_path, "bad.json", {"tpye": "string"})
+    assert f"refused: {grammar} has neither a rule " in check(grammar).stdout
+    assert f"refused: {schema}# has the unknown keyword " in check(schema).stdout
+    assert "refused: stdin# has the unknown keyword " in check("-", "--kind", "json_schema", stdin='{"tpye": 1}').stdout
+
+
+def test_how_much_more_may_follow_is_said(tmp_path: Path) -> None:
+    file = written(tmp_path, "digit.regex", "([0-9a-c])?")
+    done = check(file, "--sample", "x")
+    assert "may follow: the end, 'a', 'b', 'c', '0', '1', '2', '3', '4' and 5 more tokens\n" in done.stdout
+    few = check(written(tmp_path, "few.regex", "[0-7]"), "--sample", "x")
+    assert "may follow: '0', '1', '2', '3', '4', '5', '6', '7'\n" in few.stdout
+
+
+def test_the_literals_of_the_constraint_lead_out_of_free_text(tmp_path: Path) -> None:
+    file = written(tmp_path, "end.regex", r"(.|\n)*</answer>")
+    assert reported(check(file, "--json"))["sample"] == "</answer>"
 
 
 def test_the_group_of_commands_says_what_it_has() -> None:

@@ -1,16 +1,18 @@
 """A short text that a constraint allows, and what a constraint makes of a text."""
 
+import json
 import re
+import time
 
 import pytest
 from constrained import NAMES, backend, compiled, vocabulary
 
-from ramet.ipc.spec import ConstraintKind
-from ramet.runtime.grammar.base import BackendName
+from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.compile import Loaded
 from ramet.runtime.grammar.output import JumpMode
-from ramet.runtime.grammar.shortest import shortest_text
+from ramet.runtime.grammar.shortest import literals_of, shortest_text
 from ramet.runtime.grammar.trial import Oracle, Trial, draw
 from ramet.runtime.grammar.vocabulary import Tokens
 
@@ -33,7 +35,7 @@ def tried(pattern: str, text: str, mode: JumpMode, name: BackendName = "llguidan
         ("(ab)*", 0),
         ('"[^"]*"', 2),
         ("x(yes|no)+z", 5),
-        ("👍|东京", 1),
+        ("👍|东京", 2),
     ],
 )
 def test_a_short_text_matches_and_is_short(name: BackendName, pattern: str, length: int) -> None:
@@ -43,6 +45,67 @@ def test_a_short_text_matches_and_is_short(name: BackendName, pattern: str, leng
 
 def test_a_text_that_takes_too_many_draws_is_not_found() -> None:
     assert shortest_text(compiled("llguidance", ConstraintKind.REGEX, "[0-9a-f]{500}"), Tokens(vocabulary())) is None
+
+
+REGEX, SCHEMA, EBNF, TAG = ConstraintKind
+SUM = 'root ::= sum " = " number\nsum ::= term (" + " term)+\nterm ::= number | "(" sum ")"\nnumber ::= [0-9]+'
+EMAIL = {"type": "string", "pattern": "^[a-z]+@[a-z]+\\.com$"}
+THREE_NAMES = {
+    "type": "object",
+    "properties": {name: {"type": "string", "minLength": 3} for name in "abc"},
+    "required": ["a", "b", "c"],
+    "additionalProperties": False,
+}
+
+
+def tag(*elements: dict[str, object]) -> str:
+    return json.dumps({"type": "structural_tag", "format": {"type": "sequence", "elements": elements}})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("kind", "text", "sample"),
+    [
+        (REGEX, r"The capital of Peru is [A-Z][a-z]+\.", "The capital of Peru is Aa."),
+        (REGEX, "[a-z]+!", "a!"),
+        (REGEX, "[a-z]* FROM", " FROM"),
+        (REGEX, r"\w+@\w+\.com", "a@a.com"),
+        (REGEX, r"[^@]+@[a-z]+\.com", "a@a.com"),
+        (REGEX, "[a-z]{20}x[0-9]{30}!", "a" * 20 + "x" + "0" * 30 + "!"),
+        (REGEX, r"(.|\n)*\nEnd\.", "\nEnd."),
+        (EBNF, 'root ::= "SELECT " [a-z]+ " FROM " [a-z]+', "SELECT a FROM a"),
+        (EBNF, 'start: "SELECT " /[a-z]+/ " FROM " /[a-z]+/', "SELECT a FROM a"),
+        (EBNF, SUM, "0 + 0 = 0"),
+        (EBNF, 'root ::= [а-я]+ "。"', "а。"),
+        (SCHEMA, json.dumps(EMAIL), '"a@a.com"'),
+        (SCHEMA, json.dumps({"type": "string", "format": "email"}), '"a@a"'),
+        (SCHEMA, json.dumps({"type": "string", "minLength": 60}), f'"{"a" * 60}"'),
+        (SCHEMA, json.dumps(THREE_NAMES), '{"a": "aaa", "b": "aaa", "c": "aaa"}'),
+        (TAG, tag({"type": "any_text"}, {"type": "const_string", "value": "<end>"}), "<end>"),
+    ],
+)
+def test_a_repetition_before_more_text_is_left(name: BackendName, kind: ConstraintKind, text: str, sample: str) -> None:
+    try:
+        ready = compiled(name, kind, text)
+    except GrammarError:
+        pytest.skip(f"{name} does not enforce it")
+    tokens = Tokens(vocabulary())
+    started = time.process_time()
+    assert shortest_text(ready, tokens, literals_of(Constraint(kind, text))) == sample
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "literals"),
+    [
+        (REGEX, r"[\s\]xyz]*ab\.c{2,3}|\n- x+\d", ["ab.c", "\n- x"]),
+        (EBNF, 'root ::= "ab" x "\\n\\"c"\nx ::= [a-z]+ "d" "\\xff"', ["ab", '\n"c', "\\xff"]),
+        (SCHEMA, '{"const": "abc"}', []),
+        (TAG, '{"begin": "<a>", "end" : "</a>"}', ["<a>", "</a>"]),
+    ],
+)
+def test_the_literals_of_a_constraint(kind: ConstraintKind, text: str, literals: list[str]) -> None:
+    assert literals_of(Constraint(kind, text)) == literals
 
 
 PATTERN = r'\{"name": "[A-Za-z ]{1,20}", "house": "(Gryffindor|Slytherin)", "spells": \[[0-9]{1,3}\]\}'
@@ -91,3 +154,10 @@ def test_a_refusal_says_where_and_what_may_follow(
     refusal = tried(pattern, text, JumpMode.OFF).refusal
     assert refusal is not None and refusal.num_bytes == legal and refusal.may_end == may_end
     assert expected is None or refusal.expected[0] == expected
+
+
+def test_a_refusal_counts_what_it_does_not_name() -> None:
+    refusal = tried("[0-9abc]", "x", JumpMode.OFF).refusal
+    assert refusal is not None and len(refusal.expected) == 8 and refusal.num_more == 5
+    few = tried("[0-7]", "x", JumpMode.OFF).refusal
+    assert few is not None and len(few.expected) == 8 and few.num_more == 0
