@@ -83,8 +83,27 @@ def convert(value: dict[str, Any], type_: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _explained(value, type_, error) from None
     if isinstance(made, Struct):
-        refuse_misspelt(value, made)
+        for place, name, of in _unknown(value, made):
+            refuse_misspelt(place, name, of)
     return made
+
+
+def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> Iterator[tuple[str, str, type[Struct]]]:
+    """Names without a meaning that ask for something: where they stand, and in what."""
+    for name in written.keys() - _names(type(made)):
+        if written[name] not in (None, ""):
+            yield place, name, type(made)
+    inner = getattr(made, "sampling_params", None)
+    if isinstance(inner, Struct):
+        yield from _unknown(written["sampling_params"], inner, "sampling_params.")
+    for i, one in enumerate(inner if isinstance(inner, list) else ()):
+        if one is not None:
+            yield from _unknown(written["sampling_params"][i], one, f"sampling_params[{i}].")
+
+
+@cache
+def _names(type_: type[Struct]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in fields(type_))
 
 
 def _near(data: bytes, position: int) -> str:

@@ -1,9 +1,8 @@
 """Names that are nearly those of a constraint. Unknown names are ignored; these would let an output have any form."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import fields
@@ -29,25 +28,6 @@ CLOSE = 0.8  # of 1: as alike as regex and regexp
 UNKNOWN = "is no name that is known here: it would constrain nothing"
 
 
-def refuse_misspelt(written: Mapping[str, Any], body: Struct, place: str = "") -> None:
-    """`written`: what a client sent, of which `body` was made. Raises ClientError."""
-    for name in written.keys() - _names(type(body)):
-        if written[name] not in (None, "") and (instead := _of_body(name, type(body))):
-            raise ClientError(place + name, UNKNOWN, f"send {instead}")
-    inner = getattr(body, "sampling_params", None)
-    if isinstance(inner, Struct):
-        refuse_misspelt(written["sampling_params"], inner, "sampling_params.")
-    elif isinstance(inner, list):
-        for i, (one, made) in enumerate(zip(written["sampling_params"], inner, strict=True)):
-            if made is not None:
-                refuse_misspelt(one, made, f"sampling_params[{i}].")
-
-
-@cache
-def _names(type_: type[Struct]) -> frozenset[str]:
-    return frozenset(field.encode_name for field in fields(type_))
-
-
 @cache
 def _built(type_: type[Struct]) -> frozenset[str]:
     """Those of its names that are not refused."""
@@ -55,11 +35,13 @@ def _built(type_: type[Struct]) -> frozenset[str]:
     return frozenset(name for name, marks in metas if not any("unbuilt" in (mark.extra or {}) for mark in marks))
 
 
-@cache
-def _of_body(name: str, type_: type[Struct]) -> str:
-    if "regex" not in _names(type_):  # nothing is generated
-        return ""
-    return meant(name, _built(type_) & CONSTRAINTS) or meant(name, _names(type_) & CONSTRAINTS)
+def refuse_misspelt(place: str, name: str, type_: type[Struct]) -> None:
+    """`name`: unknown to a body of this type. Raises ClientError where it stands, or seems to, for a constraint."""
+    every = frozenset(field.encode_name for field in fields(type_))
+    if "regex" in every:  # otherwise nothing is generated
+        instead = meant(name, _built(type_) & CONSTRAINTS) or meant(name, every & CONSTRAINTS)
+        if instead:
+            raise ClientError(place + name, UNKNOWN, f"send {instead}")
 
 
 def meant(name: str, known: Collection[str]) -> str:

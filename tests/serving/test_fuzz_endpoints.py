@@ -19,6 +19,7 @@ import yarl
 from fuzzed_requests import DEAD, LIVE, Fuzzer, Request
 from live import Live
 
+from ramet.runtime.intake.misspelt import UNKNOWN
 from ramet.runtime.server.http.problems import ERRORS, shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
 
@@ -96,11 +97,12 @@ def named_reply(path: str, method: str) -> Any:
 
 
 def names_a_field(message: str, path: str) -> bool:
-    """Or says that it is about no field."""
+    """Or says that it is about no field, or which one a misspelt name seems to be."""
     body = ROUTES[path].body if path in ROUTES else None
-    place = re.match(r"\w*", message)
+    misspelt = re.search(rf" {UNKNOWN} \(send (\w+)\)$", message)
+    place = misspelt or re.match(r"(\w*)", message)
     assert place is not None
-    return place[0] in ("body", "timeout", *(getattr(body, "__struct_fields__", ()))) or message.startswith(
+    return place[1] in ("body", "timeout", *(getattr(body, "__struct_fields__", ()))) or message.startswith(
         ABOUT_NO_FIELD
     )
 
