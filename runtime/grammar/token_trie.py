@@ -14,7 +14,7 @@ from ramet.runtime.arrays import Ints
 
 ENDED = -1  # the state of an output that has ended: nothing follows
 NOWHERE = -2
-AT_ONCE = 1 << 22  # flags of tokens: a few megabytes
+AT_ONCE = 1 << 20  # flags of tokens: what is worked on stays in a cache
 
 Indices = npt.NDArray[np.int64]
 

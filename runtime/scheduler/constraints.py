@@ -95,16 +95,19 @@ class Constraints:
             return _refused(constraint, found)
         assert self._tokenizer is not None
         mode = self._mode(request, found.backend)
-        output = ConstrainedOutput(
-            found.compiled,
-            found.backend,
-            self._tokenizer,
-            request.ending(self._eos_ids),
-            mode,
-            Thought(constraint.after.encode(), constraint.opens),
-            self._retokenizer,
-            found.fsm,
-        )
+        try:
+            output = ConstrainedOutput(
+                found.compiled,
+                found.backend,
+                self._tokenizer,
+                request.ending(self._eos_ids),
+                mode,
+                Thought(constraint.after.encode(), constraint.opens),
+                self._retokenizer,
+                found.fsm,
+            )
+        except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+            return _failed(request, error)
         request.constrained = Constrained(output)
         return None
 
