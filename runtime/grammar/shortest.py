@@ -50,12 +50,15 @@ class _Output:
 def shortest_text(compiled: Compiled, tokens: Tokens, literals: Sequence[str] = ()) -> str | None:
     """Not always the shortest one. None: none was found."""
     search = _Search(tokens, literals)
-    beam = [search.first(compiled.start())]
+    beam, ended = [search.first(compiled.start())], list[_Output]()
     for _ in range(MAX_DRAWS):
-        if ended := [output for output in beam if output.grammar.may_end]:
-            return min(ended, key=lambda output: (len(output.text), output.cost)).text.decode()
+        ended += [output for output in beam if output.grammar.may_end]
+        beam = [output for output in beam if not output.grammar.may_end]
+        least = min((output.cost for output in ended), default=None)
+        if not beam or (least is not None and least < min(output.cost for output in beam)):
+            break  # no other one can cost as little
         beam = search.next(beam)
-    return None
+    return min(ended, key=lambda output: (len(output.text), output.cost)).text.decode() if ended else None
 
 
 def literals_of(constraint: Constraint) -> list[str]:
@@ -188,4 +191,5 @@ def _is_character(piece: bytes) -> bool:
 
 
 def _cost(piece: bytes) -> int:
-    return sum(RARE if byte == ord("\\") or byte >= 0xC0 else 1 for byte in piece)
+    later = sum(0x80 <= byte < 0xC0 for byte in piece)  # bytes of a character
+    return sum(RARE if byte == ord("\\") or byte >= 0xC0 else 1 for byte in piece) - later
