@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from ramet.ipc.channel import ThreadInbox
+from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.message import Message
 from ramet.ipc.messages import GrammarReady, Limits, TokenStep, ToScheduler, ToServer, ToTokenizer
 from ramet.runtime.config import Args
@@ -30,7 +31,7 @@ from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.encode_process import Encoder, answer
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.threads import Arrivals, EngineThread, call_soon
+from ramet.runtime.threads import Arrivals, EngineThread
 
 
 class InProcessEngine:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
@@ -24,7 +25,7 @@ from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
-from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.errors import ClientError, ConfigError, EngineClosed
 from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults
@@ -38,7 +39,6 @@ from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.threads import LoopThread
 
 T = TypeVar("T")
 Reply = dict[str, Any]
@@ -58,7 +58,7 @@ class LLM:
         self.startup: list[tuple[str, float]] = []  # phase, seconds
         self.tokenizer = tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
         startup = self.startup  # the engine must not hold this object, or it would never be collected
-        self._loop = LoopThread("ramet-loop")
+        self._loop = LoopThread("ramet-loop", _engine_closed)
         try:
             load = lambda: make_runner(args, tokenizer, lambda name, seconds: startup.append((name, seconds)))  # noqa: E731
             engine = self._loop.run(InProcessEngine.start(args, tokenizer, load))
@@ -344,6 +344,12 @@ async def _made_in_turn(reply: GenerateReply) -> Reply:
     for name, long in longs_of(reply.meta_info).items():
         made["meta_info"][name] = await long.in_turn()
     return made
+
+
+def _engine_closed(pid: int | None) -> EngineClosed:
+    if pid is None:
+        return EngineClosed()
+    return EngineClosed(f"The engine is one of process {pid}; after os.fork() the child makes its own.")
 
 
 async def _nothing() -> None:
