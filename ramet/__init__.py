@@ -9,33 +9,127 @@ from typing import TYPE_CHECKING, Any
 from ramet.version import __version__
 
 if TYPE_CHECKING:
+    from ramet.frontend.api import (
+        assistant,
+        assistant_begin,
+        assistant_end,
+        gen,
+        gen_int,
+        gen_string,
+        image,
+        select,
+        separate_reasoning,
+        system,
+        system_begin,
+        system_end,
+        tool,
+        tool_begin,
+        tool_end,
+        user,
+        user_begin,
+        user_end,
+        video,
+    )
+    from ramet.frontend.backends.chosen import flush_cache, set_default_backend
+    from ramet.frontend.backends.mock import Mock
+    from ramet.frontend.choices import (
+        exact_sequence,
+        greedy_token_selection,
+        token_length_normalized,
+        unconditional_likelihood_normalized,
+    )
+    from ramet.frontend.errors import (
+        BackendError,
+        BatchFailed,
+        CallFailed,
+        Cancelled,
+        ProgramError,
+        RunTimeout,
+        Unsupported,
+    )
+    from ramet.frontend.program import Program, function
+    from ramet.frontend.state import State
     from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs, ServeArgs
     from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
     from ramet.runtime.llm import LLM
 
+_HOMES = {
+    name: module
+    for module, names in {
+        "ramet.frontend.api": (
+            "assistant", "assistant_begin", "assistant_end", "gen", "gen_int", "gen_string", "image", "select",
+            "separate_reasoning", "system", "system_begin", "system_end", "tool", "tool_begin", "tool_end", "user",
+            "user_begin", "user_end", "video",
+        ),
+        "ramet.frontend.backends.chosen": ("flush_cache", "set_default_backend"),
+        "ramet.frontend.backends.mock": ("Mock",),
+        "ramet.frontend.choices": (
+            "exact_sequence", "greedy_token_selection", "token_length_normalized",
+            "unconditional_likelihood_normalized",
+        ),
+        "ramet.frontend.errors": (
+            "BackendError", "BatchFailed", "CallFailed", "Cancelled", "ProgramError", "RunTimeout", "Unsupported",
+        ),
+        "ramet.frontend.program": ("Program", "function"),
+        "ramet.frontend.state": ("State",),
+        "ramet.runtime.config": ("Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs"),
+        "ramet.runtime.errors": ("ClientError", "ConfigError", "EngineClosed", "EngineFailed", "ServerError"),
+        "ramet.runtime.llm": ("LLM",),
+    }.items()
+    for name in names
+}  # fmt: skip
+
 __all__ = [
     "LLM",
     "Args",
+    "BackendError",
+    "BatchFailed",
     "CacheArgs",
+    "CallFailed",
+    "Cancelled",
     "ClientError",
     "ConfigError",
     "EngineClosed",
     "EngineFailed",
     "ExecArgs",
+    "Mock",
     "ModelArgs",
+    "Program",
+    "ProgramError",
+    "RunTimeout",
     "ScheduleArgs",
     "ServeArgs",
     "ServerError",
+    "State",
+    "Unsupported",
     "__version__",
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "exact_sequence",
+    "flush_cache",
+    "function",
+    "gen",
+    "gen_int",
+    "gen_string",
+    "greedy_token_selection",
+    "image",
+    "select",
+    "separate_reasoning",
+    "set_default_backend",
+    "system",
+    "system_begin",
+    "system_end",
+    "token_length_normalized",
+    "tool",
+    "tool_begin",
+    "tool_end",
+    "unconditional_likelihood_normalized",
+    "user",
+    "user_begin",
+    "user_end",
+    "video",
 ]
-
-_HOMES = (
-    dict.fromkeys(("Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs"), "ramet.runtime.config")
-    | dict.fromkeys(
-        ("ClientError", "ConfigError", "EngineClosed", "EngineFailed", "ServerError"), "ramet.runtime.errors"
-    )
-    | {"LLM": "ramet.runtime.llm"}
-)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("ipc", "kernels", "runtime", "bench", "ramet")
+ROOMS = ("ipc", "kernels", "runtime", "frontend", "bench", "ramet")
+OF_IPC = {"ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/__init__.py"}  # what the language knows of ipc
+DOOR = "frontend/backends/inprocess.py"  # the one file of the language that knows the runtime
 
 LEVELS = {  # runtime/...: the first match counts
     "arrays.py": 0, "errors.py": 0, "log.py": 0, "long_list.py": 0, "machine.py": 0, "origins.py": 0, "__init__.py": 0,
@@ -100,6 +102,11 @@ def test_imports_follow_the_arrows(path: Path):
         case "runtime":
             assert seen <= {"runtime", "ipc", "kernels"}
             _check_levels(path)
+        case "frontend":
+            door = str(path.relative_to(ROOT)) == DOOR
+            assert seen <= ({"frontend", "ipc", "runtime"} if door else {"frontend", "ipc"})
+            inside = {str(t.relative_to(ROOT)) for t in ours(path) if not t.is_relative_to(ROOT / "frontend")}
+            assert inside <= {*OF_IPC, *(("runtime/llm.py", "runtime/__init__.py") if door else ())}, inside
         case "bench":
             assert seen <= {"bench", "runtime", "kernels", "ipc", "version.py", "ramet"}
             inside = [t for t in ours(path) if t.is_relative_to(ROOT / "runtime")]

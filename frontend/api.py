@@ -1,0 +1,263 @@
+"""The words of the language: gen, select, roles, media. Each makes a node, which `s += ...` appends to a prompt.
+
+Arguments are checked here, where the user's line is at hand. None means that the run's default stands.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ramet.frontend.choices import check_method, token_length_normalized
+from ramet.frontend.ir import (
+    Begin,
+    Concat,
+    End,
+    Expr,
+    Gen,
+    Held,
+    Media,
+    Select,
+    Where,
+    as_expr,
+    caller,
+    joined,
+)
+from ramet.frontend.values import Wanted, wanted_dtype, wanted_schema
+from ramet.ipc.errors import ClientError
+from ramet.ipc.params import CHECKS, MAX_STOPS
+
+OPTIONS = (  # fields of a request that are no sampling parameters
+    "return_logprob", "logprob_start_len", "top_logprobs_num", "token_ids_logprob", "return_text_in_logprobs",
+    "priority", "cache_salt", "extra_key", "custom_logit_processor", "return_hidden_states", "grammar_backend",
+    "token_healing",
+)  # fmt: skip
+SHORT = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
+
+
+def checked_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling parameters that are not None, by the names of ipc/params.py. Raises ClientError."""
+    return {name: CHECKS[name].read(name, value) for name, value in given.items() if value is not None}
+
+
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+    dtype: Any = None,
+    choices: Sequence[str] | None = None,
+    choices_method: Any = None,
+    regex: str | None = None,
+    json_schema: Any = None,
+    *,
+    ebnf: str | None = None,
+    structural_tag: str | Mapping[str, Any] | None = None,
+    repetition_penalty: float | None = None,
+    logit_bias: Mapping[Any, float] | None = None,
+    seed: int | None = None,
+    max_new_tokens: int | None = None,
+    min_new_tokens: int | None = None,
+    skip_special_tokens: bool | None = None,
+    spaces_between_special_tokens: bool | None = None,
+    no_stop_trim: bool | None = None,
+    custom_params: Mapping[str, Any] | None = None,
+    token_ids_logprob: Sequence[int] | None = None,
+    priority: int | None = None,
+    cache_salt: str | None = None,
+    extra_key: str | None = None,
+    custom_logit_processor: str | None = None,
+    return_hidden_states: Any = None,
+    grammar_backend: str | None = None,
+    token_healing: bool | None = None,
+) -> Expr:
+    """A call of the model: its text is appended, and s[name] is its value.
+
+    The value is the text; with `n` a list of n texts, of which the first is appended; with `dtype` an int, float, bool
+    or str (JSON's, in quotes); with a type as `json_schema` an instance of it; with `choices` what `select` picks.
+    Sampling parameters are those of docs/sampling.md (`max_tokens` is `max_new_tokens`). Raises ClientError for a value
+    out of range, and ValueError where two constraints are given.
+    """
+    given = {name: value for name, value in locals().items() if name in CHECKS or name in OPTIONS or name in SHORT}
+    where = caller()
+    if choices is not None:
+        _only("choices", dtype=dtype, regex=regex, json_schema=json_schema, ebnf=ebnf, structural_tag=structural_tag)
+        return _select(name, choices, choices_method, given, where)
+    if choices_method is not None:
+        raise ValueError("choices_method is given, but choices are not")
+    wanted = _wanted(dtype, regex, json_schema, ebnf, structural_tag)
+    sampling, options = split(given)
+    if wanted is None:
+        return Gen(name, where, sampling, options)
+    if wanted.stops:
+        sampling["stop"] = tuple(dict.fromkeys((*sampling.get("stop", ()), *wanted.stops)))[:MAX_STOPS]
+    return Gen(name, where, sampling, options, wanted.held, wanted.read, wanted.kind)
+
+
+def gen_int(name: str | None = None, **arguments: Any) -> Expr:
+    """gen(dtype=int)."""
+    return gen(name, dtype=int, **arguments)
+
+
+def gen_string(name: str | None = None, **arguments: Any) -> Expr:
+    """gen(dtype=str)."""
+    return gen(name, dtype=str, **arguments)
+
+
+def select(
+    name: str | None = None,
+    choices: Sequence[str] | None = None,
+    temperature: float = 0.0,
+    choices_method: Any = token_length_normalized,
+    *,
+    seed: int | None = None,
+    priority: int | None = None,
+    cache_salt: str | None = None,
+    extra_key: str | None = None,
+    token_healing: bool | None = None,
+) -> Expr:
+    """The choice that the model finds most probable is appended, and s[name] is its text.
+
+    `choices_method`: how probabilities of tokens become one number (choices.py). temperature > 0 draws a choice by the
+    probabilities of the choices. s.get_meta_info(name) has the scores. Raises ValueError.
+    """
+    given = {"temperature": temperature, "seed": seed, "priority": priority, "cache_salt": cache_salt}
+    given |= {"extra_key": extra_key, "token_healing": token_healing}
+    return _select(name, choices, choices_method, given, caller())
+
+
+def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sampling parameters, and other fields of a request; what is None is left out. Raises ClientError."""
+    renamed: dict[str, Any] = {}
+    for name, value in given.items():
+        long = SHORT.get(name, name)
+        if value is not None and renamed.get(long) is not None:
+            raise ClientError(name, f"and {long} are both given: they are one parameter")
+        renamed[long] = value if value is not None else renamed.get(long)
+    sampling = checked_sampling({name: value for name, value in renamed.items() if name in CHECKS})
+    return sampling, {name: value for name, value in renamed.items() if name in OPTIONS and value is not None}
+
+
+def _select(name: str | None, choices: Any, method: Any, given: Mapping[str, Any], where: Where) -> Select:
+    if isinstance(choices, str) or choices is None or not all(isinstance(choice, str) for choice in choices):
+        raise ValueError(f"choices are {choices!r}, must be a list of texts")
+    texts = tuple(choices)
+    if not texts or "" in texts or len(set(texts)) < len(texts):
+        raise ValueError(f"choices are {choices!r}, must be at least one text, none of them empty or twice")
+    sampling, options = split(given)
+    if "sampling_seed" in sampling:
+        options["sampling_seed"] = sampling["sampling_seed"]
+    chosen = check_method(token_length_normalized if method is None else method)
+    return Select(name, where, texts, chosen, sampling.get("temperature", 0.0), options)
+
+
+def _wanted(dtype: Any, regex: Any, json_schema: Any, ebnf: Any, structural_tag: Any) -> Wanted | None:
+    """What an output keeps to. Raises ValueError."""
+    _only("", dtype=dtype, regex=regex, json_schema=json_schema, ebnf=ebnf, structural_tag=structural_tag)
+    if dtype is not None:
+        return wanted_dtype(dtype)
+    if json_schema is not None:
+        return wanted_schema(json_schema)
+    for kind, value in (("regex", regex), ("ebnf", ebnf), ("structural_tag", structural_tag)):
+        if value is not None:
+            return Wanted(Held(kind, value))
+    return None
+
+
+def _only(beside: str, **constraints: Any) -> None:
+    given = [*([beside] if beside else []), *(name for name, value in constraints.items() if value is not None)]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are given, but an output keeps to one constraint only")
+
+
+# -- turns of a chat ---------------------------------------------------------------------------------------------------
+
+
+def _role(role: str, expr: Any) -> Expr:
+    where = caller()
+    return joined(Begin(role, where), "" if expr is None else expr, End(role, where))
+
+
+def system(expr: Any = None) -> Expr:
+    """A turn of the system, whole."""
+    return _role("system", expr)
+
+
+def user(expr: Any = None) -> Expr:
+    return _role("user", expr)
+
+
+def assistant(expr: Any = None) -> Expr:
+    return _role("assistant", expr)
+
+
+def tool(expr: Any = None) -> Expr:
+    """The result of a tool's call."""
+    return _role("tool", expr)
+
+
+def system_begin() -> Expr:
+    return Begin("system", caller())
+
+
+def system_end() -> Expr:
+    return End("system", caller())
+
+
+def user_begin() -> Expr:
+    return Begin("user", caller())
+
+
+def user_end() -> Expr:
+    return End("user", caller())
+
+
+def assistant_begin() -> Expr:
+    return Begin("assistant", caller())
+
+
+def assistant_end() -> Expr:
+    return End("assistant", caller())
+
+
+def tool_begin() -> Expr:
+    return Begin("tool", caller())
+
+
+def tool_end() -> Expr:
+    return End("tool", caller())
+
+
+# -- media and thoughts ------------------------------------------------------------------------------------------------
+
+
+def image(source: Any) -> Expr:
+    """A picture: a path, a URL, bytes, or an image of Pillow."""
+    return Media("image", source, caller(), {})
+
+
+def video(source: Any, num_frames: int | None = None) -> Expr:
+    """A film, of which `num_frames` are looked at."""
+    return Media("video", source, caller(), {} if num_frames is None else {"num_frames": num_frames})
+
+
+def separate_reasoning(expr: Any, model_type: str | None = None) -> Expr:
+    """Of each gen in `expr` the thought is kept apart: s[name] is the answer, s["NAME_reasoning_content"] the thought.
+
+    Only the answer stays in the prompt. `model_type`: the name of a reasoning parser; None: the backend's own.
+    """
+    leaves = as_expr(expr).leaves()
+    return Concat(tuple(replace(leaf, thoughts=model_type or "") if isinstance(leaf, Gen) else leaf for leaf in leaves))

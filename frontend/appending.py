@@ -1,0 +1,340 @@
+"""What may be done with the state of a prompt without waiting: `s += ...`, `s.fork(3)`, `with s.user():`.
+
+Decides what may be appended where, and refuses it at the user's line; what takes time is submitted to the state's
+stream. One state is appended to by one thread at a time; forks may go to others. state.py adds what waits for values.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, Self, TypeVar
+
+from ramet.frontend import api
+from ramet.frontend.errors import ProgramError, Unsupported
+from ramet.frontend.executor import Run, Stream
+from ramet.frontend.ir import (
+    Begin,
+    ConstantText,
+    End,
+    Expr,
+    Gen,
+    Media,
+    ScopeBegin,
+    ScopeEnd,
+    Select,
+    Variable,
+    Where,
+    as_expr,
+    caller,
+)
+from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
+from ramet.frontend.results import Gathered, Result
+from ramet.frontend.speculation import Saved
+
+S = TypeVar("S", bound="BaseState")
+THOUGHT = "_reasoning_content"  # behind a variable's name: its thought
+
+
+class Words:
+    """The nodes as methods: s.gen(...) is gen(...), as the paper's Figures 1 and 4 write it."""
+
+    gen = staticmethod(api.gen)
+    gen_int = staticmethod(api.gen_int)
+    gen_string = staticmethod(api.gen_string)
+    select = staticmethod(api.select)
+    image = staticmethod(api.image)
+    video = staticmethod(api.video)
+    separate_reasoning = staticmethod(api.separate_reasoning)
+
+
+class Variables(dict[str, Result]):
+    """By name. Calls without a name are counted: gen_0, gen_1."""
+
+    def __init__(self, others: "Variables | None" = None) -> None:
+        super().__init__(others or {})
+        self.num_unnamed: int = others.num_unnamed if others else 0
+
+    def new(self, name: str | None) -> Result:
+        if name is None:
+            name, self.num_unnamed = f"gen_{self.num_unnamed}", self.num_unnamed + 1
+        result = self[name] = Result()
+        return result
+
+
+class BaseState(Words):
+    """What states of plain and of async programs share: all that returns at once."""
+
+    def __init__(self, run: Run, stream: Stream | None = None, parent: "BaseState | None" = None) -> None:
+        self.run = run
+        self._stream = stream or Stream(run)
+        self._variables: Variables = Variables(parent._variables if parent else None)
+        self._new: dict[str, Result] = {}  # variables that came after the fork, for a join
+        self._role: str = parent._role if parent else ""
+        self._has_turns: bool = parent._has_turns if parent else False
+        self._turn_has_text: bool = parent._turn_has_text if parent else False
+        self._scopes: dict[str, Result] = {}
+        self._declared = threading.Condition()
+        self._body: int | None = None  # the thread that runs the function, where others may ask meanwhile
+        self._body_error: BaseException | None = None  # what it raised
+        self.ret_value: Any = None  # of the program's function
+
+    # -- appending --------------------------------------------------------------------------------------------------
+
+    def __iadd__(self, value: Any) -> Self:
+        self.extend(value)
+        return self
+
+    def extend(self, value: Any) -> None:
+        """Append a text, a node, or several of them put together with +. It returns at once.
+
+        Raises TypeError for what cannot be appended, Unsupported for what the backend cannot do, and ProgramError for
+        turns that do not fit; all of it at this line, before anything of `value` is sent.
+        """
+        leaves = list(as_expr(value).leaves())
+        for leaf in leaves:
+            if isinstance(leaf, Media):
+                self.run.backend.check_media(leaf)
+        for leaf in leaves:
+            self._append(leaf)
+
+    def _append(self, leaf: Expr) -> None:
+        match leaf:
+            case ConstantText(text):
+                self._turn_has_text = self._turn_has_text or text != ""
+                self._stream.append(text)
+            case Gen():
+                self._append_gen(leaf)
+            case Select():
+                self.run.backend.check_select(leaf, self._has_turns)
+                self._stream.select(leaf, self._declare(leaf.name))
+                self._turn_has_text = True
+            case Begin():
+                self._begin(leaf)
+            case End():
+                self._end(leaf)
+            case Variable(name, result):
+                self._stream.append_value(name, result)
+                self._turn_has_text = True
+            case Media(kind, source):
+                self._stream.append(MediaPiece(kind, source))
+            case ScopeBegin(name):
+                self._scopes[name] = Result()
+                self._stream.begin_scope(self._scopes[name])
+            case ScopeEnd(name):
+                self._stream.end_scope(self._scopes.pop(name), self._declare(name))
+            case _:
+                raise TypeError(f"{type(leaf).__name__} cannot be appended")
+
+    def _append_gen(self, node: Gen) -> None:
+        settings, backend = self.run.settings, self.run.backend
+        backend.check_gen(node, {**settings.sampling, **node.sampling}, self._has_turns)
+        goes_on = self._role != "" and self._turn_has_text
+        if goes_on and not backend.capabilities.continues and not settings.spec_tokens:
+            fact = "cannot go on inside a turn that has text already"
+            hint = "with @function(num_api_spec_tokens=N) one call makes the whole turn"
+            raise Unsupported(backend.name, f"gen({node.name!r})", f"{fact}; {hint}")
+        result = self._declare(node.name)
+        thought = None
+        if node.thoughts is not None and node.name is not None:
+            thought = self._declare(node.name + THOUGHT)
+        self._stream.gen(node, result, thought)
+        self._turn_has_text = True
+
+    def _declare(self, name: str | None) -> Result:
+        with self._declared:
+            result = self._variables.new(name)
+            if name is not None:
+                self._new[name] = result
+            self._declared.notify_all()
+        return result
+
+    def run_in(self, thread: int) -> None:
+        """The function runs in this thread, while others may ask for variables that it has not come to."""
+        self._body = thread
+
+    def _begin(self, turn: Begin) -> None:
+        if self._role:
+            raise ProgramError(f"{turn.role}: the turn of {self._role} has not ended, and turns do not nest")
+        self._role, self._has_turns, self._turn_has_text = turn.role, True, False
+        self._stream.append(TurnBegin(turn.role))
+
+    def _end(self, turn: End) -> None:
+        if self._role != turn.role:
+            now = f"the turn is of {self._role}" if self._role else "no turn has begun"
+            raise ProgramError(f"{turn.role}_end: {now}")
+        self._role, self._turn_has_text = "", False
+        self._stream.append(TurnEnd(turn.role))
+
+    # -- turns and scopes -------------------------------------------------------------------------------------------
+
+    def system(self, expr: Any = None) -> Any:
+        """A turn as an expression, or without an argument for a `with` block: with s.system(): s += ..."""
+        return self._turn("system", expr)
+
+    def user(self, expr: Any = None) -> Any:
+        return self._turn("user", expr)
+
+    def assistant(self, expr: Any = None) -> Any:
+        return self._turn("assistant", expr)
+
+    def tool(self, expr: Any = None) -> Any:
+        return self._turn("tool", expr)
+
+    def _turn(self, role: str, expr: Any) -> Any:
+        return self._with_turn(role) if expr is None else getattr(api, role)(expr)
+
+    @contextmanager
+    def _with_turn(self, role: str) -> Iterator[Self]:
+        self.extend(Begin(role, caller()))
+        yield self
+        self.extend(End(role, caller()))
+
+    @contextmanager
+    def var_scope(self, name: str) -> Iterator[Self]:
+        """s[name] becomes the text that the block appends."""
+        self.extend(ScopeBegin(name))
+        yield self
+        self.extend(ScopeEnd(name))
+
+    # -- forks ------------------------------------------------------------------------------------------------------
+
+    def fork(self, size: int = 1, position_ids_offset: None = None) -> "StateGroup[Self]":
+        """`size` states that go on from here, beside each other. It returns at once."""
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"size is {size!r}, must be an integer >= 1")
+        if position_ids_offset is not None:
+            raise ValueError("position_ids_offset is given, but positions are the join's: join('concate_and_append')")
+        where = caller()
+        streams = [Stream(self.run, begun=False) for _ in range(size)]
+        children = [type(self)(self.run, stream, self) for stream in streams]
+        self._stream.fork(streams, where)
+        return StateGroup(self, children)
+
+    @contextmanager
+    def copy(self, position_ids_offset: None = None) -> Iterator[Self]:
+        """A state that goes on from here; its variables are joined at the block's end."""
+        group = self.fork(1, position_ids_offset)
+        yield group[0]
+        self._take_copied(group[0])
+
+    def _take_copied(self, child: "BaseState") -> None:
+        for name, result in child._new.items():
+            self._variables[name] = self._new[name] = result
+
+    def _gather(self, children: Sequence["BaseState"]) -> None:
+        """Each variable that is new in children becomes a list; a list that an earlier join made grows."""
+        names = dict.fromkeys(name for child in children for name in child._new)
+        for name in names:
+            found = [child._new[name] for child in children if name in child._new]
+            before = self._variables.get(name)
+            if isinstance(before, Gathered):
+                found = [*before.each, *found]
+            self._variables[name] = self._new[name] = Gathered(found)
+
+    def _append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
+        for child in children:
+            if child._role != self._role:
+                mine, theirs = self._role or "nobody", child._role or "nobody"
+                raise ProgramError(
+                    f"concate_and_append: a fork is in a turn of {theirs}, not in one of {mine} as before"
+                )
+        self._turn_has_text = True
+        self._stream.join([child._stream for child in children], [child._stream.end() for child in children], where)
+
+    # -- variables that need no wait ----------------------------------------------------------------------------------
+
+    def set_var(self, name: str, value: Any) -> None:
+        """s[name] = value."""
+        self._variables[name] = self._new[name] = Result.of(value)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.set_var(name, value)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a variable, known already or still to come."""
+        return name in self._variables
+
+    def _result(self, name: str) -> Result:
+        with self._declared:
+            while name not in self._variables and self._runs_elsewhere():
+                self._declared.wait()
+        if name not in self._variables:
+            if self._body_error is not None:
+                raise self._body_error
+            known = ", ".join(self._variables) or "none"
+            raise KeyError(f"{name!r} is no variable of this state: there are {known}")
+        return self._variables[name]
+
+    async def _rendered(self, prompt: Prompt) -> str:
+        backend = self.run.backend
+        if prompt.has_turns and backend.capabilities.renders:
+            return await backend.render(prompt)
+        return prompt.text()
+
+    async def _elsewhere(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Wait on any event loop for what runs on the backend's."""
+        return await asyncio.wrap_future(self.run.backend.loop.start(coroutine))
+
+    def _runs_elsewhere(self) -> bool:
+        return self._body is not None and self._body != threading.get_ident()
+
+    @property
+    def saved(self) -> Saved | None:
+        """What API speculation saved for this state; None: it was not asked for."""
+        return self._stream.saved
+
+    def cancel(self) -> None:
+        """End the calls of the whole run; whoever waits for their values gets Cancelled."""
+        self.run.cancel()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """The program's function has returned, or raised; whoever reads its text comes to its end."""
+        if error is not None and self._stream.feed is not None:
+            self._stream.feed.end(error)
+        self._stream.close_feed()
+        with self._declared:
+            self._body_error = error
+            self._body = None
+            self._declared.notify_all()
+
+
+class StateGroup(Generic[S]):
+    """Forks of one state, in order: group[i], `group += ...` for all of them, `group.join()`."""
+
+    def __init__(self, parent: S, states: list[S]) -> None:
+        self._parent, self._states = parent, states
+
+    def __iadd__(self, value: Any) -> Self:
+        """One thing for all of them, a list with one for each, or a function of the index that gives it."""
+        if isinstance(value, list | tuple) and len(value) != len(self._states):
+            raise ValueError(
+                f"{len(value)} values are appended to {len(self._states)} forks; give one, or one for each"
+            )
+        for i, state in enumerate(self._states):
+            state += value[i] if isinstance(value, list | tuple) else value(i) if callable(value) else value
+        return self
+
+    def join(self, mode: str = "gather_variable") -> None:
+        """Bring what the forks made to the state they come from. It returns at once.
+
+        gather_variable: each of their new variables becomes a list there, in their order; a further join of forks with
+        the same names makes the lists longer. concate_and_append: their texts are appended as well; where the backend
+        computes parallel contexts, none of them attends to another (section 6.2.5 of the SGLang paper), which gives
+        other outputs than the same text read in sequence.
+        """
+        parent, states = self._parent, self._states
+        if mode not in ("gather_variable", "concate_and_append"):
+            raise ValueError(f"mode is {mode!r}, must be 'gather_variable' or 'concate_and_append'")
+        if mode == "concate_and_append":
+            parent._append_forks(states, caller())
+        parent._gather(states)
+
+    def __getitem__(self, index: int) -> S:
+        return self._states[index]
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)

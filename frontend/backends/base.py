@@ -1,0 +1,150 @@
+"""What runs the calls of programs: one interface, and a record of what each service can do.
+
+Decides how a call looks to a backend and what its answer holds. A backend lives on one event loop, `loop`, on which all
+of its coroutines run; programs reach it through the executor alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ramet.frontend.errors import Unsupported
+from ramet.frontend.ir import Gen, Held, Media, Select
+from ramet.frontend.loop import Loop, language_loop
+from ramet.frontend.prompt import Prompt
+
+Told = Callable[[str], None]  # gets each new piece of an output's text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a service can do. A program that asks for more is refused by name, before any call of that node."""
+
+    completion: bool = True  # goes on with any text
+    chat: bool = True  # reads turns
+    continues: bool = True  # goes on inside a turn that has text already
+    held: frozenset[str] = frozenset()  # kinds of ir.Held: regex, json_schema, ebnf, structural_tag
+    dtype: bool = True  # gen(dtype=...)
+    select: Literal["scored", "drawn", ""] = "scored"  # by log-probabilities of each choice; the model names one; not
+    sampling: frozenset[str] | None = None  # names of ipc/params.py that are honoured; None: all
+    options: frozenset[str] | None = None  # other fields of gen() that are honoured; None: all
+    most_stops: int | None = None
+    stops_for_turns: bool = True
+    media: frozenset[str] = frozenset()  # image, video, audio
+    prefixes: bool = False  # holds a prefix on demand (`hold`)
+    contexts: bool = False  # computes parallel contexts apart from each other
+    thoughts: bool = True  # separates them
+    renders: bool = False  # gives a chat as the text that its model reads
+
+
+class GenCall(NamedTuple):
+    """One call of the model, complete: the run's defaults are in it."""
+
+    sampling: Mapping[str, Any]  # by the names of ipc/params.py, checked
+    options: Mapping[str, Any] = {}  # other fields of /generate
+    held: Held | None = None
+    kind: type | None = None  # what `dtype` asked for
+    thoughts: str | None = None  # see ir.Gen
+
+    @property
+    def num_samples(self) -> int:
+        return int(self.sampling.get("n", 1))
+
+
+class SelectCall(NamedTuple):
+    choices: tuple[str, ...]
+    method: Any  # a name of choices.METHODS, or a ChoicesSamplingMethod
+    temperature: float
+    options: Mapping[str, Any] = {}
+
+
+@dataclass(slots=True)
+class Completion:
+    """One output. `text` is what is appended to the prompt."""
+
+    text: str
+    meta: dict[str, Any] = field(default_factory=dict)  # as /generate has it: finish_reason, prompt_tokens, ...
+    thought: str | None = None  # where thoughts were to be separated
+
+
+@dataclass(slots=True)
+class Selection:
+    index: int
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """One service. `name` stands in errors."""
+
+    name: str
+    capabilities: Capabilities
+
+    @property
+    def loop(self) -> Loop:
+        """Where its coroutines run."""
+        return language_loop()
+
+    @abstractmethod
+    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+        """`call.num_samples` outputs. `told`: of the first one, as it grows. Raises BackendError and ClientError."""
+
+    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        """Raises BackendError and ClientError."""
+        raise Unsupported(self.name, "select", "has no scores of texts")
+
+    async def hold(self, prompt: Prompt, seconds: float) -> None:
+        """Compute the prompt now and keep it for that long; 0: no longer. Only with `capabilities.prefixes`."""
+        raise NotImplementedError
+
+    async def render(self, prompt: Prompt) -> str:
+        """The text that the model reads. Only with `capabilities.renders`."""
+        raise NotImplementedError
+
+    async def flush_cache(self) -> None:
+        """Forget every cached prefix."""
+        raise Unsupported(self.name, "flush_cache", "has no cache that can be flushed")
+
+    async def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give back what it holds: connections, files."""
+
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], prompt_has_turns: bool) -> None:
+        """Raises Unsupported for what this service does not do. `sampling`: the node's own, and the run's defaults."""
+        can, what = self.capabilities, f"gen({node.name!r})" if node.name else "gen"
+        if node.held is not None and node.held.kind not in can.held:
+            self._refuse(what, f"cannot keep an output to {node.held.kind}")
+        if node.kind is not None and not can.dtype:
+            self._refuse(what, f"has no outputs of dtype {node.kind.__name__}")
+        if node.thoughts is not None and not can.thoughts:
+            self._refuse(what, "does not separate thoughts")
+        if not (can.chat if prompt_has_turns else can.completion):
+            self._refuse(
+                what,
+                "reads no turns of a chat" if prompt_has_turns else "takes chats only: call gen inside assistant()",
+            )
+        for given, honoured in ((sampling, can.sampling), (node.options, can.options)):
+            for name in given:
+                if honoured is not None and name not in honoured:
+                    self._refuse(f"{what}: {name}", "has no such parameter")
+        stops = sampling.get("stop", ())
+        if can.most_stops is not None and len(stops) > can.most_stops:
+            self._refuse(f"{what}: stop", f"takes at most {can.most_stops} texts, and here are {len(stops)}")
+
+    def check_select(self, node: Select, prompt_has_turns: bool) -> None:
+        can, what = self.capabilities, f"select({node.name!r})" if node.name else "select"
+        if not can.select:
+            self._refuse(what, "has no choice between texts")
+        if can.select == "drawn" and not isinstance(node.method, str):
+            self._refuse(what, "gives no scores, which a choice method of your own reads")
+        if not (can.chat if prompt_has_turns else can.completion):
+            self._refuse(
+                what,
+                "reads no turns of a chat" if prompt_has_turns else "takes chats only: call select inside assistant()",
+            )
+
+    def check_media(self, node: Media) -> None:
+        if node.kind not in self.capabilities.media:
+            self._refuse(node.kind, f"takes no {node.kind} input")
+
+    def _refuse(self, what: str, why: str) -> None:
+        raise Unsupported(self.name, what, why)

@@ -1,0 +1,120 @@
+"""A backend without a model: the same prompt gives the same text, for tests of programs and for a first look."""
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.errors import BackendError
+from ramet.frontend.prompt import Prompt
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "one",
+    "two",
+    "three",
+    "red",
+    "green",
+    "blue",
+    "stone",
+    "river",
+    "light",
+    "word",
+    "answer",
+    "first",
+    "last",
+    "small",
+    "great",
+    "day",
+    "night",
+]
+Reply = str | Callable[[str, GenCall], str]
+
+
+class Mock(Backend):
+    """`replies`: what calls get, one after the other, or a function of the prompt's text and the call.
+
+    Without them a call gets words by its prompt's hash.
+
+    Stop texts and max_new_tokens (a word is a token) cut what is given. `calls` has every call, with its prompt's text.
+    """
+
+    name = "Mock"
+    capabilities = Capabilities(
+        held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
+    )
+
+    def __init__(self, replies: Sequence[str] | Callable[[str, GenCall], str] | None = None) -> None:
+        self._function = replies if callable(replies) else None
+        self._replies = None if replies is None or callable(replies) else list(replies)
+        self.calls: list[tuple[str, GenCall | SelectCall]] = []
+
+    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+        text = prompt.text()
+        self.calls.append((text, call))
+        outputs = [self._completion(text, call, sample) for sample in range(call.num_samples)]
+        if told is not None:
+            for word in _words(outputs[0].text):
+                told(word)
+        return outputs
+
+    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        """The choice that the prompt's hash names."""
+        text = prompt.text()
+        self.calls.append((text, call))
+        return Selection(_seed(text, 0) % len(call.choices), {"finish_reason": None})
+
+    def _completion(self, prompt: str, call: GenCall, sample: int) -> Completion:
+        whole = self._text(prompt, call, sample)
+        stops = [(whole.find(stop), stop) for stop in call.sampling.get("stop", ()) if stop in whole]
+        at, stop = min(stops, default=(len(whole), None))
+        words = _words(whole[:at])
+        most = call.sampling.get("max_new_tokens", len(words))
+        cut = len(words) > most
+        reason: dict[str, Any] = {"type": "length", "length": most} if cut else {"type": "stop", "matched": stop}
+        meta = {
+            "finish_reason": reason,
+            "prompt_tokens": len(_words(prompt)),
+            "completion_tokens": min(most, len(words)),
+        }
+        return Completion("".join(words[:most]), {**meta, "cached_tokens": 0})
+
+    def _text(self, prompt: str, call: GenCall, sample: int) -> str:
+        if self._function is not None:
+            return self._function(prompt, call)
+        if self._replies is not None:
+            if not self._replies:
+                raise BackendError(self.name, "has no reply left for this call")
+            return self._replies.pop(0)
+        source = random.Random(_seed(prompt, sample))
+        if call.kind is not None:
+            return _OF_KIND[call.kind](source)
+        if call.held is not None:
+            raise BackendError(self.name, f"makes no text for a {call.held.kind}; give it replies")
+        return "".join(f" {source.choice(WORDS)}" for _ in range(source.randint(3, 12)))
+
+
+_OF_KIND: Mapping[type, Callable[[random.Random], str]] = {
+    int: lambda source: str(source.randint(0, 99)),
+    float: lambda source: str(source.randint(0, 99) / 10),
+    bool: lambda source: str(source.random() < 0.5),
+    str: lambda source: f'"{source.choice(WORDS)}"',
+}
+
+
+def _words(text: str) -> list[str]:
+    """Each with the white space before it; together they are the text."""
+    parts: list[str] = []
+    for char in text:
+        if parts and not (char.isspace() and not parts[-1][-1].isspace()):
+            parts[-1] += char
+        else:
+            parts.append(char)
+    return parts
+
+
+def _seed(text: str, sample: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{sample} {text}".encode()).digest()[:8], "little")

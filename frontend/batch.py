@@ -1,0 +1,168 @@
+"""`run_batch`: one program over many sets of arguments, many at once, without losing a result.
+
+Decides how many run beside each other, what a failure does to the rest, and in which order results come. A plain
+function runs on one of a bounded number of threads, an async one as a task; a program is done when its last call is.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from ramet.frontend.errors import BatchFailed
+from ramet.frontend.executor import Run
+from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.resume import ResumeFile, kept, program_key, restored
+from ramet.frontend.runnable import Runnable
+from ramet.frontend.state import AsyncState, State
+
+FEWEST_THREADS, THREADS_PER_CORE = 96, 16  # of num_threads="auto": they wait for calls nearly all of the time
+
+
+class Done(NamedTuple):
+    number: int
+    state: State | None  # None: it did not come so far
+    error: BaseException | None
+
+
+class Batch:
+    """One call of run_batch. The caller's thread starts programs and takes what they give; see `results`."""
+
+    def __init__(
+        self, program: Runnable, batch: Sequence[Any], num_threads: Any, options: Mapping[str, Any], resume: Any
+    ) -> None:
+        self._program, self._arguments = program, [_arguments(i, each) for i, each in enumerate(batch)]
+        self._at_once = _at_once(num_threads, len(self._arguments))
+        own, self._options = program.divided(options)
+        if own or self._options.stream:
+            name = next(iter(own), "stream")
+            raise TypeError(
+                f"run_batch has no {name!r}: arguments of the function are in its list, streams are single runs'"
+            )
+        self._backend = program.new_run(self._options).backend
+        key = program_key(program.function, self._options.sampling, self._options.options, program.bound)
+        self._file = ResumeFile(resume, key) if resume is not None else None
+        self._prefixes = SharedPrefixes(self._backend) if self._options.hints else None
+        self._todo: SimpleQueue[int | None] = SimpleQueue()  # for the threads; None: end
+        self._done: SimpleQueue[Done] = SimpleQueue()
+        self._runs: set[Run] = set()
+        self._stopped = False
+
+    def results(self, progress_bar: bool, raises: bool) -> Iterator[State]:
+        """In order. At most `at_once` programs run, and as many are done and wait for those before them."""
+        num = len(self._arguments)
+        waiting: dict[int, Done] = {}
+        to_start, num_running = iter(range(num)), 0
+        with self._started(), tqdm(total=num, disable=not progress_bar) as progress:
+            for index in range(num):
+                while index not in waiting:
+                    room = min(self._at_once - num_running, 2 * self._at_once - num_running - len(waiting))
+                    for start in islice(to_start, room):
+                        self._start(start)
+                        num_running += 1
+                    done = self._done.get()
+                    waiting[done.number], num_running = done, num_running - 1
+                    progress.update()
+                    if done.error is not None and (raises or done.state is None):
+                        raise BatchFailed(done.number, done.error)
+                state = waiting.pop(index).state
+                assert state is not None, f"program {index} of the batch gave no state"
+                yield state
+
+    @contextmanager
+    def _started(self) -> Iterator[None]:
+        threads = 0 if self._program.is_async else min(self._at_once, len(self._arguments))
+        for number in range(threads):
+            threading.Thread(target=self._work, name=f"ramet-batch-{number}", daemon=True).start()
+        try:
+            yield
+        finally:  # also where the caller was interrupted, or left the iterator
+            self._stopped = True
+            for run in list(self._runs):
+                run.cancel()
+            for _ in range(threads):
+                self._todo.put(None)
+            if self._prefixes is not None:
+                self._backend.loop.soon(self._prefixes.end)
+            if self._file is not None:
+                self._file.close()
+
+    def _start(self, index: int) -> None:
+        if self._program.is_async:
+            self._backend.loop.start(self._run_async(index))
+        else:
+            self._todo.put(index)
+
+    def _work(self) -> None:
+        """One thread: a program after the other."""
+        while (index := self._todo.get()) is not None:
+            self._done.put(self._run(index))
+
+    def _run(self, index: int) -> Done:
+        args, kwargs = self._arguments[index]
+        try:
+            if (found := self._known(args, kwargs)) is not None:
+                return Done(index, found, None)
+            state = State(self._new_run())
+        except Exception as error:  # noqa: BLE001 - given to the caller
+            return Done(index, None, error)
+        with suppress(Exception):  # the state has it
+            self._program.execute(state, args, kwargs)
+        return self._ended(index, state, state.error())
+
+    async def _run_async(self, index: int) -> None:
+        args, kwargs = self._arguments[index]
+        try:
+            if (found := self._known(args, kwargs)) is not None:
+                return self._done.put(Done(index, found, None))
+            state = AsyncState(self._new_run())
+        except Exception as error:  # noqa: BLE001 - given to the caller
+            return self._done.put(Done(index, None, error))
+        with suppress(Exception, asyncio.CancelledError):  # the state has it
+            await self._program.execute_async(state, args, kwargs)
+        self._done.put(self._ended(index, state.whole(), await state.error()))
+
+    def _new_run(self) -> Run:
+        run = self._program.new_run(self._options, self._prefixes)
+        self._runs.add(run)
+        if self._stopped:
+            run.cancel()
+        return run
+
+    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State | None:
+        """Of a program that the resume file has."""
+        if self._file is None or (found := self._file.find(args, kwargs)) is None:
+            return None
+        return restored(self._program.new_run(self._options), found)
+
+    def _ended(self, index: int, state: State, error: BaseException | None) -> Done:
+        self._runs.discard(state.run)
+        args, kwargs = self._arguments[index]
+        if error is None and self._file is not None:
+            try:
+                self._file.write(args, kwargs, kept(state))
+            except (TypeError, OSError) as why:
+                error = why
+        return Done(index, state, error)
+
+
+def _arguments(index: int, given: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(given, Mapping):
+        return (), given
+    if isinstance(given, tuple | list):
+        return given, {}
+    raise TypeError(f"batch_kwargs[{index}] is {given!r}, must be a dict or a tuple of arguments")
+
+
+def _at_once(num_threads: Any, num: int) -> int:
+    if num_threads == "auto":
+        return max(1, min(num, max(FEWEST_THREADS, THREADS_PER_CORE * (os.cpu_count() or 1))))
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
+        raise ValueError(f"num_threads is {num_threads!r}, must be an integer >= 1 or 'auto'")
+    return num_threads

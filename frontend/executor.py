@@ -1,0 +1,340 @@
+"""One asyncio stream per state: what a program appends is executed in order, while its Python code goes on.
+
+Section 4.2 of the SGLang paper. `Run` is one run of a program with all of its streams; `Stream` executes the operations
+of one prompt, one after the other, on the backend's event loop. Operations are submitted from any thread and return at
+once; a call that fails fails all that was submitted to its stream after it.
+"""
+
+import asyncio
+import time
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from ramet.frontend.backends.base import Backend, Completion, GenCall, SelectCall
+from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout
+from ramet.frontend.hints import SharedPrefixes, hold_for
+from ramet.frontend.ir import Gen, Select, Where
+from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
+from ramet.frontend.results import Feed, Result
+from ramet.frontend.results import Piece as Fed
+from ramet.frontend.speculation import Saved, Speculation
+
+
+class RunCancelled(ProgramError):
+    """The reason of calls that did not run because their run was cancelled."""
+
+
+class TimeIsUp(ProgramError, TimeoutError):
+    pass
+
+
+class Settings(NamedTuple):
+    """What the calls of a run share."""
+
+    sampling: Mapping[str, Any] = {}  # of calls that do not say otherwise
+    options: Mapping[str, Any] = {}
+    streaming: bool = False  # somebody reads texts as they grow
+    spec_tokens: int | None = None  # of API speculation
+    hints: bool = True  # prefixes that forks share are computed first, and held
+    prefixes: SharedPrefixes | None = None  # of the batch that the run is one of
+
+
+class Run:
+    """One run of a program. `cancel` ends its calls, and those of programs that its body called."""
+
+    def __init__(
+        self, backend: Backend, settings: Settings, outer: "Run | None" = None, timeout_s: float | None = None
+    ) -> None:
+        self.backend, self.settings = backend, settings
+        self.ended_by: ProgramError | None = None
+        self.has_called = False
+        self.until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._inner: weakref.WeakSet[Run] = weakref.WeakSet()
+        if outer is not None:
+            outer._inner.add(self)
+            if outer.ended_by is not None:
+                self.ended_by = outer.ended_by
+        if timeout_s is not None:
+            ended: Callable[[], Callable[[float], None] | None] = weakref.WeakMethod(self._expire)
+            backend.loop.soon(lambda: asyncio.get_running_loop().call_later(timeout_s, _call, ended, timeout_s))
+
+    def cancel(self, reason: ProgramError | None = None) -> None:
+        """From any thread."""
+        if self.ended_by is None:
+            self.ended_by = reason or RunCancelled("the run was cancelled")
+        self.backend.loop.soon(self._cancel_tasks)
+        for run in list(self._inner):
+            run.cancel(self.ended_by)
+
+    def keep(self, task: "asyncio.Task[None]", done: Callable[[], None]) -> None:
+        """On the event loop: a task that is cancelled with the run. `done` is called when it has ended."""
+        self._tasks.add(task)
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._tasks.discard(task)
+            done()
+
+        task.add_done_callback(ended)
+
+    def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _expire(self, timeout_s: float) -> None:
+        self.cancel(TimeIsUp(f"the run did not finish within {timeout_s:g} s"))
+
+
+def _call(method: Callable[[], Callable[[float], None] | None], argument: float) -> None:
+    if (alive := method()) is not None:
+        alive(argument)
+
+
+class Operation(NamedTuple):
+    """`act` runs on the event loop. `refuse` is called instead, or after it failed, for whoever waits for a value."""
+
+    act: Callable[[], Awaitable[None] | None]
+    refuse: Callable[[CallFailed], None]
+    what: str = "appending"
+    where: Where | None = None
+
+
+class Stream:
+    """A prompt under construction. `prompt` is as of the operations that are done."""
+
+    def __init__(self, run: Run, *, begun: bool = True) -> None:
+        self.run = run
+        self.prompt = self.forked_at = EMPTY
+        self.error: CallFailed | None = None  # what ended it
+        self.feed = Feed() if run.settings.streaming else None
+        self._operations: deque[Operation] = deque()
+        self._begun, self._waking, self._working = begun, False, False
+        self._first_call: Callable[[], None] | None = None
+        self._speculation = Speculation.of(run.backend, run.settings.spec_tokens)
+
+    @property
+    def saved(self) -> Saved | None:
+        """By API speculation; None: it was not asked for."""
+        return self._speculation.saved if self._speculation is not None else None
+
+    # -- from any thread --------------------------------------------------------------------------------------------
+
+    def append(self, piece: Piece) -> None:
+        self._submit(Operation(lambda: self._add(piece), _nobody))
+
+    def append_value(self, name: str, value: Result) -> None:
+        """When it is there."""
+        self._submit(Operation(lambda: self._add_value(value), _nobody, f"appending {name!r}"))
+
+    def close_feed(self) -> None:
+        """Whoever reads the text as it grows comes to its end with what was submitted before."""
+        if (feed := self.feed) is not None:
+            self._submit(Operation(feed.end, lambda _: None))
+
+    def gen(self, node: Gen, result: Result, thought: Result | None) -> None:
+        """`thought`: what becomes of separated thoughts."""
+
+        def refuse(error: CallFailed) -> None:
+            result.fail(error)
+            if thought is not None:
+                thought.fail(error)
+
+        self._submit(Operation(lambda: self._gen(node, result, thought), refuse, _named("gen", node.name), node.where))
+
+    def select(self, node: Select, result: Result) -> None:
+        act = lambda: self._select(node, result)  # noqa: E731
+        self._submit(Operation(act, result.fail, _named("select", node.name), node.where))
+
+    def fork(self, children: list["Stream"], where: Where) -> None:
+        """They begin with the prompt as it will be here."""
+
+        def refuse(error: CallFailed) -> None:
+            for child in children:
+                child._begin(self.prompt, error)
+
+        self._submit(Operation(lambda: self._fork(children), refuse, "fork", where))
+
+    def join(self, children: list["Stream"], ends: list[Result], where: Where) -> None:
+        """Append what the children's prompts have after the fork, as parallel contexts where the backend computes them.
+
+        `ends`: of the children, see `end`.
+        """
+        self._submit(Operation(lambda: self._join(children, ends), _nobody, "join", where))
+
+    def end(self) -> Result:
+        """Becomes the prompt as it is after all that was submitted before."""
+        result = Result()
+        self._submit(Operation(lambda: result.set(self.prompt), result.fail, "the text"))
+        return result
+
+    def begin_scope(self, mark: Result) -> None:
+        self._submit(Operation(lambda: mark.set(self.prompt), mark.fail))
+
+    def end_scope(self, mark: Result, result: Result) -> None:
+        """`result` becomes the text since `mark`."""
+        self._submit(Operation(lambda: result.set(self.prompt.text(mark.get())), result.fail))
+
+    # -- on the event loop ------------------------------------------------------------------------------------------
+
+    def _submit(self, operation: Operation) -> None:
+        self._operations.append(operation)
+        if not self._waking:
+            self._waking = True
+            self.run.backend.loop.soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False  # before the queue is read: no operation is left behind
+        if self._begun and not self._working and self._operations:
+            self._working = True
+            self.run.keep(asyncio.get_running_loop().create_task(self._work()), self._pause)
+
+    def _pause(self) -> None:
+        """Its task has ended, perhaps cancelled before it did anything."""
+        self._working = False
+        self._wake()
+
+    def _begin(self, prompt: Prompt, error: CallFailed | None, first_call: Callable[[], None] | None = None) -> None:
+        """The fork that it comes from was reached. `first_call` is called when its first call is done, or none is."""
+        self.prompt = self.forked_at = prompt
+        self.error, self._begun, self._first_call = error, True, first_call
+        self._wake()
+
+    async def _work(self) -> None:
+        while self._operations:
+            operation = self._operations.popleft()
+            if self.error is not None:
+                self._refuse(operation)
+            elif self.run.ended_by is not None:
+                self._fail(operation, self.run.ended_by)
+            else:
+                await self._execute(operation)
+
+    async def _execute(self, operation: Operation) -> None:
+        try:
+            waiting = operation.act()
+            if waiting is not None:
+                await waiting
+        except asyncio.CancelledError:
+            self._fail(operation, self.run.ended_by or RunCancelled("the event loop ended"))
+        except Exception as error:  # noqa: BLE001 - given to whoever uses the value
+            self._fail(operation, error)
+
+    def _fail(self, operation: Operation, reason: Exception) -> None:
+        """It ends the stream."""
+        kind = (
+            RunTimeout
+            if isinstance(reason, TimeIsUp)
+            else Cancelled
+            if isinstance(reason, RunCancelled)
+            else CallFailed
+        )
+        self.error = (
+            reason if isinstance(reason, CallFailed) else kind(operation.what, operation.where, reason, self.prompt)
+        )
+        operation.refuse(self.error)
+        if self.feed is not None:
+            self.feed.end(self.error)
+        self._came()
+
+    def _refuse(self, operation: Operation) -> None:
+        assert self.error is not None, "a stream without an error refuses nothing"
+        operation.refuse(type(self.error)(operation.what, operation.where, self.error, self.prompt, earlier=True))
+
+    def _add(self, piece: Piece) -> None:
+        self.prompt = self.prompt.extended(piece)
+        if self.feed is not None and isinstance(piece, str | Contexts):
+            self.feed.add(Fed(plain(piece)))
+
+    async def _add_value(self, value: Result) -> None:
+        self._add(str(await value.wait()))
+
+    async def _gen(self, node: Gen, result: Result, thought: Result | None) -> None:
+        settings = self.run.settings
+        call = GenCall(
+            {**settings.sampling, **node.sampling},
+            {**settings.options, **node.options},
+            node.held,
+            node.kind,
+            node.thoughts,
+        )
+        told = Told(self.feed, node.name) if self.feed is not None else None
+        outputs = await self._completed(call, told)
+        first = outputs[0]
+        values = [each.text if node.read is None else node.read(each.text) for each in outputs]
+        self.prompt = self.prompt.extended(first.text)
+        metas = [each.meta for each in outputs]
+        several = call.num_samples > 1
+        result.set(values if several else values[0], metas if several else metas[0])
+        if thought is not None:
+            thoughts = [each.thought for each in outputs]
+            thought.set(thoughts if several else thoughts[0], None)
+        if told is not None:
+            told.end(first.text, result.meta)
+        self._came()
+
+    async def _completed(self, call: GenCall, told: "Told | None") -> list[Completion]:
+        await self._await_prefix()
+        if self._speculation is not None:
+            return await self._speculation.generate(self.prompt, call, told)
+        return await self.run.backend.generate(self.prompt, call, told)
+
+    async def _select(self, node: Select, result: Result) -> None:
+        await self._await_prefix()
+        call = SelectCall(node.choices, node.method, node.temperature, {**self.run.settings.options, **node.options})
+        chosen = await self.run.backend.select(self.prompt, call)
+        text = node.choices[chosen.index]
+        self.prompt = self.prompt.extended(text)
+        result.set(text, chosen.meta)
+        if self.feed is not None:
+            Told(self.feed, node.name).end(text, chosen.meta)
+        self._came()
+
+    async def _await_prefix(self) -> None:
+        """Before the first call of a program of a batch: what it shares with others of them is computed once."""
+        prefixes = self.run.settings.prefixes
+        if prefixes is not None and not self.run.has_called:
+            self.run.has_called = True
+            await prefixes.before(self.prompt)
+
+    def _came(self) -> None:
+        """Its first call is done, or it has none."""
+        if self._first_call is not None:
+            self._first_call()
+            self._first_call = None
+
+    async def _fork(self, children: list["Stream"]) -> None:
+        came = await hold_for(self.run.backend, self.prompt, len(children)) if self.run.settings.hints else None
+        for child in children:
+            child._begin(self.prompt, None, came)
+
+    async def _join(self, children: list["Stream"], ends: list[Result]) -> None:
+        texts = [(await end.wait()).text(child.forked_at) for child, end in zip(children, ends, strict=True)]
+        if self.run.backend.capabilities.contexts and len(texts) > 1:
+            self._add(Contexts(tuple(texts)))
+        else:
+            self._add("".join(texts))
+
+
+class Told:
+    """Passes the text of a call on to whoever reads the stream."""
+
+    def __init__(self, feed: Feed, name: str | None) -> None:
+        self._feed, self._name, self._num = feed, name, 0
+
+    def __call__(self, text: str) -> None:
+        self._num += len(text)
+        self._feed.add(Fed(text, self._name))
+
+    def end(self, text: str, meta: Any) -> None:
+        """`text`: the whole; a backend that streams nothing has told none of it."""
+        self._feed.add(Fed(text[self._num :], self._name, last=True, meta=meta))
+
+
+def _named(what: str, name: str | None) -> str:
+    return f"{what}({name!r})" if name else what
+
+
+def _nobody(error: CallFailed) -> None:
+    """Nobody waits for it."""

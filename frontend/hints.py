@@ -1,0 +1,114 @@
+"""What the interpreter knows of shared prefixes and the runtime does not (section 6.4.1 of the SGLang paper).
+
+At a fork, the prefix that all children share is computed before any of them asks, and it is held by a lease until each
+of them has come. Of a batch, what first prompts have in common is found as they come: from the second program with the
+same beginning on, it is computed once and held. Nothing of the user's program runs for either.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ramet.frontend.backends.base import Backend
+from ramet.frontend.prompt import Prompt, common_prefix
+from ramet.ipc.errors import RametError
+
+WORTH_CHARS = 64  # a shorter prefix costs less than a request of its own
+MAX_HELD = 8  # prefixes of one batch at once
+MAX_SINGLE = 32  # first prompts that a new one is compared with
+HELD_S = 60.0  # a reader that has not come by then finds the prefix only if memory was not short
+
+
+class Readers:
+    """Ends a lease when the last of `num` readers has come."""
+
+    def __init__(self, backend: Backend, prompt: Prompt, num: int) -> None:
+        self._backend, self._prompt, self._left = backend, prompt, num
+        self._ending: asyncio.Task[bool] | None = None
+
+    def came(self) -> None:
+        """On the event loop."""
+        self._left -= 1
+        if self._left == 0:
+            self._ending = asyncio.get_running_loop().create_task(_quietly(self._backend, self._prompt, 0.0))
+
+
+async def hold_for(backend: Backend, prompt: Prompt, num: int) -> Callable[[], None] | None:
+    """Compute the prompt and hold it for `num` readers; each of them calls what this returns. None: it is not held."""
+    if num < 2 or not backend.capabilities.prefixes or prompt.num_chars < WORTH_CHARS:
+        return None
+    if not await _quietly(backend, prompt, HELD_S):
+        return None
+    return Readers(backend, prompt, num).came
+
+
+async def _quietly(backend: Backend, prompt: Prompt, seconds: float) -> bool:
+    """A hint that is refused costs nothing but itself: the calls say what is wrong, if anything is."""
+    try:
+        await backend.hold(prompt, seconds)
+    except RametError:
+        return False
+    return True
+
+
+class Shared:
+    """A prefix that several programs of a batch have; `held` becomes done when it is computed."""
+
+    def __init__(self, prompt: Prompt, held: "asyncio.Task[bool]") -> None:
+        self.prompt, self.held, self.since_s = prompt, held, time.monotonic()
+
+
+class SharedPrefixes:
+    """The prefixes that the first prompts of a batch's programs have in common. For the backend's event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._shared: list[Shared] = []  # the newest last
+        self._single: list[Prompt] = []  # first prompts that share nothing yet, the newest last
+        self._tasks: set[asyncio.Task[bool]] = set()
+
+    async def before(self, prompt: Prompt) -> None:
+        """Called with a program's first prompt. It returns when what it shares with others is computed."""
+        if not self._backend.capabilities.prefixes:
+            return
+        shared = self._known(prompt) or self._found(prompt)
+        if shared is None:
+            self._single = [*self._single[1 - MAX_SINGLE :], prompt]
+        else:
+            await asyncio.shield(shared.held)
+
+    def end(self) -> None:
+        """The batch is over: nothing is held any longer."""
+        for shared in self._shared:
+            self._hold(shared.prompt, 0.0)
+        self._shared = []
+
+    def _known(self, prompt: Prompt) -> Shared | None:
+        for shared in self._shared:
+            if common_prefix(shared.prompt, prompt).num_chars == shared.prompt.num_chars:
+                if time.monotonic() - shared.since_s > HELD_S / 2:
+                    shared.since_s = time.monotonic()
+                    self._hold(shared.prompt, HELD_S)
+                return shared
+        return None
+
+    def _found(self, prompt: Prompt) -> Shared | None:
+        """What it has in common with an earlier one, or with a prefix that was thought to be longer."""
+        earlier = [*(shared.prompt for shared in self._shared), *self._single]
+        best = max((common_prefix(other, prompt) for other in earlier), key=lambda each: each.num_chars, default=prompt)
+        if not earlier or best.num_chars < WORTH_CHARS:
+            return None
+        inside = [each for each in self._shared if common_prefix(best, each.prompt).num_chars == best.num_chars]
+        kept = [each for each in self._shared if each not in inside]
+        for each in [*inside, *kept[: max(0, len(kept) - MAX_HELD + 1)]]:
+            self._hold(each.prompt, 0.0)
+            self._shared.remove(each)
+        shared = Shared(best, self._hold(best, HELD_S))
+        self._shared.append(shared)
+        return shared
+
+    def _hold(self, prompt: Prompt, seconds: float) -> "asyncio.Task[bool]":
+        task = asyncio.get_running_loop().create_task(_quietly(self._backend, prompt, seconds))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,161 @@
+"""The nodes of a program: what `+=` appends to a prompt, and how expressions are put together with `+`.
+
+Decides the words of the language (section 4.1 of the SGLang paper) and knows no backend and no thread. Nodes are
+immutable: one may be appended to many prompts, from many threads.
+"""
+
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+HERE = str(Path(__file__).parent)
+Roles: TypeAlias = Literal["system", "user", "assistant", "tool"]
+ROLES: tuple[str, ...] = ("system", "user", "assistant", "tool")
+
+
+class Where(NamedTuple):
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def caller() -> Where:
+    """The innermost line that is not one of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    return Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+class Expr:
+    """Anything that may be appended. `a + b` appends one after the other, and either may be a text."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> "Expr":
+        return joined(self, other)
+
+    def __radd__(self, other: Any) -> "Expr":
+        return joined(other, self)
+
+    def leaves(self) -> Iterator["Expr"]:
+        """Its nodes in order."""
+        yield self
+
+
+def joined(*parts: Any) -> "Expr":
+    """Raises TypeError for what is neither a text nor a node."""
+    return Concat(tuple(leaf for part in parts for leaf in as_expr(part).leaves()))
+
+
+def as_expr(value: Any) -> Expr:
+    """Raises TypeError for what cannot be appended."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, str):
+        return ConstantText(str(value))
+    raise TypeError(
+        f"{type(value).__name__} cannot be appended to a prompt: it takes texts, gen(), select() and the like"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Expr):
+    parts: tuple[Expr, ...]  # none of them is a Concat
+
+    def leaves(self) -> Iterator[Expr]:
+        return iter(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantText(Expr):
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an output keeps to. `kind`: regex, json_schema, ebnf or structural_tag; `value`: its text or object."""
+
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gen(Expr):
+    """A call of the model (`gen`). Its text is appended, and what `read` makes of it is the variable's value."""
+
+    name: str | None
+    where: Where
+    sampling: Mapping[str, Any]  # those of ipc/params.py that were given
+    options: Mapping[str, Any]  # other fields of /generate that were given: return_logprob and the like
+    held: Held | None = None
+    read: Callable[[str], Any] | None = None  # None: the text itself
+    kind: type | None = None  # int, float, bool or str, where `dtype` asked for it
+    thoughts: str | None = None  # they are separated; the name of their parser, "" for the backend's own; None: not
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """The choice that the model finds most probable (`select`), which is appended."""
+
+    name: str | None
+    where: Where
+    choices: tuple[str, ...]
+    method: Any  # a name of choices.METHODS, or a ChoicesSamplingMethod
+    temperature: float = 0.0
+    options: Mapping[str, Any] = None  # type: ignore[assignment]  # set by select(), which checks them
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Expr):
+    """The value of another state's call, which is appended when it is there. In async programs `await` gives it."""
+
+    name: str
+    result: Any  # results.Result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        waiting: Generator[Any, None, Any] = self.result.wait().__await__()
+        return waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Expr):
+    """A turn of a chat begins."""
+
+    role: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class End(Expr):
+    """The turn ends."""
+
+    role: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Media(Expr):
+    """A picture, a film or a sound. `source`: a path, a URL, bytes or an object of Pillow."""
+
+    kind: Literal["image", "video", "audio"]
+    source: Any
+    where: Where
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBegin(Expr):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeEnd(Expr):
+    name: str

@@ -1,0 +1,145 @@
+"""A prompt as far as it is known: an immutable chain of pieces, so that a thousand forks of a long one cost nothing.
+
+Knows roles and contexts, no template: a backend makes text or messages of it.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
+
+TAIL = 60  # characters of a prompt that an error message shows
+
+
+class TurnBegin(NamedTuple):
+    role: str
+
+
+class TurnEnd(NamedTuple):
+    role: str
+
+
+class Contexts(NamedTuple):
+    """Texts that are read beside each other: each sees what comes before all of them, and itself (section 6.2.5)."""
+
+    texts: tuple[str, ...]
+
+
+class MediaPiece(NamedTuple):
+    kind: str
+    source: Any
+
+
+Piece: TypeAlias = str | TurnBegin | TurnEnd | Contexts | MediaPiece
+
+
+class Turn(NamedTuple):
+    """A run of pieces inside one role; role "" is outside of every turn. `open`: the turn has not ended."""
+
+    role: str
+    content: tuple[Any, ...]  # str, Contexts, MediaPiece; neighbouring texts are one
+    open: bool
+
+    @property
+    def text(self) -> str:
+        return "".join(map(plain, self.content))
+
+
+class Prompt:
+    """`num_chars`: of its texts."""
+
+    __slots__ = ("before", "num_chars", "piece")
+
+    num_chars: int
+
+    def __init__(self, before: "Prompt | None" = None, piece: Piece = "") -> None:
+        self.before, self.piece = before, piece
+        self.num_chars = (before.num_chars if before else 0) + len(plain(piece))
+
+    def extended(self, piece: Piece) -> "Prompt":
+        return Prompt(self, piece) if piece != "" else self
+
+    def pieces(self, since: "Prompt | None" = None) -> list[Piece]:
+        """In order; those after `since`, an earlier state of this prompt. Neighbouring texts are one."""
+        found: list[Piece] = []
+        at: Prompt | None = self
+        while at is not None and at is not since:
+            found.append(at.piece)
+            at = at.before
+        found.reverse()
+        merged: list[Piece] = []
+        for is_text, group in groupby(found, lambda piece: isinstance(piece, str)):
+            together = list(group)
+            merged += ["".join(map(str, together))] if is_text else together
+        return [piece for piece in merged if piece != ""]
+
+    def turns(self) -> list[Turn]:
+        """Its pieces by the turns they are in."""
+        turns: list[Turn] = []
+        role, content = "", list[Any]()
+        for piece in self.pieces():
+            if isinstance(piece, TurnBegin | TurnEnd):
+                if content or role:
+                    turns.append(Turn(role, tuple(content), open=False))
+                role, content = piece.role if isinstance(piece, TurnBegin) else "", []
+            else:
+                content.append(piece)
+        if content or role:
+            turns.append(Turn(role, tuple(content), open=role != ""))
+        return turns
+
+    def text(self, since: "Prompt | None" = None) -> str:
+        """Its texts, without any sign of turns."""
+        return "".join(plain(piece) for piece in self.pieces(since))
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Its turns as OpenAI's messages; what is outside of every turn is left out."""
+        return [{"role": turn.role, "content": turn.text} for turn in self.turns() if turn.role]
+
+    def media(self) -> Iterator[MediaPiece]:
+        return (piece for piece in self.pieces() if isinstance(piece, MediaPiece))
+
+    @property
+    def has_turns(self) -> bool:
+        return any(isinstance(piece, TurnBegin) for piece in self.pieces())
+
+    def tail(self) -> str:
+        """The last characters, for an error message."""
+        found, at = "", self
+        while at is not None and len(found) <= TAIL:
+            found = plain(at.piece) + found
+            at = at.before  # type: ignore[assignment]
+        return found if len(found) <= TAIL else "..." + found[-TAIL:]
+
+
+def plain(piece: Any) -> str:
+    """The text of a piece."""
+    if isinstance(piece, str):
+        return piece
+    return "".join(piece.texts) if isinstance(piece, Contexts) else ""
+
+
+EMPTY = Prompt()
+
+
+def common_prefix(one: Prompt, other: Prompt) -> Prompt:
+    """What both begin with."""
+    found = EMPTY
+    for mine, theirs in zip(one.pieces(), other.pieces(), strict=False):
+        if mine == theirs:
+            found = found.extended(mine)
+            continue
+        if isinstance(mine, str) and isinstance(theirs, str):
+            found = found.extended(mine[: _num_common(mine, theirs)])
+        break
+    return found
+
+
+def _num_common(one: str, other: str) -> int:
+    low, high = 0, min(len(one), len(other))  # they agree in the first `low` characters, and not in more than `high`
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,163 @@
+"""Values that are still to come: what a call leaves in a variable, and the text of a stream as it grows.
+
+Written on the backend's event loop, read from any thread and any event loop.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ramet.frontend.errors import CallFailed, ProgramError
+
+
+class Result:
+    """One variable. `meta` is that of its call, once it is done."""
+
+    __slots__ = ("future", "meta")
+
+    def __init__(self) -> None:
+        self.future: Future[Any] = Future()
+        self.meta: Any = None
+
+    @classmethod
+    def of(cls, value: Any, meta: Any = None) -> "Result":
+        """One that is known already."""
+        result = cls()
+        result.set(value, meta)
+        return result
+
+    @property
+    def done(self) -> bool:
+        return self.future.done()
+
+    def set(self, value: Any, meta: Any = None) -> None:
+        if not self.future.done():
+            self.meta = meta
+            self.future.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def get(self, timeout_s: float | None = None) -> Any:
+        """Waits for it. Raises what its call ended with, and TimeoutError."""
+        return self._raised(self.future.exception(timeout_s))
+
+    async def wait(self) -> Any:
+        """The same on any event loop."""
+        if not self.future.done():
+            with suppress(CallFailed):
+                await asyncio.wrap_future(self.future)
+        return self._raised(self.future.exception())
+
+    async def settled(self) -> None:
+        """Waits until it is done, whichever way."""
+        with suppress(ProgramError):
+            await self.wait()
+
+    def _raised(self, error: BaseException | None) -> Any:
+        if isinstance(error, CallFailed):
+            raise error.again() from error.reason
+        if error is not None:
+            raise error
+        return self.future.result()
+
+
+class Gathered(Result):
+    """A list of the values of several results, in their order; it fails with the first of them that does."""
+
+    __slots__ = ("_left", "_lock", "each")
+
+    def __init__(self, each: Sequence[Result]) -> None:
+        super().__init__()
+        self.each = tuple(each)
+        self._left, self._lock = len(each), threading.Lock()
+        for one in each:
+            one.future.add_done_callback(self._one_is_done)
+        if not each:
+            self.set([])
+
+    def _one_is_done(self, future: "Future[Any]") -> None:
+        if (error := future.exception()) is not None:
+            self.fail(error)
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last and not self.done:
+            self.set([one.future.result() for one in self.each], [one.meta for one in self.each])
+
+
+class Piece(NamedTuple):
+    """New text of a stream; `name`: of the variable that it belongs to."""
+
+    text: str
+    name: str | None = None
+    last: bool = False  # of its variable
+    meta: Any = None  # of the call, with its last piece
+
+
+class Feed:
+    """The text of one stream from its beginning, for any number of readers, each at its own place."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._lock = threading.Lock()
+        self._waiting: list[Future[None]] = []
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def add(self, piece: Piece) -> None:
+        with self._lock:
+            self._pieces.append(piece)
+        self._wake()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more comes. `error` is raised by whoever reads past the end. The first end counts."""
+        with self._lock:
+            if not self._ended:
+                self._ended, self._error = True, error
+        self._wake()
+
+    def pieces(self) -> Iterator[Piece]:
+        """As they come. Raises what ended the stream."""
+        at = 0
+        while (news := self._after(at)) is not None:
+            if isinstance(news, Future):
+                news.result()
+                continue
+            yield from news
+            at += len(news)
+
+    async def pieces_async(self) -> AsyncIterator[Piece]:
+        """The same on any event loop."""
+        at = 0
+        while (news := self._after(at)) is not None:
+            if isinstance(news, Future):
+                await asyncio.wrap_future(news)
+                continue
+            for piece in news:
+                yield piece
+            at += len(news)
+
+    def _after(self, at: int) -> "list[Piece] | Future[None] | None":
+        """What came after the first `at` pieces, or what becomes done when something does; None: nothing will."""
+        with self._lock:
+            if news := self._pieces[at:]:
+                return news
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return None
+            waiter: Future[None] = Future()
+            self._waiting.append(waiter)
+            return waiter
+
+    def _wake(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.cancelled():
+                each.set_result(None)

@@ -1,0 +1,142 @@
+"""The file of a batch that may be resumed: one line of JSON for each program that is done.
+
+Decides which program a line belongs to: the function, its arguments and the run's parameters together. A line that was
+cut off, as when the machine failed, is ignored, and its program runs again.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ramet.frontend.executor import Run
+from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, TurnBegin, TurnEnd
+from ramet.frontend.results import Result
+from ramet.frontend.state import State
+
+
+class Kept(msgspec.Struct):
+    """What is kept of a state. Values are what JSON makes of them."""
+
+    variables: dict[str, Any]
+    metas: dict[str, Any]
+    pieces: list[Any]
+    returned: Any = None
+
+
+class Line(msgspec.Struct):
+    key: str
+    state: Kept
+
+
+class ResumeFile:
+    """Written by many threads."""
+
+    def __init__(self, path: str | os.PathLike[str], program: str) -> None:
+        """`program`: see program_key. Raises OSError."""
+        self._program, self._lock = program, threading.Lock()
+        self._known: dict[str, Kept] = {}
+        whole = 0  # bytes of whole lines
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                for line in file:
+                    if not line.endswith(b"\n") or not self._read(line):
+                        break
+                    whole += len(line)
+        self._file = open(path, "ab")  # noqa: SIM115 - it stays open for the batch
+        self._file.truncate(whole)
+
+    def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kept | None:
+        return self._known.get(self._key(args, kwargs))
+
+    def write(self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Kept) -> None:
+        """Raises TypeError for a value that JSON does not know."""
+        line = msgspec.json.encode(Line(self._key(args, kwargs), state), enc_hook=_as_json) + b"\n"
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(line)
+                self._file.flush()
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+    def _read(self, line: bytes) -> bool:
+        try:
+            read = msgspec.json.decode(line, type=Line)
+        except msgspec.DecodeError:
+            return False
+        self._known[read.key] = read.state
+        return True
+
+    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        return _hash([self._program, list(args), sorted(kwargs.items())])
+
+
+def program_key(function: Callable[..., Any], *parameters: Mapping[str, Any]) -> str:
+    """Of a function with the parameters that its runs share."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    return _hash([name, *(sorted(each.items()) for each in parameters)])
+
+
+def kept(state: State) -> Kept:
+    """Of a state that is done."""
+    results = state.results()
+    variables = {name: result.get() for name, result in results.items()}
+    metas = {name: result.meta for name, result in results.items() if result.meta is not None}
+    return Kept(variables, metas, [_written(piece) for piece in state.prompt().pieces()], state.ret_value)
+
+
+def restored(run: Run, found: Kept) -> State:
+    prompt = EMPTY
+    for piece in found.pieces:
+        prompt = prompt.extended(_piece(piece))
+    state = State.known(
+        run, prompt, {name: Result.of(value, found.metas.get(name)) for name, value in found.variables.items()}
+    )
+    state.ret_value = found.returned
+    return state
+
+
+def _written(piece: Piece) -> Any:
+    match piece:
+        case TurnBegin(role):
+            return {"begin": role}
+        case TurnEnd(role):
+            return {"end": role}
+        case Contexts(texts):
+            return {"contexts": texts}
+        case MediaPiece(kind, source):
+            return {"media": kind, "source": source if isinstance(source, str) else None}
+    return piece
+
+
+def _piece(written: Any) -> Piece:
+    match written:
+        case {"begin": role}:
+            return TurnBegin(role)
+        case {"end": role}:
+            return TurnEnd(role)
+        case {"contexts": texts}:
+            return Contexts(tuple(texts))
+        case {"media": kind, "source": source}:
+            return MediaPiece(kind, source)
+    return str(written)
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, enc_hook=_as_json)).hexdigest()
+
+
+def _as_json(value: Any) -> Any:
+    """Of a type that msgspec does not know. Raises TypeError."""
+    if callable(dump := getattr(value, "model_dump", None)):  # Pydantic's
+        return dump(mode="json")
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, int | float | str):  # a class of its own
+        return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,0 +1,193 @@
+"""A Python function whose first parameter is the state of a prompt, as something that may be run.
+
+Decides which arguments are the function's and which the run's, which backend a run gets, and on which thread the
+function runs: that of `run`'s caller, another one where its text is read as it grows, an event loop for `async def`.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Self
+
+from ramet.frontend.api import OPTIONS, SHORT, split
+from ramet.frontend.backends.chosen import backend_of
+from ramet.frontend.executor import Run, Settings
+from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.state import AsyncState, State
+from ramet.ipc.params import CHECKS
+
+CURRENT: ContextVar[Run | None] = ContextVar("ramet_run", default=None)  # the run whose function is executed
+SAMPLED = frozenset({*CHECKS, *OPTIONS, *SHORT})
+DEFAULT_SAMPLING: Mapping[str, Any] = {"max_new_tokens": 128}
+
+
+class Options(NamedTuple):
+    """Arguments of a run that are not its function's."""
+
+    sampling: Mapping[str, Any]
+    options: Mapping[str, Any]
+    backend: Any = None
+    stream: bool = False
+    timeout_s: float | None = None
+    hints: bool = True
+
+
+class Runnable:
+    """A function with what its runs share. Calling it is `run`, also inside another program, whose backend it uses."""
+
+    def __init__(
+        self, function: Callable[..., Any], num_api_spec_tokens: int | None = None, bound: Mapping[str, Any] = {}
+    ) -> None:
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters or parameters[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            raise TypeError(f"{function.__qualname__} must take the state of its prompt as its first argument")
+        if num_api_spec_tokens is not None and (isinstance(num_api_spec_tokens, bool) or num_api_spec_tokens < 1):
+            raise ValueError(f"num_api_spec_tokens is {num_api_spec_tokens!r}, must be an integer >= 1")
+        self.function, self.num_api_spec_tokens = function, num_api_spec_tokens
+        self.bound = dict(bound)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._own = frozenset(parameter.name for parameter in parameters[1:])
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        self.__wrapped__ = function
+
+    def bind(self, **arguments: Any) -> Self:
+        """The program with these arguments given."""
+        unknown = [name for name in arguments if name not in self._own]
+        if unknown and not self._takes_any:
+            raise TypeError(f"{self.__name__} has no parameter {unknown[0]!r}")
+        return type(self)(self.function, self.num_api_spec_tokens, {**self.bound, **arguments})
+
+    def run(self, *args: Any, **kwargs: Any) -> State:
+        """Execute the function. It returns when the function does; calls that nobody waited for still run.
+
+        Beside the function's arguments: sampling parameters for calls that do not say otherwise (temperature=0,
+        max_new_tokens=64, stop=..., as gen() takes them), `backend`, `stream` (its text is read by `text_iter` while
+        the function runs on a thread of its own), `timeout_s` (of the whole run), `hints` (False: forks do not have
+        their prefix computed first), and `sampling_params`, a dict of the same for functions that have parameters of
+        these names themselves. Raises what the function raises, and ClientError.
+        """
+        own, options = self.divided(kwargs)
+        run = self.new_run(options)
+        if self.is_async:
+            return self._run_async(AsyncState(run), args, own)
+        state = State(run)
+        if options.stream:
+            started = threading.Event()
+            thread = threading.Thread(
+                target=self._run_beside, args=(state, args, own, started), name=f"ramet-{self.__name__}", daemon=True
+            )
+            thread.start()
+            started.wait()
+            return state
+        self.execute(state, args, own)
+        return state
+
+    async def arun(self, *args: Any, **kwargs: Any) -> State:
+        """The same on any event loop; it returns when all calls are done. A plain function runs on a thread."""
+        own, options = self.divided(kwargs)
+        run = self.new_run(options)
+        if self.is_async:
+            unfinished = AsyncState(run)
+            await self.execute_async(unfinished, args, own)
+            return unfinished.whole()
+        state = State(run)
+        try:
+            await asyncio.to_thread(self.execute, state, args, own)
+            await state.settled()
+        except asyncio.CancelledError:
+            run.cancel()
+            raise
+        return state
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`run`; an async program inside another one is a task, to be awaited."""
+        outer = CURRENT.get()
+        if self.is_async and outer is not None:
+            return asyncio.get_running_loop().create_task(self.arun(*args, **kwargs))
+        return self.run(*args, **kwargs)
+
+    def execute(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
+        """The plain function on this thread. What it raises ends its calls."""
+        error: BaseException | None = None
+        try:
+            with _current(state.run):
+                state.ret_value = self.function(state, *args, **{**self.bound, **own})
+        except BaseException as raised:
+            error = raised
+            state.cancel()
+            raise
+        finally:
+            state.finish(error)
+
+    def _run_beside(self, state: State, args: Sequence[Any], own: Mapping[str, Any], started: threading.Event) -> None:
+        state.run_in(threading.get_ident())
+        started.set()
+        with suppress(Exception):  # whoever reads the state gets it
+            self.execute(state, args, own)
+
+    async def execute_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any]) -> None:
+        """The async function on this event loop, until all of its calls are done."""
+        error: BaseException | None = None
+        try:
+            with _current(state.run):
+                state.ret_value = await self.function(state, *args, **{**self.bound, **own})
+            await state.sync()
+        except BaseException as raised:
+            error = raised
+            state.cancel()
+            raise
+        finally:
+            state.finish(error)
+
+    def _run_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any]) -> State:
+        """On the backend's event loop, while this thread waits."""
+        running = state.run.backend.loop.start(self.execute_async(state, args, own))
+        try:
+            running.result()
+        except BaseException:
+            running.cancel()
+            raise
+        return state.whole()
+
+    def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
+        """`prefixes`: of the batch that it is one of."""
+        outer = CURRENT.get()
+        backend = backend_of(options.backend, outer.backend if outer else None)
+        sampling = {**DEFAULT_SAMPLING, **options.sampling}
+        settings = Settings(
+            sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes
+        )
+        return Run(backend, settings, outer, options.timeout_s)
+
+    @property
+    def _takes_any(self) -> bool:
+        kinds = [parameter.kind for parameter in inspect.signature(self.function).parameters.values()]
+        return inspect.Parameter.VAR_KEYWORD in kinds
+
+    def divided(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Options]:
+        """The function's arguments, and the run's. A name that both have is the function's."""
+        own = {name: value for name, value in kwargs.items() if name in self._own}
+        rest = {name: value for name, value in kwargs.items() if name not in self._own}
+        given = {**rest.pop("sampling_params", {})} if isinstance(rest.get("sampling_params"), Mapping) else {}
+        given |= {name: rest.pop(name) for name in list(rest) if name in SAMPLED}
+        sampling, options = split(given)
+        runs = {name: rest.pop(name) for name in ("backend", "stream", "timeout_s", "hints") if name in rest}
+        rest.pop("use_thread", None)  # of SGLang's programs: ours need no thread for their calls
+        if rest and not self._takes_any:
+            raise TypeError(f"{self.__name__} has no parameter {next(iter(rest))!r}, and run() has none of that name")
+        return {**own, **rest}, Options(sampling, options, **runs)
+
+
+@contextmanager
+def _current(run: Run) -> Iterator[None]:
+    token = CURRENT.set(run)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)

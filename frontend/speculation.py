@@ -1,0 +1,178 @@
+"""API speculative execution: one call of a service generates on, past where its program's call ends (SGLang paper, v2).
+
+A service bills and delays each call, and programs often ask for several short texts with constants between them. So a
+call is asked for `num_tokens` more and without its stop texts; what lies behind its end is kept, and if the program
+then appends just those constants, the next call's text is taken from there. It is exact: text is used only where the
+service would have been asked with the same parameters after the same words, where the call's own end was seen (a stop
+text, or the end of the output), and where it cannot be longer than the call allows. Otherwise the service is asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ramet.frontend.backends.base import Backend, Completion, GenCall, Told
+from ramet.frontend.errors import BackendError
+from ramet.frontend.prompt import Prompt, TurnBegin, TurnEnd
+
+ALONE = ("stop", "max_new_tokens")  # parameters that may differ between the call that drew a text and one that takes it
+TRIES = 3  # of a service that cannot go on inside a turn, for one that begins with the turn's words
+OPTIONS = frozenset[str]()  # fields of a call that do not keep it from speculation
+
+
+@dataclass
+class Saved:
+    """What speculation did for one state."""
+
+    calls: int = 0  # that the service was asked for
+    saved_calls: int = 0  # that needed none
+    saved_prompt_tokens: int = 0  # of prompts that were not sent, as the service counted that of the call before
+    unused_chars: int = 0  # that were generated and did not fit
+
+
+@dataclass
+class Ahead:
+    """Text behind the end of a call: it follows `prompt`, which that call has completed."""
+
+    prompt: Prompt
+    text: str
+    sampling: Mapping[str, Any]  # that it was drawn with, without ALONE
+    whole: bool  # the output ends with it
+    prompt_tokens: int
+
+
+class Speculation:
+    def __init__(self, backend: Backend, num_tokens: int) -> None:
+        self._backend, self._num_tokens = backend, num_tokens
+        self._ahead: Ahead | None = None
+        self.saved = Saved()
+
+    @classmethod
+    def of(cls, backend: Backend, num_tokens: int | None) -> "Speculation | None":
+        return cls(backend, num_tokens) if num_tokens else None
+
+    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+        """As Backend.generate."""
+        plain = call.num_samples == 1 and call.held is None and call.kind is None and call.thoughts is None
+        if not plain or not OPTIONS.issuperset(call.options):
+            self._drop()
+            return await self._asked(prompt, call, told)
+        output = self._taken(prompt, call)
+        if output is None:
+            output = await self._drawn(prompt, call)
+        if told is not None:
+            told(output.text)
+        return [output]
+
+    def _taken(self, prompt: Prompt, call: GenCall) -> Completion | None:
+        """The call's text, if it is ahead."""
+        ahead = self._ahead
+        if ahead is None or _others(call) != ahead.sampling:
+            return None
+        between = _text_between(ahead.prompt, prompt)
+        if between is None or not ahead.text.startswith(between):
+            return None
+        rest = ahead.text[len(between) :]
+        cut = _first_stop(rest, call)
+        if cut is None and not ahead.whole:
+            return None
+        text = rest if cut is None else rest[: cut[0]]
+        if len(text.encode()) > call.sampling["max_new_tokens"]:  # a token has a byte at least
+            return None
+        self.saved.saved_calls += 1
+        self.saved.saved_prompt_tokens += ahead.prompt_tokens
+        self._ahead = Ahead(prompt.extended(text), rest[len(text) :], ahead.sampling, ahead.whole, ahead.prompt_tokens)
+        return Completion(text, {"finish_reason": _reason(cut), "speculated": True})
+
+    async def _drawn(self, prompt: Prompt, call: GenCall) -> Completion:
+        """The call's text from a call that goes on behind it, or where that does not show it, from one of its own."""
+        self._drop()
+        head = "" if self._backend.capabilities.continues else _words_of_open_turn(prompt)
+        asked = prompt if not head else _without_words(prompt)
+        longer = {**call.sampling, "max_new_tokens": call.sampling["max_new_tokens"] + self._num_tokens, "stop": ()}
+        for _ in range(TRIES if head else 1):
+            (output,) = await self._asked(asked, call._replace(sampling=longer), None)
+            if output.text.startswith(head):
+                break
+            self.saved.unused_chars += len(output.text)
+        else:
+            fact = f"its answers did not begin with the words of the turn, {head!r}, in {TRIES} tries"
+            raise BackendError(self._backend.name, f"{fact}, and it cannot go on inside a turn")
+        found = self._divided(prompt, output, output.text[len(head) :], call)
+        if found is not None:
+            return found
+        if head:
+            raise BackendError(
+                self._backend.name, "its answer does not show where this call ends; give it stop texts or more tokens"
+            )
+        (output,) = await self._asked(prompt, call, None)
+        return output
+
+    def _divided(self, prompt: Prompt, output: Completion, text: str, call: GenCall) -> Completion | None:
+        """`text` as the call's own part and what is ahead; None: where the call ends cannot be told."""
+        cut, num_tokens = _first_stop(text, call), output.meta.get("completion_tokens")
+        whole = _kind(output.meta) == "stop"
+        own = text if cut is None else text[: cut[0]]
+        short = num_tokens is not None and num_tokens <= call.sampling["max_new_tokens"]
+        if (cut is None and not whole) or not (short or len(own.encode()) <= call.sampling["max_new_tokens"]):
+            self.saved.unused_chars += len(text)
+            return None
+        tokens = int(output.meta.get("prompt_tokens") or 0)
+        self._ahead = Ahead(prompt.extended(own), text[len(own) :], _others(call), whole, tokens)
+        return Completion(own, {**output.meta, "finish_reason": _reason(cut)})
+
+    async def _asked(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+        self.saved.calls += 1
+        return await self._backend.generate(prompt, call, told)
+
+    def _drop(self) -> None:
+        if self._ahead is not None:
+            self.saved.unused_chars += len(self._ahead.text)
+            self._ahead = None
+
+
+def _others(call: GenCall) -> dict[str, Any]:
+    return {name: value for name, value in call.sampling.items() if name not in ALONE}
+
+
+def _first_stop(text: str, call: GenCall) -> tuple[int, str] | None:
+    """Where the first stop text begins, and which it is; the one that is complete first ends an output."""
+    found = [
+        (text.find(stop) + len(stop), text.find(stop), stop) for stop in call.sampling.get("stop", ()) if stop in text
+    ]
+    return min(found)[1:] if found else None
+
+
+def _reason(cut: tuple[int, str] | None) -> dict[str, Any]:
+    return {"type": "stop", "matched": cut[1] if cut else None}
+
+
+def _kind(meta: Mapping[str, Any]) -> str:
+    reason = meta.get("finish_reason")
+    return str(reason["type"] if isinstance(reason, dict) else reason)
+
+
+def _text_between(before: Prompt, now: Prompt) -> str | None:
+    """What was appended since; None: something that is no text, or it is another prompt."""
+    at: Prompt | None = now
+    found = ""
+    while at is not before:
+        if at is None or not isinstance(at.piece, str):
+            return None
+        found, at = at.piece + found, at.before
+    return found
+
+
+def _words_of_open_turn(prompt: Prompt) -> str:
+    """The text that the turn has already, where one is open."""
+    turns = prompt.turns()
+    return turns[-1].text if turns and turns[-1].open else ""
+
+
+def _without_words(prompt: Prompt) -> Prompt:
+    """As it was when its open turn began."""
+    at: Prompt | None = prompt
+    while at is not None and not isinstance(at.piece, TurnBegin | TurnEnd):
+        at = at.before
+    assert at is not None, "a prompt without a turn has no words of an open one"
+    return at

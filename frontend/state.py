@@ -1,0 +1,157 @@
+"""The state of a prompt as a program sees it: what waits for values, in plain and in async programs.
+
+s["x"] of a plain program blocks until its call is done; in an async program it can be awaited, or appended as it is.
+Errors of calls are raised here, where a value is used.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ramet.frontend.appending import BaseState
+from ramet.frontend.errors import CallFailed, ProgramError
+from ramet.frontend.executor import Run
+from ramet.frontend.ir import Variable
+from ramet.frontend.prompt import Prompt
+from ramet.frontend.results import Feed, Result
+
+
+class State(BaseState):
+    """Of a plain program, and what every run gives."""
+
+    @classmethod
+    def known(cls, run: Run, prompt: Prompt, variables: Mapping[str, Result]) -> "State":
+        """Of a program that was run before."""
+        state = cls(run)
+        state._stream.prompt = prompt
+        state._variables.update(variables)
+        return state
+
+    def results(self) -> dict[str, Result]:
+        """Its variables by their names."""
+        return dict(self._variables)
+
+    def __getitem__(self, name: str) -> Any:
+        """The value, once its call is done. Raises CallFailed, and KeyError."""
+        return self._wait(self._result(name))
+
+    def get_var(self, name: str) -> Any:
+        return self[name]
+
+    def get_meta_info(self, name: str) -> Any:
+        """What the backend says of the call: finish_reason, numbers of tokens, log-probabilities; a list for n > 1."""
+        result = self._result(name)
+        self._wait(result)
+        return result.meta
+
+    def text(self) -> str:
+        """The whole prompt, as the model reads it where the backend shows that. Waits for what was appended."""
+        prompt = self.prompt()
+        self._check_wait()
+        text: str = self.run.backend.loop.start(self._rendered(prompt)).result()
+        return text
+
+    async def text_async(self) -> str:
+        """The same on any event loop."""
+        text: str = await self._elsewhere(self._rendered(await self._stream.end().wait()))
+        return text
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Its turns as messages: role and content."""
+        return self.prompt().messages()
+
+    def sync(self) -> None:
+        """Waits until everything that was appended is done, or has failed."""
+        with suppress(CallFailed):
+            self.prompt()
+
+    async def settled(self) -> None:
+        """As `sync`, on any event loop."""
+        await self._stream.end().settled()
+
+    def error(self) -> BaseException | None:
+        """What its function raised, or its first failed call ended with, once all are done; None: all went well."""
+        self.sync()
+        return self._body_error or self._stream.error
+
+    def text_iter(self, var_name: str | None = None) -> Iterator[str]:
+        """The text as it grows, or that of a variable; for run(stream=True)."""
+        for piece in self._feed().pieces():
+            if var_name is None or piece.name == var_name:
+                if piece.text:
+                    yield piece.text
+                if piece.last and var_name is not None:
+                    return
+        if var_name is not None:
+            raise KeyError(f"{var_name!r} is no variable of this state")
+
+    async def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> AsyncIterator[Any]:
+        """The same on any event loop. `return_meta_data`: pairs of text and, with a call's last one, its meta_info."""
+        async for piece in self._feed().pieces_async():
+            if var_name is None or piece.name == var_name:
+                if piece.text or (return_meta_data and piece.last):
+                    yield (piece.text, piece.meta) if return_meta_data else piece.text
+                if piece.last and var_name is not None:
+                    return
+        if var_name is not None:
+            raise KeyError(f"{var_name!r} is no variable of this state")
+
+    def prompt(self) -> Prompt:
+        """As it is after everything that was appended, by a function that still runs as well."""
+        with self._declared:
+            while self._runs_elsewhere():
+                self._declared.wait()
+        prompt: Prompt = self._wait(self._stream.end())
+        return prompt
+
+    def _feed(self) -> Feed:
+        if self._stream.feed is None:
+            raise ProgramError("texts are read as they grow only of run(stream=True)")
+        return self._stream.feed
+
+    def _wait(self, result: Result) -> Any:
+        if not result.done:
+            self._check_wait()
+        return result.get()
+
+    def _check_wait(self) -> None:
+        if self.run.backend.loop.is_current():
+            raise ProgramError("a plain program cannot wait on the event loop that its calls need; write an async def")
+
+
+class AsyncState(BaseState):
+    """Of an `async def` program: await s["x"], or append it as it is: s += "Tip: " + f["x"]."""
+
+    def __getitem__(self, name: str) -> Variable:
+        return Variable(name, self._result(name))
+
+    async def get_var(self, name: str) -> Any:
+        return await self[name]
+
+    async def get_meta_info(self, name: str) -> Any:
+        result = self._result(name)
+        await result.wait()
+        return result.meta
+
+    async def text(self) -> str:
+        prompt: Prompt = await self._stream.end().wait()
+        text: str = await self._elsewhere(self._rendered(prompt))
+        return text
+
+    async def messages(self) -> list[dict[str, Any]]:
+        prompt: Prompt = await self._stream.end().wait()
+        return prompt.messages()
+
+    async def sync(self) -> None:
+        with suppress(CallFailed):
+            await self._stream.end().wait()
+
+    async def error(self) -> BaseException | None:
+        await self.sync()
+        return self._body_error or self._stream.error
+
+    def whole(self) -> State:
+        """What the run gives to whoever asked for it, when all is done."""
+        state = State(self.run, self._stream, self)
+        state._new, state._body_error, state.ret_value = self._new, self._body_error, self.ret_value
+        return state

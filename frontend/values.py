@@ -1,0 +1,110 @@
+"""Types of outputs: what `dtype` and a type as `json_schema` ask of a text, and the value that is made of it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple, get_origin, is_typeddict
+
+import msgspec
+
+from ramet.frontend.ir import Held
+
+BLANKS = r"[ \n]*"  # a number ends where a blank or a new line would come, which the stop texts cut
+STOPS = (" ", "\n")
+
+
+class Wanted(NamedTuple):
+    """`stops`: texts that end the output beside the call's own. `read` raises ValueError; None: the text stays."""
+
+    held: Held
+    read: Callable[[str], Any] | None = None
+    kind: type | None = None
+    stops: tuple[str, ...] = ()
+
+
+class Int(int):
+    """An integer of an output. It is appended to texts as it is: "about " + s["age"] + " years"."""
+
+    def __add__(self, other: Any) -> Any:
+        return f"{int(self)}{other}" if isinstance(other, str) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return f"{other}{int(self)}" if isinstance(other, str) else super().__radd__(other)
+
+
+class Float(float):
+    """The same for a number with a point."""
+
+    def __add__(self, other: Any) -> Any:
+        return f"{float(self)}{other}" if isinstance(other, str) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return f"{other}{float(self)}" if isinstance(other, str) else super().__radd__(other)
+
+
+def _read_bool(text: str) -> bool:
+    if text.strip() not in ("True", "False"):
+        raise ValueError(f"{text!r} is neither True nor False")
+    return text.strip() == "True"
+
+
+def _read_str(text: str) -> str:
+    value = json.loads(text)
+    if not isinstance(value, str):
+        raise ValueError(f"{text!r} is no JSON string")
+    return value
+
+
+_DTYPES: dict[type, Wanted] = {
+    int: Wanted(Held("regex", r"[-+]?[0-9]{1,18}" + BLANKS), lambda text: Int(text.strip()), int, STOPS),
+    float: Wanted(
+        Held("regex", r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?" + BLANKS), lambda text: Float(text.strip()), float, STOPS
+    ),
+    bool: Wanted(Held("regex", "(True|False)"), _read_bool, bool),
+    str: Wanted(Held("json_schema", {"type": "string"}), _read_str, str),
+}
+_BY_NAME = {
+    "int": int,
+    "integer": int,
+    "float": float,
+    "number": float,
+    "bool": bool,
+    "boolean": bool,
+    "str": str,
+    "string": str,
+}
+
+
+def wanted_dtype(dtype: Any) -> Wanted:
+    """int, float, bool or str, or its name. Raises ValueError."""
+    kind = _BY_NAME.get(dtype) if isinstance(dtype, str) else dtype
+    if kind not in _DTYPES:
+        raise ValueError(f"dtype is {dtype!r}, must be int, float, bool or str, or one of these as a word")
+    return _DTYPES[kind]
+
+
+def wanted_schema(schema: Any) -> Wanted:
+    """A JSON schema (an object or its text, whose outputs stay texts), or a type, of which outputs become instances.
+
+    Types: Pydantic's models, dataclasses, msgspec's structs, typed dictionaries, and what is made of them: list[Point].
+    Raises ValueError.
+    """
+    if isinstance(schema, dict):
+        return Wanted(Held("json_schema", schema))
+    if isinstance(schema, str):
+        try:
+            value = json.loads(schema)
+        except ValueError as error:
+            raise ValueError(f"json_schema is a text, but no JSON: {error}") from None
+        return Wanted(Held("json_schema", value))
+    if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
+        return Wanted(Held("json_schema", schema.model_json_schema()), schema.model_validate_json)
+    if _has_schema(schema):
+        decoder = msgspec.json.Decoder(schema)
+        return Wanted(Held("json_schema", msgspec.json.schema(schema)), decoder.decode)
+    raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
+
+
+def _has_schema(schema: Any) -> bool:
+    known = is_dataclass(schema) or is_typeddict(schema) or get_origin(schema) is not None
+    return known or (isinstance(schema, type) and issubclass(schema, msgspec.Struct | int | float | bool | str))
