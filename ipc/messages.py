@@ -6,6 +6,7 @@ of one machine shares. A `uid` is the internal id of one generated sequence: uni
 never the client's own request id.
 
     server ── Generate, GenerateAll, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
+    server ── RenderPrompt, RenderChoices ──> tokenizer ── PromptReply, ChoicesReply ──> server
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence ──> scheduler
@@ -106,6 +107,59 @@ class Detokenize(Message, frozen=True):
     skip_special_tokens: bool = True
 
 
+class Turn(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """One turn of a chat, by whose template it is rendered. An open one does not end: the output goes on inside it."""
+
+    role: str
+    content: "list[str | ContextGroup]" = []
+    open: bool = False
+
+
+class ContextGroup(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Texts that attend to all before the group and each to itself. What follows attends to all of them."""
+
+    contexts: list[str]
+
+
+Segment = str | Turn | ContextGroup  # of a prompt of the language, which is a list of them
+
+
+class RenderPrompt(Message, frozen=True):
+    """A prompt of the language to text and ids."""
+
+    call: int
+    segments: list[Segment]
+
+
+class RenderChoices(Message, frozen=True):
+    """A prompt of the language and what may follow it, to ids. `healed`: each choice is tokenised with the prompt."""
+
+    call: int
+    segments: list[Segment]
+    choices: list[str]
+    healed: bool = True
+
+
+class PromptReply(Message, frozen=True):
+    call: int
+    text: str
+    ids: bytes
+    contexts: tuple[tuple[int, ...], ...] = ()  # of each group: its first token's index, and how long each context is
+    may_heal: bool = True  # the text ends as the client wrote it, and not as a template ends it
+
+
+class ChoicesReply(Message, frozen=True):
+    """The prompt's tokens that are the same before every choice, and those of each choice that follow them."""
+
+    call: int
+    ids: bytes
+    choices: list[bytes]
+    prompt_tokens: int  # of the prompt by itself
+    contexts: tuple[tuple[int, ...], ...] = ()
+    opening: bytes = b""  # what the tokenizer puts before every text, or else a token that ends one
+    ends: tuple[int, ...] = ()  # tokens that end an output
+
+
 class TokenizeReply(Message, frozen=True):
     call: int
     ids: bytes
@@ -130,7 +184,7 @@ class Rejected(Message, frozen=True):
 
 
 class CallFailed(Message, frozen=True):
-    """The answer to a Tokenize, Render or Detokenize that cannot be served."""
+    """The answer to a call to the tokenizer that cannot be served."""
 
     call: int
     error: ErrorRecord
@@ -311,7 +365,7 @@ class PeerDied(Message, frozen=True):
     code: int
 
 
-ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | Limits
+ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Control = FlushCache | GetState | LocateSequence
 ToScheduler = Admit | Abort | FlushCache | GetState | LocateSequence | GrammarReady
 ToDetokenizer = TokenStep
@@ -321,6 +375,8 @@ ToServer = (
     | TokenizeReply
     | RenderReply
     | DetokenizeReply
+    | PromptReply
+    | ChoicesReply
     | CallFailed
     | ControlReply
     | Stats

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         video,
     )
     from ramet.frontend.backends.chosen import flush_cache, set_default_backend
+    from ramet.frontend.backends.endpoint import Endpoint
+    from ramet.frontend.backends.endpoint import Endpoint as RuntimeEndpoint
     from ramet.frontend.backends.mock import Mock
     from ramet.frontend.choices import (
         exact_sequence,
@@ -62,6 +64,7 @@ _HOMES = {
             "user_begin", "user_end", "video",
         ),
         "ramet.frontend.backends.chosen": ("flush_cache", "set_default_backend"),
+        "ramet.frontend.backends.endpoint": ("Endpoint",),
         "ramet.frontend.backends.mock": ("Mock",),
         "ramet.frontend.choices": (
             "exact_sequence", "greedy_token_selection", "token_length_normalized",
@@ -78,6 +81,7 @@ _HOMES = {
     }.items()
     for name in names
 }  # fmt: skip
+_ALIASES = {"RuntimeEndpoint": "Endpoint"}  # of SGLang's programs
 
 __all__ = [
     "LLM",
@@ -89,6 +93,7 @@ __all__ = [
     "Cancelled",
     "ClientError",
     "ConfigError",
+    "Endpoint",
     "EngineClosed",
     "EngineFailed",
     "ExecArgs",
@@ -97,6 +102,7 @@ __all__ = [
     "Program",
     "ProgramError",
     "RunTimeout",
+    "RuntimeEndpoint",
     "ScheduleArgs",
     "ServeArgs",
     "ServerError",
@@ -133,6 +139,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    name = _ALIASES.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'ramet' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -33,8 +33,10 @@ from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
 from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
 from ramet.runtime.intake.reading import Reader, Reading, Thoughts
+from ramet.runtime.language.calls import LanguageCalls
+from ramet.runtime.llm_language import ProgramCalls
 from ramet.runtime.long_list import Listed, LongList, parts_of
-from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of
+from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of, made_in_turn
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.pooling import Pooling, read_pooling
@@ -84,6 +86,11 @@ class LLM:
         """Open calls end with EngineClosed, as will later ones; threads end, and the model is dropped."""
         self._close()
 
+    @property
+    def loop(self) -> LoopThread:
+        """The engine's event loop: what waits there for the engine hands nothing from thread to thread."""
+        return self._loop
+
     @cached_property
     def _style(self) -> Style:
         return style_of(self.args)
@@ -113,7 +120,7 @@ class LLM:
         """As `generate`, from any event loop. Cancelling it ends what it asked for."""
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
         done = await self._elsewhere(self._finished(asked))
-        return [await _made_in_turn(GrowingReply(output).whole()) for output in done]
+        return [await made_in_turn(GrowingReply(output).whole()) for output in done]
 
     def stream(
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
@@ -218,6 +225,13 @@ class LLM:
         asked = read_pairs("", fields, self._handle.limits)
         return [label_scores(output.logprobs, fields.apply_softmax) for output in self._run(self._whole(asked))]
 
+    # -- the language -----------------------------------------------------------------------------------------------
+
+    @property
+    def language(self) -> ProgramCalls:
+        """The calls of the language: `await llm.language.select({"prompt": [...], "choices": [...]})`."""
+        return ProgramCalls(LanguageCalls(self._handle, self._defaults, self._style), self._loop)
+
     # -- text and ids -----------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -306,7 +320,7 @@ class Stream:
             self._submission = self._block.enter_context(block)
             several = len(self._submission.sequences) > 1
             self._replies = [Remembering(s, s.index if several else UNSET) for s in self._submission.sequences]
-        return [await _made_in_turn(self._replies[each.index].whole()) for each in await self._submission.next()]
+        return [await made_in_turn(self._replies[each.index].whole()) for each in await self._submission.next()]
 
     def leave(self) -> None:
         """What has not ended is aborted."""
@@ -335,14 +349,6 @@ def _remembered(made: list[Any], new: Listed) -> Iterator[list[Any]]:
 def _made(reply: GenerateReply) -> Reply:
     made: Reply = fields_of(reply)
     made["meta_info"] |= {name: long.whole() for name, long in longs_of(reply.meta_info).items()}
-    return made
-
-
-async def _made_in_turn(reply: GenerateReply) -> Reply:
-    """On an event loop that has other things to do."""
-    made: Reply = fields_of(reply)
-    for name, long in longs_of(reply.meta_info).items():
-        made["meta_info"][name] = await long.in_turn()
     return made
 
 

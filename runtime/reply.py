@@ -185,6 +185,14 @@ def fields_of(body: Struct) -> Any:
     return to_builtins(body, enc_hook=lambda _: None)
 
 
+async def made_in_turn(body: Any) -> dict[str, Any]:
+    """A reply with a `meta_info` as a dictionary, its long lists made while other tasks of the event loop run."""
+    made: dict[str, Any] = fields_of(body)
+    for name, long in longs_of(body.meta_info).items():
+        made["meta_info"][name] = await long.in_turn()
+    return made
+
+
 def chat_message(sequence: Sequence, reader: Reader) -> ChatMessage:
     """Of a sequence that has ended. Thousands of pieces are joined once: adding them up copies each as often."""
     said, thoughts, calls = list[str](), list[str](), list[tuple[str, list[str]]]()

@@ -37,8 +37,7 @@ def as_backend(value: Any) -> Backend:
     if "ramet.runtime.llm" in sys.modules:  # else it cannot be an LLM
         from ramet.frontend.backends.inprocess import of_llm
 
-        found = of_llm(value)
-        if found is not None:
+        if (found := of_llm(value)) is not None:
             return found
     raise TypeError(
         f"{type(value).__name__} is no backend: it must be an Endpoint, an LLM, an API, Mock, Replay or a URL"

@@ -21,6 +21,7 @@ from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
     CallFailed,
+    ChoicesReply,
     ControlReply,
     Detokenize,
     DetokenizeReply,
@@ -32,9 +33,13 @@ from ramet.ipc.messages import (
     Limits,
     LocateSequence,
     PeerDied,
+    PromptReply,
     Rejected,
     Render,
+    RenderChoices,
+    RenderPrompt,
     RenderReply,
+    Segment,
     TextStep,
     Tokenize,
     TokenizeReply,
@@ -56,7 +61,8 @@ from ramet.runtime.engine_client.submission import (
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics import Metrics
 
-A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply)
+Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
+A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply, PromptReply, ChoicesReply)
 IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
 MAX_FLUSH_WAIT_S = 3600.0
 
@@ -209,6 +215,16 @@ class EngineClient:
         worker = self._to_tokenizers[next(self._workers)]
         return await self._ask(worker, RenderReply, lambda call: Render(call, chat))
 
+    async def render_prompt(self, segments: list[Segment]) -> PromptReply:
+        """A prompt of the language to its text and ids."""
+        worker = self._to_tokenizers[next(self._workers)]
+        return await self._ask(worker, PromptReply, lambda call: RenderPrompt(call, segments))
+
+    async def render_choices(self, segments: list[Segment], choices: list[str], healed: bool) -> ChoicesReply:
+        """A prompt of the language and what may follow it to ids. `healed`: each is tokenised with the prompt."""
+        worker = self._to_tokenizers[next(self._workers)]
+        return await self._ask(worker, ChoicesReply, lambda call: RenderChoices(call, segments, choices, healed))
+
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
         worker = self._to_tokenizers[next(self._workers)]
         answer = await self._ask(worker, DetokenizeReply, lambda call: Detokenize(call, ids, skip_special_tokens))
@@ -227,6 +243,8 @@ class EngineClient:
             case Rejected():
                 self._sequences.reject(message)
             case TokenizeReply() | RenderReply() | DetokenizeReply() | ControlReply() | CallFailed():
+                self._answer(message)
+            case PromptReply() | ChoicesReply():
                 self._answer(message)
             case Stats():
                 self._metrics.take(message)
@@ -263,7 +281,7 @@ class EngineClient:
         assert isinstance(answer, kind)
         return answer
 
-    def _answer(self, message: ControlReply | TokenizeReply | RenderReply | DetokenizeReply | CallFailed) -> None:
+    def _answer(self, message: Answer | CallFailed) -> None:
         waiting = self._calls.pop(message.call)
         if waiting.done():
             return  # whoever asked went away

@@ -14,7 +14,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
-from ramet.runtime.intake.misspelt import UNKNOWN, meant, refuse_misspelt
+from ramet.runtime.intake.misspelt import CONSTRAINTS, UNKNOWN, UNREAD, meant, refuse_misspelt
 from ramet.runtime.intake.prompts import check_most
 
 T = TypeVar("T", bound=Struct)
@@ -134,7 +134,8 @@ def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> Client
     if unknown := re.match("Object contains unknown field `(.+)`", what):
         known = [field.encode_name for kind in kinds if isinstance(kind, inspect.StructType) for field in kind.fields]
         instead = meant(unknown[1], known)
-        return ClientError(f"{place}.{unknown[1]}", UNKNOWN, f"send {instead}" if instead else "omit it")
+        fact = UNKNOWN if CONSTRAINTS.intersection(known) else UNREAD
+        return ClientError(f"{place}.{unknown[1]}".removeprefix("."), fact, f"send {instead}" if instead else "omit it")
     if isinstance(error.__cause__, Refusal):
         return error.__cause__.at(place, found)
     place = place or "body"

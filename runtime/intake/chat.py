@@ -168,15 +168,29 @@ async def prepare(
         thoughts,
         frozenset(spec.params.stop_token_ids),
     )
-    constraint = spec.constraint
-    if style.reasoning is not None and constraint is not None:
-        thinks = chat.kwargs.get("enable_thinking") is not False
-        opens, closes = thought_of(style.reasoning, rendered.tail, reading.continued, thinks)
-        spec = beginning_after(spec, closes, opens)
-        reading = _under(constraint, reading, thinks=closes != "")
+    thinks = chat.kwargs.get("enable_thinking") is not False
+    spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
     return Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts), reading
+
+
+def thoughts_apart(spec: RequestSpec, style: str, tail: str, continued: str | None) -> tuple[RequestSpec, Reading]:
+    """For a prompt that is no chat: the thoughts of its outputs are separated. `tail`, `continued`: as Reading's."""
+    reading = Reading(None, style, tail, continued, stop_ids=frozenset(spec.params.stop_token_ids))
+    spec, reading = _beginning_after(spec, reading, style)
+    return replace(spec, params=_showing(spec.params, reading)), reading
+
+
+def _beginning_after(
+    spec: RequestSpec, reading: Reading, style: str | None, thinks: bool = True
+) -> tuple[RequestSpec, Reading]:
+    """A constraint holds for what follows the thought of an output, if that begins with one."""
+    constraint = spec.constraint
+    if style is None or constraint is None:
+        return spec, reading
+    opens, closes = thought_of(style, reading.tail, reading.continued, thinks)
+    return beginning_after(spec, closes, opens), _under(constraint, reading, thinks=closes != "")
 
 
 def _under(constraint: Constraint, reading: Reading, thinks: bool) -> Reading:

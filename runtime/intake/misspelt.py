@@ -25,7 +25,8 @@ OTHERS = {
     "guided_decoding": ("structured_outputs", "json_schema"),
 }
 CLOSE = 0.8  # of 1: as alike as regex and regexp
-UNKNOWN = "is no name that is known here: it would constrain nothing"
+UNREAD = "is no name that is known here"
+UNKNOWN = f"{UNREAD}: it would constrain nothing"
 
 
 @cache

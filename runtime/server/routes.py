@@ -5,11 +5,14 @@ from functools import cache
 from aiohttp import web
 
 from ramet.runtime.intake.calls import GenerateBody
+from ramet.runtime.intake.language import LanguageGenerateBody, RenderBody, SelectBody
+from ramet.runtime.language.replies import LanguageReply, RenderedPrompt, SelectReply
 from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
+from ramet.runtime.server.language import handlers as language
 from ramet.runtime.server.native import admin
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.openai import replies as openai
@@ -38,6 +41,11 @@ def _document() -> bytes:
 
 ROUTES: dict[str, Route] = {
     "/generate": Route(WRITE, generate, GenerateBody, GenerateReply | list[GenerateReply], GenerateReply),
+    "/language/generate": Route(
+        POST, language.generate, LanguageGenerateBody, LanguageReply | list[LanguageReply], LanguageReply
+    ),
+    "/language/select": Route(POST, language.select, SelectBody, SelectReply),
+    "/language/render": Route(POST, language.render, RenderBody, RenderedPrompt),
     "/v1/chat/completions": Route(POST, chat_completions, ChatBody, openai.ChatReply, openai.ChatChunk),
     "/v1/completions": Route(POST, completions, CompletionBody, openai.CompletionReply, openai.CompletionReply),
     "/v1/responses": Route(POST, responses, ResponsesBody, of_responses.ResponseReply, of_responses.ResponseEvent),

@@ -1,8 +1,12 @@
-"""How many tokens a prompt or a text to decode may have; the refusal in the words that clients look for."""
+"""How much one call may bring to the tokenizer, and how many tokens a prompt may have.
+
+A prompt that is too long is refused in the words that clients look for.
+"""
 
 from ramet.runtime.errors import ClientError
 
 CONTEXT_EXCEEDED = "context_length_exceeded"
+MAX_CALL_BYTES = 4 << 20  # text that one call tokenises: seconds of work that other requests wait for
 MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
 
 

@@ -26,6 +26,8 @@ from ramet.ipc.messages import (
     Limits,
     Rejected,
     Render,
+    RenderChoices,
+    RenderPrompt,
     RenderReply,
     Tokenize,
     TokenizeReply,
@@ -41,11 +43,11 @@ from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_stop_patterns
-from ramet.runtime.text.context import MAX_CALL_IDS, longer_than_context
+from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
+from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
-MAX_CALL_BYTES = 4 << 20  # text of one Tokenize call: seconds of work that other requests wait for
 BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
@@ -62,6 +64,7 @@ class Encoder:
     ) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
         self._clock, self._quiet_until = clock, -math.inf
+        self.segments = SegmentEncoder(tokenizer, limits, self._chats)
 
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
@@ -212,7 +215,7 @@ def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
         elif isinstance(message, GenerateAll):
             uids = [uid for item in message.items for uid in item.uids]
             server.send(Rejected(uids, ErrorRecord("the request", fact, status=500)))
-        elif isinstance(message, Tokenize | Render | Detokenize):
+        elif isinstance(message, Tokenize | Render | Detokenize | RenderPrompt | RenderChoices):
             server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
 
 
@@ -232,6 +235,10 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
             server.send(encoder.render(message))
         case Detokenize():
             server.send(encoder.detokenize(message))
+        case RenderPrompt():
+            server.send(encoder.segments.render(message))
+        case RenderChoices():
+            server.send(encoder.segments.render_choices(message))
         case Limits():
             LOGGER.warning("limits arrived twice; the first ones stay")
 

@@ -18,7 +18,9 @@ from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
     CallFailed,
+    ChoicesReply,
     Closed,
+    ContextGroup,
     ControlReply,
     Detokenize,
     DetokenizeReply,
@@ -32,15 +34,20 @@ from ramet.ipc.messages import (
     LocateSequence,
     Logprobs,
     Opened,
+    PromptReply,
     Rejected,
     Render,
+    RenderChoices,
+    RenderPrompt,
     RenderReply,
+    Segment,
     TextStep,
     Tokenize,
     TokenizeReply,
     ToScheduler,
     ToServer,
     ToTokenizer,
+    Turn,
     pack_ids,
     unpack_ids,
 )
@@ -118,6 +125,25 @@ def rendered(chat: dict[str, Any]) -> str:
     return "".join(f"{message['role']}:{message.get('content')}\n" for message in chat["messages"])
 
 
+def score_at(units: list[int], i: int, token: int) -> float:
+    """Log-probability of a token in the place of a prompt's i-th."""
+    return -(1 + (token + units[i - 1]) % 5) / 2
+
+
+def joined(segments: list[Segment]) -> str:
+    """A prompt of the language as this engine writes it."""
+    texts = list[str]()
+    for segment in segments:
+        match segment:
+            case Turn(role, content):
+                texts.append(f"{role}:{joined(list(content))}\n"[: -1 if segment.open else None])
+            case ContextGroup(contexts):
+                texts += contexts
+            case str():
+                texts.append(segment)
+    return "".join(texts)
+
+
 class Door:
     """An outbox of the server whose messages the engine reads."""
 
@@ -184,6 +210,10 @@ class FakeEngine:
                 loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
             case Render() if self.answers_renders:
                 loop.call_soon(self.render, message)
+            case RenderPrompt():
+                loop.call_soon(self.render_prompt, message)
+            case RenderChoices():
+                loop.call_soon(self.render_choices, message)
             case Detokenize():
                 ids = unpack_ids(message.ids)
                 if max(ids, default=0) > 255:
@@ -201,6 +231,20 @@ class FakeEngine:
         else:
             self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
 
+    def render_prompt(self, message: RenderPrompt) -> None:
+        text = joined(message.segments)
+        if "REJECT" in text:
+            self.tell(CallFailed(message.call, ErrorRecord("prompt[0]", "has 9999 tokens")))
+        else:
+            self.tell(PromptReply(message.call, text + self.prompt_end, pack_ids(list(text.encode()))))
+
+    def render_choices(self, message: RenderChoices) -> None:
+        ids, choices = (
+            list(joined(message.segments).encode()),
+            [pack_ids(list(text.encode())) for text in message.choices],
+        )
+        self.tell(ChoicesReply(message.call, pack_ids(ids), choices, len(ids), (), pack_ids([EOS]), (EOS,)))
+
     def step(self, uids: list[int] | None = None) -> None:
         """One token for each of these (all that run), opening and closing as a scheduler would."""
         chosen = [uid for uid in (uids if uids is not None else list(self.running)) if uid in self.running]
@@ -210,6 +254,7 @@ class FakeEngine:
         texts = [self._piece(uid, self.made[uid]) for uid in rows]
         opened = [self._opened(uid, self.running[uid]) for uid in first]
         scores = [self._scores(uid, token) for uid, token in zip(rows, tokens, strict=True) if self._asks(uid)]
+        scores += [lists for uid in first for lists in self._prompt_scores(uid)]
         hidden = [states for uid in first for states in self._states(uid, self.running[uid])]
         for uid in rows:
             self.made[uid] += 1
@@ -239,6 +284,19 @@ class FakeEngine:
         chosen = [logprob_of(message, each) for each in message.spec.logprobs.ids]
         own, texts = floats([logprob_of(message, token)]), {token: str(token)} if message.spec.logprobs.texts else {}
         return Logprobs(uid, False, pack_ids([token]), own, chosen=floats(chosen), texts=texts)
+
+    def _prompt_scores(self, uid: int) -> list[Logprobs]:
+        """Of the prompt's tokens; the first, of which nothing is known, comes in a message of its own."""
+        message, asked = self.running[uid], self.running[uid].spec.logprobs
+        if asked is None or asked.start is None:
+            return []
+        units = units_of(message)
+        texts = {token: str(token) for token in units} if asked.texts else {}
+        first = Logprobs(uid, True, pack_ids(units[asked.start :][:1]), floats([float("nan")]), texts=texts)
+        places = range(asked.start + 1, len(units))
+        values = floats([score_at(units, i, units[i]) for i in places])
+        chosen = floats([score_at(units, i, token) for i in places for token in asked.ids])
+        return [first, Logprobs(uid, True, pack_ids([units[i] for i in places]), values, chosen=chosen)]
 
     def _states(self, uid: int, message: Generate) -> list[HiddenStates]:
         """Sums come in two parts."""

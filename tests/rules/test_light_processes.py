@@ -13,6 +13,9 @@ SHOW = "import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
     "module",
     [
         "ramet",
+        "ramet.frontend.program",
+        "ramet.frontend.backends.endpoint",
+        "ramet.frontend.backends.mock",
         "ramet.ipc.channel",
         "ramet.runtime.child",
         "ramet.runtime.launch",

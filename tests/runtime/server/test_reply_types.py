@@ -27,6 +27,7 @@ SAYS = [
     '<tool_call>\n{"name": "look", "arguments": {"x": 1}}\n</tool_call>',
 ]
 USER = {"role": "user", "content": "hi"}
+USER_TURN = {"role": "user", "content": ["hi"]}
 FUNCTION = {"name": "look", "description": "finds", "parameters": {"type": "object", "properties": {}}}
 TOOLS = [{"type": "function", "function": FUNCTION}]
 CHAT = {"messages": [USER], "max_tokens": 20}
@@ -44,6 +45,13 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/generate", {"text": "hi", "return_logprob": True, "stream": True}),
     ("/generate", {"text": "hi", "return_hidden_states": "last"}),
     ("/generate", {"text": "hi", "sampling_params": {"max_new_tokens": 0}}),
+    ("/language/generate", {"prompt": ["hi"]}),
+    ("/language/generate", {"prompt": [USER_TURN], "sampling_params": {"n": 2}, "separate_reasoning": True}),
+    ("/language/generate", {"prompt": ["hi"], "return_logprob": True, "separate_reasoning": True, "stream": True}),
+    ("/language/select", {"prompt": ["hi"], "choices": [" you", " all"]}),
+    ("/language/select", {"prompt": ["hi"], "choices": ["a", "ab"], "method": "unconditional_likelihood_normalized"}),
+    ("/language/select", {"prompt": ["hi"], "choices": ["a", "ab"], "method": "exact_sequence"}),
+    ("/language/render", {"prompt": ["hi"]}),
     ("/v1/completions", {"prompt": "hi"}),
     ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "best_of": 3, "echo": True}),
     ("/v1/completions", {"prompt": "hi", "logprobs": 0, "echo": True}),

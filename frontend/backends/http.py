@@ -1,0 +1,172 @@
+"""JSON over HTTP for backends: one session each, errors in words, and another try where a service asks for one.
+
+Knows no API: paths, bodies and what they mean are the backends'. Everything runs on one event loop.
+"""
+
+import asyncio
+import random
+import threading
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+import orjson
+
+from ramet.frontend.errors import BackendError
+from ramet.frontend.loop import Loop
+
+MAX_CONNECTIONS = 256  # of one backend; further calls wait
+CONNECT_S = 30.0
+TRIES = 8  # of a call that is refused because the service is busy
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0  # between tries, doubled each time and drawn anew
+BUSY = frozenset({408, 429, 502, 503, 504, 529})
+MAX_SHOWN = 500  # characters of an answer that is an error
+MAX_LINE = 1 << 26  # bytes of one event of a stream
+
+
+class HttpClient:
+    """`name` stands in errors. `timeout_s`: of one call, until its answer is complete; None: no limit."""
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        loop: Loop,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        verify: bool = True,
+    ) -> None:
+        self._name, self._base, self._loop = name, base_url.rstrip("/"), loop
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        self._verify = verify
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get(self, path: str) -> Any:
+        return await self._asked("GET", path, None)
+
+    async def post(self, path: str, body: Any = None) -> Any:
+        """The answer's JSON. Raises BackendError."""
+        return await self._asked("POST", path, body)
+
+    async def stream(self, path: str, body: Any) -> AsyncIterator[Any]:
+        """The data of each server-sent event as JSON, until [DONE] or the end. Raises BackendError."""
+        async with self._answer("POST", path, body) as answer:
+            try:
+                async for data in _events(answer.content):
+                    yield self._json(data)
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                raise self._failed(error) from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _asked(self, method: str, path: str, body: Any) -> Any:
+        async with self._answer(method, path, body) as answer:
+            try:
+                text = await answer.read()
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise self._failed(error) from error
+        return self._json(text) if text else None
+
+    @asynccontextmanager
+    async def _answer(self, method: str, path: str, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One with status 200; where the service is busy, after further tries."""
+        data = None if body is None else orjson.dumps(body)
+        wait_s = FIRST_WAIT_S
+        for left in reversed(range(TRIES)):
+            answer = await self._sent(method, path, data)
+            if answer.status in BUSY and left:
+                pause_s = _retry_after(answer) or wait_s * random.uniform(0.5, 1.0)
+                answer.release()
+                await asyncio.sleep(pause_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                continue
+            break
+        async with answer:
+            if answer.status >= 400:
+                raise BackendError(self._name, await _message(answer), answer.status)
+            yield answer
+
+    async def _sent(self, method: str, path: str, data: bytes | None) -> aiohttp.ClientResponse:
+        session = self._open_session()
+        for again in (True, False):
+            try:
+                return await session.request(method, self._base + path, data=data)
+            except aiohttp.ServerDisconnectedError as error:  # a kept connection that the server closed meanwhile
+                if not again:
+                    raise self._failed(error) from error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise self._failed(error) from error
+        raise AssertionError("the second try returns or raises")
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._verify)
+            session = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, timeout=self._timeout, read_bufsize=MAX_LINE
+            )
+            self._session = session
+            weakref.finalize(self, _close, self._loop, session)  # also when Python ends
+        return self._session
+
+    def _json(self, text: bytes) -> Any:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise BackendError(self._name, f"its answer is no JSON: {text[:80]!r}") from None
+
+    def _failed(self, error: BaseException) -> BackendError:
+        what = "did not answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+        return BackendError(self._name, f"{self._base}: {what}")
+
+
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The data of each event; several lines of one are joined."""
+    parts: list[bytes] = []
+    async for line in content:
+        line = line.rstrip(b"\r\n")
+        if line.startswith(b"data:"):
+            parts.append(line[5:].removeprefix(b" "))
+        elif not line and parts:
+            data, parts = b"\n".join(parts), []
+            if data == b"[DONE]":
+                return
+            yield data
+    if parts and parts != [b"[DONE]"]:
+        yield b"\n".join(parts)
+
+
+async def _message(answer: aiohttp.ClientResponse) -> str:
+    """What an error's body says, in whichever of the usual shapes."""
+    try:
+        text = await answer.text(errors="replace")
+    except (aiohttp.ClientError, TimeoutError):
+        return answer.reason or "no reason was given"
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text[:MAX_SHOWN] or answer.reason or "no reason was given"
+    while isinstance(value, dict | list) and value:
+        if isinstance(value, list):
+            value = value[0]
+            continue
+        value = next((value[name] for name in ("error", "message", "detail") if value.get(name)), None) or str(value)
+    return str(value)[:MAX_SHOWN]
+
+
+def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
+    with suppress(KeyError, ValueError):
+        return min(max(float(answer.headers["Retry-After"]), 0.0), LONGEST_WAIT_S)
+    return None
+
+
+def _close(loop: Loop, session: aiohttp.ClientSession) -> None:
+    if loop.is_current() or threading.current_thread() is not threading.main_thread():
+        loop.soon(lambda: asyncio.get_running_loop().create_task(session.close()))
+        return
+    with suppress(Exception):  # at the end of Python nobody minds
+        loop.start(session.close()).result(timeout=1.0)

@@ -1,0 +1,54 @@
+"""An LLM in this process as a backend: the same calls as a server's, on the engine's own event loop.
+
+The only file of the language that knows the runtime, which is imported already where there is an LLM.
+"""
+
+import asyncio
+from typing import Any
+
+from ramet.frontend.backends import bodies
+from ramet.frontend.backends.base import Backend, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.loop import Loop
+from ramet.frontend.prompt import Prompt
+from ramet.runtime.llm import LLM
+
+
+def of_llm(value: Any) -> "InProcess | None":
+    """None: it is no LLM."""
+    return InProcess(value) if isinstance(value, LLM) else None
+
+
+class InProcess(Backend):
+    """Closing it is the LLM's own business."""
+
+    name = "LLM"
+    capabilities = bodies.CAPABILITIES
+
+    def __init__(self, llm: LLM) -> None:
+        self._calls, self._loop, self._flush = llm.language, llm.loop, llm.flush_cache
+
+    @property
+    def loop(self) -> Loop:
+        return self._loop
+
+    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+        body = bodies.gen_body(prompt, call)
+        if told is None:
+            return bodies.completions(self.name, await self._calls.generate(body))
+        growing = bodies.Growing(told, call.num_samples)
+        async for event in self._calls.stream(body):
+            growing.add(event)
+        return growing.whole(self.name)
+
+    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        return bodies.selection(await self._calls.select(bodies.select_body(prompt, call)), call)
+
+    async def hold(self, prompt: Prompt, seconds: float) -> None:
+        await self._calls.generate(bodies.hold_body(prompt, seconds))
+
+    async def render(self, prompt: Prompt) -> str:
+        reply = await self._calls.render({"prompt": bodies.segments(prompt)})
+        return str(reply["text"])
+
+    async def flush_cache(self) -> None:
+        await asyncio.to_thread(self._flush)

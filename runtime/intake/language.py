@@ -1,0 +1,172 @@
+"""The language's calls: bodies, and a prompt of segments, checked. An error names the segment: prompt[2].content[0].
+
+One prompt for a call. Its text is rendered where the model's template and tokenizer are (runtime/text/segments.py).
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ramet.ipc.messages import ContextGroup, Turn
+from ramet.ipc.messages import Segment as Rendered
+from ramet.ipc.params import about
+from ramet.ipc.spec import RequestSpec
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import Checked
+from ramet.runtime.intake.embeddings import PREFILL_ONLY
+from ramet.runtime.intake.fields import Int32, Key, Rid, Text, Unbuilt, named
+from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.intake.messages import ROLE
+from ramet.runtime.intake.specs import KEY, PRIORITY, SALT, SpecLists, read_specs
+
+MAX_CONTEXTS = 1024  # of one group
+MAX_SELECTED = 4096  # choices of one call: each is a sequence of its own
+INT64 = 1 << 63
+TAIL_CHARS = 64  # of a rendered prompt: whether the output starts inside a thought
+Method = Literal[
+    "token_length_normalized", "greedy_token_selection", "unconditional_likelihood_normalized", "exact_sequence"
+]
+Contexts = Annotated[
+    Annotated[list[Text], Meta(min_length=1, max_length=MAX_CONTEXTS)] | None,
+    about("texts, each of which attends to all before them and to itself; what follows attends to all of them"),
+]
+
+
+def _media(kind: str) -> Meta:
+    refusal = Unbuilt((), "omit it", "", f"but this model takes no {kind}")
+    return Meta(
+        description=f"*refused*: this model takes no {kind}",
+        extra_json_schema={"x-unbuilt": True},
+        extra={"unbuilt": refusal},
+    )
+
+
+class Item(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A piece of a turn that is no text."""
+
+    contexts: Contexts = None
+    image: Annotated[Any, _media("images")] = None
+    video: Annotated[Any, _media("films")] = None
+
+
+class Segment(Item, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A turn of a chat (`role`), or `contexts`."""
+
+    role: Annotated[Text | None, ROLE] = None
+    content: Annotated[
+        Annotated[list[str | Item], Meta(max_length=MAX_TURNS)] | None, about("of a turn: texts and contexts in order")
+    ] = None
+    open: Annotated[
+        bool | None, about("true: the last turn of a prompt is not ended, and the output goes on inside it")
+    ] = None
+
+
+Prompt = Annotated[
+    Annotated[list[str | Segment], Meta(min_length=1, max_length=MAX_TURNS)],
+    about("texts, turns of a chat, and contexts, in order"),
+]
+HEALING = "the prompt's last tokens may end differently, as they would if prompt and {} were one text; true by default"
+NAME = about("name of the request, for /abort_request; a new one if it is absent")
+
+
+class LanguageGenerateBody(SpecLists, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One output, or n of them, that follow a prompt."""
+
+    prompt: Prompt
+    token_healing: Annotated[bool | None, about(HEALING.format("output"))] = None
+    separate_reasoning: Annotated[
+        bool | None, about("the reply has the thought that an output begins with in `reasoning`, not in `text`")
+    ] = None
+    reasoning_parser: Annotated[
+        Text | None, about("how the thought is marked; by default as `--reasoning-parser` says")
+    ] = None
+    stream: Annotated[bool | None, about("server-sent events with what is new")] = None
+    rid: Annotated[Rid | None, NAME] = None
+
+
+class SelectBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several texts to follow a prompt."""
+
+    prompt: Prompt
+    choices: Annotated[
+        Annotated[list[Text], Meta(min_length=1, max_length=MAX_SELECTED)], about("the texts to choose from")
+    ]
+    method: Annotated[Method | None, about("how they are compared; token_length_normalized by default")] = None
+    temperature: Annotated[
+        Annotated[float, named("a finite number >= 0", ge=0, le=1e30)] | None,
+        about("above 0: a choice is drawn by its probability, at this temperature"),
+    ] = None
+    sampling_seed: Annotated[
+        Annotated[int, named("an integer in [-2^63, 2^63)", ge=-INT64, le=INT64 - 1)] | None,
+        about("the same seed draws the same choice"),
+    ] = None
+    token_healing: Annotated[bool | None, about(HEALING.format("choice"))] = None
+    priority: Annotated[Int32 | None, PRIORITY] = None
+    cache_salt: Annotated[Key | None, SALT] = None
+    extra_key: Annotated[Key | None, KEY] = None
+    rid: Annotated[Rid | None, NAME] = None
+
+
+class RenderBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A prompt, to be shown."""
+
+    prompt: Prompt
+
+
+def read_prompt(given: list[str | Segment]) -> list[Rendered]:
+    """Raises ClientError."""
+    return [
+        segment if isinstance(segment, str) else _read_segment(f"prompt[{i}]", segment, i == len(given) - 1)
+        for i, segment in enumerate(given)
+    ]
+
+
+def continued_text(given: list[str | Segment], rendered: str) -> str | None:
+    """What the output goes on with: the text of the open turn, or raw text. None: it begins a turn.
+
+    An open turn comes with the end of what is `rendered` before it, where a template may have opened a thought.
+    """
+    last = given[-1]
+    if isinstance(last, str):
+        return "".join(text for text in given if isinstance(text, str))
+    said = "".join(item for item in last.content or () if isinstance(item, str))
+    return rendered[-len(said) - TAIL_CHARS :] if last.open and said else None
+
+
+def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> RequestSpec:
+    """Log-probabilities of a prompt's tokens from `start` on, which is not its first, and at each place of `ends`."""
+    asked = SpecLists(
+        return_logprob=True,
+        logprob_start_len=start - 1,  # of the first one nothing is told
+        token_ids_logprob=list(ends) or None,
+        return_text_in_logprobs=True,
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+        extra_key=body.extra_key,
+    )
+    [spec] = read_specs(asked, 1, False, PREFILL_ONLY, processors_on=False)
+    return spec
+
+
+def _read_segment(place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup:
+    if segment.role is None:
+        for name in ("content", "open"):
+            if getattr(segment, name) is not None:
+                raise ClientError(f"{place}.{name}", "belongs to a turn, but role is missing")
+        return _read_contexts(place, segment)
+    if segment.contexts is not None:
+        raise ClientError(f"{place}.contexts", "stand beside role: they must stand in its content")
+    if segment.open and not is_last:
+        raise ClientError(f"{place}.open", "is true, but something follows: only the prompt's last segment can be open")
+    content = [
+        item if isinstance(item, str) else _read_contexts(f"{place}.content[{j}]", item)
+        for j, item in enumerate(segment.content or ())
+    ]
+    return Turn(segment.role, content, bool(segment.open))
+
+
+def _read_contexts(place: str, item: Item) -> ContextGroup:
+    if item.contexts is None:
+        known = "role, contexts, image and video" if isinstance(item, Segment) else "contexts, image and video"
+        raise ClientError(place, f"must have exactly one of {known}")
+    return ContextGroup(item.contexts)

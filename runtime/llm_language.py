@@ -1,0 +1,104 @@
+"""The language's calls for programs in this process: bodies and replies are dictionaries, as a server's clients have.
+
+Decides on which event loop a call runs: on the engine's, whichever one or which thread it is made on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from msgspec import Struct, to_builtins
+
+from ramet.ipc.loop_thread import LoopThread
+from ramet.runtime.engine.cpu_threads import release_pool
+from ramet.runtime.engine_client.submission import Submission
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.language import LanguageGenerateBody, RenderBody, SelectBody
+from ramet.runtime.intake.programs import plain
+from ramet.runtime.intake.prompts import new_id
+from ramet.runtime.language.calls import LanguageCalls
+from ramet.runtime.language.replies import LanguageReply, Output
+from ramet.runtime.reply import made_in_turn
+
+T = TypeVar("T")
+B = TypeVar("B", bound=Struct)
+Body = dict[str, Any]
+Reply = dict[str, Any]
+
+
+class ProgramCalls:
+    """`generate`, `stream`, `select` and `render` are for any event loop; `wait` is for threads without one.
+
+    reply = await llm.language.generate({"prompt": ["Once upon a time"]})
+    reply = llm.language.wait(llm.language.generate({"prompt": ["Once upon a time"]}))
+    """
+
+    def __init__(self, calls: LanguageCalls, loop: LoopThread) -> None:
+        """`loop`: the engine's."""
+        self._calls, self._loop = calls, loop
+
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """What a call of this object returns, on a thread that runs no event loop."""
+        release_pool()
+        return self._loop.run(call)
+
+    async def generate(self, body: Body) -> Reply | list[Reply]:
+        """A reply of /language/generate, or a list of them for n > 1. Raises what ended the request."""
+        return await self._elsewhere(self._generate(_read(body, LanguageGenerateBody)))
+
+    async def stream(self, body: Body) -> AsyncIterator[Reply]:
+        """Events of /language/generate: what is new. Leaving the loop early aborts the request."""
+        stream = Stream(self._calls, _read(body, LanguageGenerateBody))
+        try:
+            while replies := await self._elsewhere(stream.next()):
+                for reply in replies:
+                    yield reply
+        finally:
+            self._loop.soon(stream.leave)
+
+    async def select(self, body: Body) -> Reply:
+        """A reply of /language/select."""
+        read = _read(body, SelectBody)
+        found: Reply = to_builtins(await self._elsewhere(self._calls.select(read, read.rid or new_id())))
+        return found
+
+    async def render(self, body: Body) -> Reply:
+        """A reply of /language/render."""
+        found: Reply = to_builtins(await self._elsewhere(self._calls.render(_read(body, RenderBody))))
+        return found
+
+    async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        release_pool()
+        return await asyncio.wrap_future(self._loop.start(coroutine))
+
+    async def _generate(self, body: LanguageGenerateBody) -> Reply | list[Reply]:
+        made = await self._calls.generate(body, body.rid or new_id())
+        return [await made_in_turn(each) for each in made] if isinstance(made, list) else await made_in_turn(made)
+
+
+class Stream:
+    """One request's replies as they grow; it is sent with the first `next`. For the engine's event loop."""
+
+    def __init__(self, calls: LanguageCalls, body: LanguageGenerateBody) -> None:
+        self._calls, self._body = calls, body
+        self._block = ExitStack()
+        self._submission: Submission | None = None
+        self._outputs: list[Output] = []
+
+    async def next(self) -> list[Reply]:
+        """One for each sequence that has something new; [] at the end."""
+        if self._submission is None:
+            self._submission = self._block.enter_context(self._calls.open(streaming=True))
+            rid = self._body.rid or new_id()
+            self._outputs = await self._calls.start(self._submission, self._body, rid)
+        fresh: list[LanguageReply] = [self._outputs[each.index].new() for each in await self._submission.next()]
+        return [await made_in_turn(reply) for reply in fresh]
+
+    def leave(self) -> None:
+        """What has not ended is aborted."""
+        self._block.close()
+
+
+def _read(body: Body, type_: type[B]) -> B:
+    return convert(plain("body", body), type_)

@@ -1,0 +1,177 @@
+"""Prompts of the language to ids, and the tokens of choices that may follow one.
+
+Decides where texts are tokenised apart: at the edges of contexts, which are texts of their own, and nowhere else. A
+choice that is healed is tokenised as one text with its prompt. So the tokens before it may end differently than those
+of the prompt by itself, and only what all choices have in common stands before them:
+
+    ids(prompt)     a b c          the common prefix of all: a b
+    ids(prompt + 1) a b x y        choice 1: x y
+    ids(prompt + 2) a b c z        choice 2: c z
+
+turns.py makes the text.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from ramet.ipc.messages import (
+    CallFailed,
+    ChoicesReply,
+    Limits,
+    PromptReply,
+    RenderChoices,
+    RenderPrompt,
+    Segment,
+    Turn,
+    pack_ids,
+)
+from ramet.runtime.errors import ClientError
+from ramet.runtime.text import turns
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.context import MAX_CALL_BYTES, longer_than_context
+from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
+from ramet.runtime.text.turns import Group, Written
+
+Contexts = tuple[tuple[int, ...], ...]  # of each group: its first token's index, and how long each context is
+
+
+class SegmentEncoder:
+    """Raises nothing for a client's mistake: it answers."""
+
+    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: Chats) -> None:
+        self._tokenizer, self._limits, self._chats = tokenizer, limits, chats
+
+    def render(self, call: RenderPrompt) -> PromptReply | CallFailed:
+        try:
+            written = self._write(call.segments)
+            ids, contexts = self._encode_groups(written)
+            ids += self._encode_last(written)
+            self._check_prompt(ids, contexts)
+        except ClientError as error:
+            return CallFailed(call.call, error.record)
+        return PromptReply(call.call, written.whole, pack_ids(ids), contexts, written.may_heal)
+
+    def render_choices(self, call: RenderChoices) -> ChoicesReply | CallFailed:
+        try:
+            written = self._write(call.segments)
+            self._check_choices(written.texts[-1], call.choices)
+            before, contexts = self._encode_groups(written)
+            prompt = self._encode_last(written)
+            self._check_prompt(before + prompt, contexts)
+            shared, each = self._tokens_of_choices(written, prompt, call.choices, call.healed)
+            for i, ids in enumerate(each):
+                self._check_choice(f"choices[{i}]", before + shared + ids, len(ids), contexts)
+        except ClientError as error:
+            return CallFailed(call.call, error.record)
+        ends = tuple(sorted(self._tokenizer.eos_ids))
+        return ChoicesReply(
+            call.call,
+            pack_ids(before + shared),
+            [pack_ids(ids) for ids in each],
+            len(before) + len(prompt),
+            contexts,
+            pack_ids(self._tokenizer.encode("") or ends[:1]),
+            ends,
+        )
+
+    # -- text -------------------------------------------------------------------------------------------------------
+
+    def _write(self, segments: list[Segment]) -> Written:
+        for i, segment in enumerate(segments):
+            if isinstance(segment, str):
+                require_unicode(segment, f"prompt[{i}]")
+            elif isinstance(segment, Turn):
+                require_unicode(segment.role, f"prompt[{i}].role")
+                for j, item in enumerate(segment.content):
+                    if isinstance(item, str):
+                        require_unicode(item, f"prompt[{i}].content[{j}]")
+        written = turns.write(segments, self._chats)
+        for group in written.groups:
+            for j, context in enumerate(group.contexts):
+                require_unicode(context, f"{group.place}[{j}]")
+        if written.groups and not written.texts[-1]:
+            raise ClientError(written.groups[-1].place, "end the prompt, must be followed by a text")
+        return written
+
+    def _check_choices(self, last: str, choices: list[str]) -> None:
+        for i, choice in enumerate(choices):
+            require_unicode(choice, f"choices[{i}]")
+        total = len(choices) * len(last.encode()) + sum(len(choice.encode()) for choice in choices)
+        if total > MAX_CALL_BYTES:
+            fact = f"come to {total} bytes, each with the prompt before it, must be at most {MAX_CALL_BYTES}"
+            raise ClientError("choices", fact, "send fewer")
+
+    # -- ids --------------------------------------------------------------------------------------------------------
+
+    def _encode_groups(self, written: Written) -> tuple[list[int], Contexts]:
+        """All but the text that the prompt ends with."""
+        ids, contexts = list[int](), list[tuple[int, ...]]()
+        for i, (text, group) in enumerate(zip(written.texts[:-1], written.groups, strict=True)):
+            ids += self._encode(text, "prompt", written.is_raw and i == 0)
+            start, lengths = len(ids), list[int]()
+            for found in self._encode_contexts(group):
+                ids += found
+                lengths.append(len(found))
+            contexts.append((start, *lengths))
+        return ids, tuple(contexts)
+
+    def _encode_contexts(self, group: Group) -> list[list[int]]:
+        each = [self._encode(text, f"{group.place}[{j}]") for j, text in enumerate(group.contexts)]
+        for j, ids in enumerate(each):
+            if not ids:
+                fact = f"is {group.contexts[j]!r}, which has no tokens; must have at least 1"
+                raise ClientError(f"{group.place}[{j}]", fact)
+        return each
+
+    def _encode_last(self, written: Written) -> list[int]:
+        return self._encode(written.texts[-1], "prompt", self._is_start(written))
+
+    def _is_start(self, written: Written) -> bool:
+        """Whether the tokenizer puts its special tokens before the text that the prompt ends with."""
+        return written.is_raw and not written.groups
+
+    def _encode(self, text: str, place: str, add_special_tokens: bool = False) -> list[int]:
+        most = self._limits.context_length
+        if self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
+            raise longer_than_context(place, f"more than {most} tokens", most)
+        return self._tokenizer.encode(text, add_special_tokens)
+
+    def _tokens_of_choices(
+        self, written: Written, prompt: list[int], choices: list[str], healed: bool
+    ) -> tuple[list[int], list[list[int]]]:
+        """Those that the prompt's last text and all choices begin with, and those of each choice behind them.
+
+        Without one that they share, which the first token of a choice is scored after, nothing is healed.
+        """
+        last, is_start = written.texts[-1], self._is_start(written)
+        if healed:
+            joined = [self._encode(last + choice, f"choices[{i}]", is_start) for i, choice in enumerate(choices)]
+            if k := _num_common([prompt, *joined]):
+                return prompt[:k], [ids[k:] for ids in joined]
+        return prompt, [self._encode(choice, f"choices[{i}]") for i, choice in enumerate(choices)]
+
+    def _check_prompt(self, ids: list[int], contexts: Contexts) -> None:
+        if not ids:
+            raise ClientError("prompt", "has no tokens once rendered, must have at least 1")
+        self._check_fits("prompt", ids, contexts)
+
+    def _check_choice(self, place: str, ids: list[int], length: int, contexts: Contexts) -> None:
+        if not length:
+            raise ClientError(place, "has no tokens of its own behind the prompt, must have at least 1")
+        self._check_fits(place, ids, contexts)
+
+    def _check_fits(self, place: str, ids: list[int], contexts: Contexts) -> None:
+        most, num = self._limits.context_length, num_positions(len(ids), contexts)
+        if num >= most:
+            raise longer_than_context(place, f"{num} tokens", most)
+        check_ids(place, ids, self._limits.vocab_size)
+
+
+def num_positions(num_ids: int, contexts: Contexts) -> int:
+    """Contexts of one group begin at the same position; what follows goes on behind the longest."""
+    return num_ids - sum(sum(lengths) - max(lengths) for _, *lengths in contexts)
+
+
+def _num_common(each: Sequence[list[int]]) -> int:
+    """How many tokens all of them begin with."""
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*each)))

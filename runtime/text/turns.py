@@ -1,0 +1,141 @@
+"""A prompt of the language to text: raw text, turns of a chat by the model's own template, places for contexts.
+
+Decides how these go together. Turns are rendered as one chat, so that a template sees all of them. Raw text before the
+first turn precedes the rendered chat. Behind closed turns it follows them; if more turns come, the rendering of the
+longer chat must begin with that of the shorter one, and what it has beyond is appended. An open turn of the assistant
+is the prompt for a reply and its content as it is; that of another role is rendered with a mark at the end of its
+content, and cut there. Knows no ids.
+"""
+
+import os
+import re
+from typing import NamedTuple
+
+from ramet.ipc.messages import Chat, ContextGroup, Segment, Turn
+from ramet.runtime.errors import ClientError
+from ramet.runtime.text.chats import Chats
+
+MAX_BREAKS = 64  # raw texts between turns: each costs a rendering of all turns before it
+END = f"END_{os.urandom(8).hex().upper()}"  # no client knows it
+GROUP = f"CONTEXTS_{os.urandom(8).hex().upper()}_"
+
+
+class Group(NamedTuple):
+    place: str  # of its list, as the client wrote it
+    contexts: list[str]
+
+
+class Written(NamedTuple):
+    """`texts` are those between the groups: one more than there are groups."""
+
+    texts: list[str]
+    groups: list[Group]
+    is_raw: bool  # without turns, whose template writes special tokens itself
+    may_heal: bool  # it ends as the client wrote it
+
+    @property
+    def whole(self) -> str:
+        between = ["".join(group.contexts) for group in self.groups] + [""]
+        return "".join(part for pair in zip(self.texts, between, strict=True) for part in pair)
+
+
+def write(segments: list[Segment], chats: Chats) -> Written:
+    """Raises ClientError, which names the segment."""
+    writer = _Writer(chats)
+    for i, segment in enumerate(segments):
+        match segment:
+            case str():
+                writer.add_text(segment)
+            case ContextGroup():
+                writer.add_text(writer.marked(f"prompt[{i}].contexts", segment))
+            case Turn():
+                writer.add_turn(i, segment)
+    return writer.finish()
+
+
+class _Writer:
+    def __init__(self, chats: Chats) -> None:
+        self._chats = chats
+        self._text, self._groups = "", list[Group]()
+        self._messages: list[dict[str, str]] = []
+        self._places: list[int] = []  # of each message: the index of its segment
+        self._rendered = ""  # of those messages that are in the text already
+        self._pending = False  # some messages are not
+        self._num_breaks = 0
+        self._may_heal = True
+
+    def marked(self, place: str, group: ContextGroup) -> str:
+        """What stands for the group in a text."""
+        self._groups.append(Group(place, group.contexts))
+        return f"{GROUP}{len(self._groups) - 1}_"
+
+    def add_text(self, text: str) -> None:
+        self._write_pending()
+        self._text += text
+        self._may_heal = bool(text) or self._may_heal
+
+    def add_turn(self, index: int, turn: Turn) -> None:
+        items = enumerate(turn.content)
+        at = f"prompt[{index}].content"
+        content = "".join(
+            item if isinstance(item, str) else self.marked(f"{at}[{j}].contexts", item) for j, item in items
+        )
+        self._places.append(index)
+        if not turn.open:
+            self._messages.append({"role": turn.role, "content": content})
+            self._pending, self._may_heal = True, False
+            return
+        self._pending, self._may_heal = False, content != ""
+        if turn.role == "assistant" and self._messages:
+            self._append(self._render(add_generation_prompt=True))
+            self._text += content
+        else:
+            self._messages.append({"role": turn.role, "content": content + END})
+            self._append(self._cut(self._render(), at))
+
+    def finish(self) -> Written:
+        self._write_pending()
+        texts = re.split(rf"{GROUP}\d+_", self._text)
+        found = [int(number) for number in re.findall(rf"{GROUP}(\d+)_", self._text)]
+        for i, group in enumerate(self._groups):
+            if found.count(i) != 1 or found[i : i + 1] != [i]:
+                fact = "stand in a turn whose text this model's chat template leaves out, repeats or moves"
+                raise ClientError(group.place, fact, "write them as a segment of their own, outside of turns")
+        return Written(texts, self._groups, not self._places, self._may_heal)
+
+    def _write_pending(self) -> None:
+        if self._pending:
+            self._pending = False
+            self._append(self._render())
+
+    def _append(self, rendered: str) -> None:
+        """What the chat has beyond the messages that are in the text."""
+        if self._rendered:
+            self._num_breaks += 1
+            if self._num_breaks > MAX_BREAKS:
+                raise ClientError("prompt", f"has texts between its turns in more than {MAX_BREAKS} places")
+        if not rendered.startswith(self._rendered):
+            fact = "follows a text behind other turns, but this model's chat template rewrites earlier turns"
+            raise ClientError(f"prompt[{self._places[-1]}]", fact, "write the text into a turn")
+        self._text += rendered[len(self._rendered) :]
+        self._rendered = rendered
+
+    def _cut(self, rendered: str, place: str) -> str:
+        """Without what the template writes behind the last turn's content."""
+        kept, mark, _ = rendered.rpartition(END)
+        if not mark:
+            raise ClientError(place, "is of an open turn, but this model's chat template does not show its text")
+        return kept.replace(END, "")
+
+    def _render(self, add_generation_prompt: bool = False) -> str:
+        try:
+            return self._chats.render(Chat(self._messages, add_generation_prompt=add_generation_prompt))
+        except ClientError as error:
+            raise error.at(self._as_written(error.place)) from None
+
+    def _as_written(self, place: str) -> str:
+        """A place in the messages as one in the prompt."""
+        found = re.match(r"messages(?:\[(\d+)\])?(.*)", place)
+        if found is None:
+            return place
+        return f"prompt[{self._places[int(found[1])]}]{found[2]}" if found[1] else "prompt"
