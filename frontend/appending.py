@@ -276,6 +276,11 @@ class BaseState(Words):
         """Wait on any event loop for what runs on the backend's."""
         return await asyncio.wrap_future(self.run.backend.loop.start(coroutine))
 
+    def _error(self) -> BaseException | None:
+        if self._stream.error is not None:
+            self._stream.error.see()
+        return self._body_error or self._stream.error
+
     def _runs_elsewhere(self) -> bool:
         return self._body is not None and self._body != threading.get_ident()
 

@@ -100,33 +100,39 @@ class Batch:
             self._todo.put(index)
 
     def _work(self) -> None:
-        """One thread: a program after the other."""
+        """One thread: a program after the other. Whatever happens, the caller gets something."""
         while (index := self._todo.get()) is not None:
-            self._done.put(self._run(index))
+            try:
+                done = self._run(index)
+            except BaseException as error:  # noqa: BLE001 - given to the caller
+                done = Done(index, None, error)
+            self._done.put(done)
 
     def _run(self, index: int) -> Done:
         args, kwargs = self._arguments[index]
-        try:
-            if (found := self._known(args, kwargs)) is not None:
-                return Done(index, found, None)
-            state = State(self._new_run())
-        except Exception as error:  # noqa: BLE001 - given to the caller
-            return Done(index, None, error)
-        with suppress(Exception):  # the state has it
+        if (found := self._known(args, kwargs)) is not None:
+            return Done(index, found, None)
+        state = State(self._new_run())
+        with suppress(BaseException):  # the state has it
             self._program.execute(state, args, kwargs)
         return self._ended(index, state, state.error())
 
     async def _run_async(self, index: int) -> None:
-        args, kwargs = self._arguments[index]
+        """Whatever happens, the caller gets something."""
         try:
-            if (found := self._known(args, kwargs)) is not None:
-                return self._done.put(Done(index, found, None))
-            state = AsyncState(self._new_run())
-        except Exception as error:  # noqa: BLE001 - given to the caller
-            return self._done.put(Done(index, None, error))
+            done = await self._run_task(index)
+        except BaseException as error:  # noqa: BLE001 - given to the caller
+            done = Done(index, None, error)
+        self._done.put(done)
+
+    async def _run_task(self, index: int) -> Done:
+        args, kwargs = self._arguments[index]
+        if (found := self._known(args, kwargs)) is not None:
+            return Done(index, found, None)
+        state = AsyncState(self._new_run())
         with suppress(Exception, asyncio.CancelledError):  # the state has it
             await self._program.execute_async(state, args, kwargs)
-        self._done.put(self._ended(index, state.whole(), await state.error()))
+        return self._ended(index, state.whole(), await state.error())
 
     def _new_run(self) -> Run:
         run = self._program.new_run(self._options, self._prefixes)

@@ -52,6 +52,7 @@ class CallFailed(ProgramError):
         self, what: str, where: Where | None, reason: BaseException, prompt: Prompt, earlier: bool = False
     ) -> None:
         self.what, self.where, self.reason, self.prompt, self.earlier = what, where, reason, prompt, earlier
+        self.seen = False  # somebody was told
         at = f" at {where}" if where else ""
         how = "was not run, for a call before it failed" if earlier else "failed"
         why = f"{type(reason).__name__}: {reason}" if not isinstance(reason, CallFailed) else str(reason)
@@ -62,7 +63,14 @@ class CallFailed(ProgramError):
 
     def again(self) -> "CallFailed":
         """The same error to be raised once more: an exception that is raised twice collects tracebacks."""
+        self.see()
         return type(self)(self.what, self.where, self.reason, self.prompt, self.earlier)
+
+    def see(self) -> None:
+        """Somebody is told of it, and so of what it came from."""
+        self.seen = True
+        if isinstance(self.reason, CallFailed):
+            self.reason.see()
 
 
 class Cancelled(CallFailed):

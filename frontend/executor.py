@@ -6,6 +6,8 @@ once; a call that fails fails all that was submitted to its stream after it.
 """
 
 import asyncio
+import logging
+import threading
 import time
 import weakref
 from collections import deque
@@ -20,6 +22,8 @@ from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
 from ramet.frontend.speculation import Saved, Speculation
+
+LOGGER = logging.getLogger("ramet")
 
 
 class RunCancelled(ProgramError):
@@ -52,10 +56,11 @@ class Run:
         self.has_called = False
         self.until_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
-        self._inner: weakref.WeakSet[Run] = weakref.WeakSet()
+        self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
+        self._lock = threading.Lock()
         if outer is not None:
-            outer._inner.add(self)
-            if outer.ended_by is not None:
+            with outer._lock:
+                outer._inner.add(self)
                 self.ended_by = outer.ended_by
         if timeout_s is not None:
             ended: Callable[[], Callable[[float], None] | None] = weakref.WeakMethod(self._expire)
@@ -63,10 +68,12 @@ class Run:
 
     def cancel(self, reason: ProgramError | None = None) -> None:
         """From any thread."""
-        if self.ended_by is None:
-            self.ended_by = reason or RunCancelled("the run was cancelled")
+        with self._lock:
+            if self.ended_by is None:
+                self.ended_by = reason or RunCancelled("the run was cancelled")
+            inner = list(self._inner)
         self.backend.loop.soon(self._cancel_tasks)
-        for run in list(self._inner):
+        for run in inner:
             run.cancel(self.ended_by)
 
     def keep(self, task: "asyncio.Task[None]", done: Callable[[], None]) -> None:
@@ -113,6 +120,12 @@ class Stream:
         self._begun, self._waking, self._working = begun, False, False
         self._first_call: Callable[[], None] | None = None
         self._speculation = Speculation.of(run.backend, run.settings.spec_tokens)
+
+    def __del__(self) -> None:
+        """A failure that nobody saw is logged, as asyncio does of its tasks."""
+        error = getattr(self, "error", None)
+        if error is not None and not error.seen and not isinstance(error, Cancelled):
+            LOGGER.warning("a call failed, and nobody asked for its value: %s", error)
 
     @property
     def saved(self) -> Saved | None:
@@ -182,7 +195,8 @@ class Stream:
         self._operations.append(operation)
         if not self._waking:
             self._waking = True
-            self.run.backend.loop.soon(self._wake)
+            if not self.run.backend.loop.soon(self._wake):
+                self._refuse_all(ProgramError(f"{self.run.backend.name} was closed"))
 
     def _wake(self) -> None:
         self._waking = False  # before the queue is read: no operation is left behind
@@ -237,6 +251,16 @@ class Stream:
         if self.feed is not None:
             self.feed.end(self.error)
         self._came()
+
+    def _refuse_all(self, reason: ProgramError) -> None:
+        """The event loop has ended, so nobody else does."""
+        self._waking = False
+        while self._operations:
+            operation = self._operations.popleft()
+            if self.error is None:
+                self._fail(operation, reason)
+            else:
+                self._refuse(operation)
 
     def _refuse(self, operation: Operation) -> None:
         assert self.error is not None, "a stream without an error refuses nothing"

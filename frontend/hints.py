@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 from ramet.frontend.backends.base import Backend
-from ramet.frontend.prompt import Prompt, common_prefix
+from ramet.frontend.prompt import EMPTY, Prompt, common_prefix
 from ramet.ipc.errors import RametError
 
 WORTH_CHARS = 64  # a shorter prefix costs less than a request of its own
 MAX_HELD = 8  # prefixes of one batch at once
-MAX_SINGLE = 32  # first prompts that a new one is compared with
+MAX_RECENT = 8  # first prompts that a new one is compared with
 HELD_S = 60.0  # a reader that has not come by then finds the prefix only if memory was not short
 
 
@@ -57,24 +57,35 @@ class Shared:
     def __init__(self, prompt: Prompt, held: "asyncio.Task[bool]") -> None:
         self.prompt, self.held, self.since_s = prompt, held, time.monotonic()
 
+    def begins(self, prompt: Prompt) -> bool:
+        return common_prefix(self.prompt, prompt).num_chars == self.prompt.num_chars
+
 
 class SharedPrefixes:
     """The prefixes that the first prompts of a batch's programs have in common. For the backend's event loop."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._shared: list[Shared] = []  # the newest last
-        self._single: list[Prompt] = []  # first prompts that share nothing yet, the newest last
+        self._shared: list[Shared] = []  # the one that was used last is the last
+        self._recent: list[Prompt] = []  # first prompts, the newest last
         self._tasks: set[asyncio.Task[bool]] = set()
 
     async def before(self, prompt: Prompt) -> None:
         """Called with a program's first prompt. It returns when what it shares with others is computed."""
         if not self._backend.capabilities.prefixes:
             return
-        shared = self._known(prompt) or self._found(prompt)
-        if shared is None:
-            self._single = [*self._single[1 - MAX_SINGLE :], prompt]
-        else:
+        shared = max(
+            (each for each in self._shared if each.begins(prompt)), key=lambda each: each.prompt.num_chars, default=None
+        )
+        common = max((common_prefix(other, prompt) for other in self._recent), key=_length, default=EMPTY)
+        self._recent = [*self._recent[1 - MAX_RECENT :], prompt]
+        if common.num_chars >= WORTH_CHARS + (shared.prompt.num_chars if shared else 0):
+            shared = Shared(common, self._hold(common, HELD_S))
+            self._shared.append(shared)
+            if len(self._shared) > MAX_HELD:
+                self._hold(self._shared.pop(0).prompt, 0.0)
+        if shared is not None:
+            self._use(shared)
             await asyncio.shield(shared.held)
 
     def end(self) -> None:
@@ -83,32 +94,19 @@ class SharedPrefixes:
             self._hold(shared.prompt, 0.0)
         self._shared = []
 
-    def _known(self, prompt: Prompt) -> Shared | None:
-        for shared in self._shared:
-            if common_prefix(shared.prompt, prompt).num_chars == shared.prompt.num_chars:
-                if time.monotonic() - shared.since_s > HELD_S / 2:
-                    shared.since_s = time.monotonic()
-                    self._hold(shared.prompt, HELD_S)
-                return shared
-        return None
-
-    def _found(self, prompt: Prompt) -> Shared | None:
-        """What it has in common with an earlier one, or with a prefix that was thought to be longer."""
-        earlier = [*(shared.prompt for shared in self._shared), *self._single]
-        best = max((common_prefix(other, prompt) for other in earlier), key=lambda each: each.num_chars, default=prompt)
-        if not earlier or best.num_chars < WORTH_CHARS:
-            return None
-        inside = [each for each in self._shared if common_prefix(best, each.prompt).num_chars == best.num_chars]
-        kept = [each for each in self._shared if each not in inside]
-        for each in [*inside, *kept[: max(0, len(kept) - MAX_HELD + 1)]]:
-            self._hold(each.prompt, 0.0)
-            self._shared.remove(each)
-        shared = Shared(best, self._hold(best, HELD_S))
+    def _use(self, shared: Shared) -> None:
+        self._shared.remove(shared)
         self._shared.append(shared)
-        return shared
+        if time.monotonic() - shared.since_s > HELD_S / 2:
+            shared.since_s = time.monotonic()
+            self._hold(shared.prompt, HELD_S)
 
     def _hold(self, prompt: Prompt, seconds: float) -> "asyncio.Task[bool]":
         task = asyncio.get_running_loop().create_task(_quietly(self._backend, prompt, seconds))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _length(prompt: Prompt) -> int:
+    return prompt.num_chars

@@ -53,10 +53,15 @@ class Result:
                 await asyncio.wrap_future(self.future)
         return self._raised(self.future.exception())
 
-    async def settled(self) -> None:
+    def settle(self) -> None:
         """Waits until it is done, whichever way."""
-        with suppress(ProgramError):
-            await self.wait()
+        self.future.exception()
+
+    async def settled(self) -> None:
+        """The same on any event loop."""
+        if not self.future.done():
+            with suppress(ProgramError):
+                await asyncio.wrap_future(self.future)
 
     def _raised(self, error: BaseException | None) -> Any:
         if isinstance(error, CallFailed):

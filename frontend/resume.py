@@ -87,7 +87,7 @@ def kept(state: State) -> Kept:
     results = state.results()
     variables = {name: result.get() for name, result in results.items()}
     metas = {name: result.meta for name, result in results.items() if result.meta is not None}
-    return Kept(variables, metas, [_written(piece) for piece in state.prompt().pieces()], state.ret_value)
+    return Kept(variables, metas, [_written(piece) for piece in state.stream_prompt.pieces()], state.ret_value)
 
 
 def restored(run: Run, found: Kept) -> State:

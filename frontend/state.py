@@ -5,11 +5,10 @@ Errors of calls are raised here, where a value is used.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from ramet.frontend.appending import BaseState
-from ramet.frontend.errors import CallFailed, ProgramError
+from ramet.frontend.errors import ProgramError
 from ramet.frontend.executor import Run
 from ramet.frontend.ir import Variable
 from ramet.frontend.prompt import Prompt
@@ -26,6 +25,11 @@ class State(BaseState):
         state._stream.prompt = prompt
         state._variables.update(variables)
         return state
+
+    @property
+    def stream_prompt(self) -> Prompt:
+        """As it is now, without a wait."""
+        return self._stream.prompt
 
     def results(self) -> dict[str, Result]:
         """Its variables by their names."""
@@ -62,8 +66,11 @@ class State(BaseState):
 
     def sync(self) -> None:
         """Waits until everything that was appended is done, or has failed."""
-        with suppress(CallFailed):
-            self.prompt()
+        self._await_body()
+        end = self._stream.end()
+        if not end.done:
+            self._check_wait()
+            end.settle()
 
     async def settled(self) -> None:
         """As `sync`, on any event loop."""
@@ -72,7 +79,7 @@ class State(BaseState):
     def error(self) -> BaseException | None:
         """What its function raised, or its first failed call ended with, once all are done; None: all went well."""
         self.sync()
-        return self._body_error or self._stream.error
+        return self._error()
 
     def text_iter(self, var_name: str | None = None) -> Iterator[str]:
         """The text as it grows, or that of a variable; for run(stream=True)."""
@@ -98,11 +105,14 @@ class State(BaseState):
 
     def prompt(self) -> Prompt:
         """As it is after everything that was appended, by a function that still runs as well."""
+        self._await_body()
+        prompt: Prompt = self._wait(self._stream.end())
+        return prompt
+
+    def _await_body(self) -> None:
         with self._declared:
             while self._runs_elsewhere():
                 self._declared.wait()
-        prompt: Prompt = self._wait(self._stream.end())
-        return prompt
 
     def _feed(self) -> Feed:
         if self._stream.feed is None:
@@ -143,12 +153,11 @@ class AsyncState(BaseState):
         return prompt.messages()
 
     async def sync(self) -> None:
-        with suppress(CallFailed):
-            await self._stream.end().wait()
+        await self._stream.end().settled()
 
     async def error(self) -> BaseException | None:
         await self.sync()
-        return self._body_error or self._stream.error
+        return self._error()
 
     def whole(self) -> State:
         """What the run gives to whoever asked for it, when all is done."""

@@ -63,9 +63,14 @@ class LoopThread:
             future.cancel()
             raise
 
-    def soon(self, function: Callable[[], object]) -> None:
-        """Call it on the loop, without waiting; nothing if the loop has ended."""
-        call_soon(self._loop, function)
+    def soon(self, function: Callable[[], object]) -> bool:
+        """Call it on the loop, without waiting. False: it was closed, or is one of another process; nothing is called."""
+        if os.getpid() != self._pid:
+            return False
+        with self._lock:
+            if not self._closed:
+                call_soon(self._loop, function)
+            return not self._closed
 
     def close(self, last: Coroutine[Any, Any, None], wait: bool = True) -> None:
         """Run `last`, let what still runs come to its end, and end the thread. `wait`: until it has ended."""

@@ -111,10 +111,11 @@ class Backend(ABC):
     def check_gen(self, node: Gen, sampling: Mapping[str, Any], prompt_has_turns: bool) -> None:
         """Raises Unsupported for what this service does not do. `sampling`: the node's own, and the run's defaults."""
         can, what = self.capabilities, f"gen({node.name!r})" if node.name else "gen"
-        if node.held is not None and node.held.kind not in can.held:
+        if node.kind is not None:
+            if not can.dtype:
+                self._refuse(what, f"has no outputs of dtype {node.kind.__name__}")
+        elif node.held is not None and node.held.kind not in can.held:
             self._refuse(what, f"cannot keep an output to {node.held.kind}")
-        if node.kind is not None and not can.dtype:
-            self._refuse(what, f"has no outputs of dtype {node.kind.__name__}")
         if node.thoughts is not None and not can.thoughts:
             self._refuse(what, "does not separate thoughts")
         if not (can.chat if prompt_has_turns else can.completion):

@@ -1,0 +1,255 @@
+"""run_batch: every result in its place, bounded, resumable, and with the cause where something fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from dataclasses import dataclass
+
+import pytest
+
+from ramet import BatchFailed, CallFailed, function, gen
+from ramet.frontend.backends.mock import Mock
+from tests.fakes.services import Service
+
+
+@function
+def echo(s, word):
+    s += word + gen("x")
+    return word
+
+
+@function
+async def echo_async(p, word):
+    p += word + gen("x")
+    return word
+
+
+@pytest.mark.parametrize("program", [echo, echo_async], ids=["plain", "async"])
+def test_states_come_in_the_order_of_their_arguments(program):
+    service = Service(lambda text: text[::-1])
+    words = [f"word {i}" for i in range(300)]
+    states = program.run_batch([{"word": word} for word in words], backend=service, num_threads=7)
+    assert [state["x"] for state in states] == [word[::-1] for word in words]
+    assert [state.ret_value for state in states] == words
+    assert 1 < service.most_running <= 7
+
+
+@pytest.mark.parametrize("program", [echo, echo_async], ids=["plain", "async"])
+def test_ten_thousand_programs_all_come_back(program):
+    service = Service(lambda text: text)
+    states = program.run_batch([(str(i),) for i in range(10_000)], backend=service)
+    assert [state["x"] for state in states] == [str(i) for i in range(10_000)]
+
+
+def test_an_iterator_yields_as_soon_as_it_can_and_holds_little():
+    service = Service(lambda text: text)
+    found = echo.run_batch([(str(i),) for i in range(2000)], backend=service, num_threads=4, generator_style=True)
+    first = next(found)
+    assert first["x"] == "0" and len(service.prompts) <= 8
+    assert [state["x"] for state in found] == [str(i) for i in range(1, 2000)]
+
+    tracemalloc.start()
+    for _ in echo.run_batch([("a" * 1000,)] * 100, backend=service, generator_style=True):
+        pass
+    before = tracemalloc.get_traced_memory()[0]
+    service.prompts.clear()
+    for state in echo.run_batch([("a" * 1000,)] * 3000, backend=service, generator_style=True):
+        service.prompts.clear()
+        del state
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 3_000_000, grown  # of 3,000 states none is kept
+
+
+def test_leaving_an_iterator_early_ends_what_runs():
+    service = Service()
+    service.held = {"1"}
+    found = echo.run_batch([("0",), ("1",), ("2",)], backend=service, num_threads=3, generator_style=True)
+    assert next(found)["x"] == "<1>"
+    service.wait_for(3)
+    found.close()
+    service.let_go()
+    assert service.num_running == 0
+
+
+@pytest.mark.parametrize("program", [echo, echo_async], ids=["plain", "async"])
+def test_the_first_failure_ends_the_batch_and_says_which_it_was(program):
+    service = Service()
+    service.failing = {"bad"}
+    service.held = {"slow"}
+    arguments = [("slow",), ("bad",), *[("later",)] * 50]
+    with pytest.raises(BatchFailed, match=r"batch_kwargs\[1\]: CallFailed: gen\('x'\).*out of order") as caught:
+        program.run_batch(arguments, backend=service, num_threads=2)
+    assert caught.value.index == 1 and isinstance(caught.value.reason, CallFailed)
+    assert "later" not in service.prompts
+    service.let_go()
+    assert service.num_running == 0
+
+
+@pytest.mark.parametrize("program", [echo, echo_async], ids=["plain", "async"])
+def test_failures_may_be_returned_in_their_places(program):
+    service = Service()
+    service.failing = {"bad"}
+    states = program.run_batch([("a",), ("bad",), ("b",)], backend=service, on_error="return")
+    assert [state.error() is None for state in states] == [True, False, True]
+    assert states[2]["x"] == "<1>"
+    with pytest.raises(CallFailed):
+        states[1]["x"]
+
+
+def test_a_body_that_raises_is_a_failure_of_its_program():
+    @function
+    def picky(s, word):
+        s += word + gen("x")
+        if word == "bad":
+            raise ValueError("no bad words")
+        if word == "worse":
+            raise SystemExit(3)
+
+    states = picky.run_batch([("a",), ("bad",), ("worse",)], backend=Service(), on_error="return")
+    assert [type(state.error()) for state in states] == [type(None), ValueError, SystemExit]
+    with pytest.raises(BatchFailed, match=r"batch_kwargs\[1\]: ValueError: no bad words"):
+        picky.run_batch([("a",), ("bad",)], backend=Service())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        (["word"], {}, r"batch_kwargs\[0\] is 'word', must be a dict or a tuple"),
+        ([{"word": "a"}], {"num_threads": 0}, "num_threads is 0, must be an integer >= 1 or 'auto'"),
+        ([{"word": "a"}], {"on_error": "ignore"}, "on_error is 'ignore', must be 'raise' or 'return'"),
+        ([{"word": "a"}], {"word": "b"}, "run_batch has no 'word'"),
+        ([{"word": "a"}], {"stream": True}, "run_batch has no 'stream'"),
+        ([{"word": "a"}], {"wrod": "b"}, "no parameter 'wrod'"),
+        ([{"word": "a"}], {"temperature": -1}, "temperature is -1, must be finite and >= 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(arguments, options, words):
+    service = Service()
+    with pytest.raises(Exception, match=words):
+        echo.run_batch(arguments, backend=service, **options)
+    assert service.prompts == []
+
+
+def test_an_empty_batch_is_empty():
+    assert echo.run_batch([], backend=Service()) == []
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def test_a_batch_is_resumed_where_it_ended(tmp_path):
+    path, ran = tmp_path / "results.jsonl", []
+
+    @function
+    def program(s, i):
+        ran.append(i)
+        s += s.user(f"q{i}") + s.assistant(gen("x") + gen("n", dtype=int))
+        s["point"] = Point(i)
+        return {"i": i}
+
+    service = Service(lambda text: "7")
+    service.failing = {"q5"}
+    arguments = [{"i": i} for i in range(8)]
+    with pytest.raises(BatchFailed):
+        program.run_batch(arguments, backend=service, num_threads=1, resume=path)
+    assert ran == [0, 1, 2, 3, 4, 5]
+    with open(path, "ab") as file:
+        file.write(b'{"key":"cut off in the mid')
+    service.failing = set()
+    ran.clear()
+    states = program.run_batch(arguments, backend=service, num_threads=1, resume=path)
+    assert ran == [5, 6, 7]
+    assert [state["n"] for state in states] == [7] * 8
+    assert states[0]["point"] == {"x": 0} and states[0].ret_value == {"i": 0}
+    question, answer = states[0].messages()
+    assert question == {"role": "user", "content": "q0"} and answer == {"role": "assistant", "content": "77"}
+    assert states[0].get_meta_info("x") == {"finish_reason": {"type": "stop"}}
+    assert len(path.read_bytes().splitlines()) == 8 and all(json.loads(line) for line in path.open())
+    ran.clear()
+    program.run_batch(arguments, backend=service, temperature=0.5, resume=path, num_threads=1)
+    assert ran == list(range(8)), "other parameters give other results"
+
+
+def test_equal_arguments_of_a_batch_each_run(tmp_path):
+    service = Service()
+    states = echo.run_batch([("a",), ("a",)], backend=service, resume=tmp_path / "r", num_threads=1)
+    assert len(states) == 2 and [state["x"] for state in states] == ["<1>", "<1>"]
+
+
+def test_what_cannot_be_written_is_a_failure_of_its_program(tmp_path):
+    @function
+    def program(s):
+        s["x"] = object()
+
+    with pytest.raises(BatchFailed, match="object cannot be written as JSON"):
+        program.run_batch([()], backend=Service(), resume=tmp_path / "r")
+
+
+def test_progress_is_shown_on_demand(capsys):
+    echo.run_batch([("a",)] * 3, backend=Service(), progress_bar=True)
+    assert "3/3" in capsys.readouterr().err
+    echo.run_batch([("a",)] * 3, backend=Service())
+    assert capsys.readouterr().err == ""
+
+
+def test_parallel_batches_share_a_backend():
+    service = Service(lambda text: text)
+    found: dict[int, list[str]] = {}
+
+    def run(number):
+        states = echo.run_batch([(f"{number}-{i}",) for i in range(200)], backend=service)
+        found[number] = [state["x"] for state in states]
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [f"{number}-{i}" for i in range(200)] for number in range(4)}
+
+
+INTERRUPTED = """
+import asyncio, sys
+from ramet import function, gen
+from tests.fakes.services import Service
+
+service = Service()
+service.held = {"slow"}
+KIND
+
+def ready():
+    service.wait_for(5)  # the fast one is done
+    print("ready", flush=True)
+import threading
+threading.Thread(target=ready, daemon=True).start()
+program.run_batch([("fast",)] + [("slow",)] * 50, backend=service, num_threads=4, resume=sys.argv[1])
+"""
+PLAIN = "@function\ndef program(s, word):\n    s += word + gen('x')\n    s['x']"
+ASYNC = "@function\nasync def program(s, word):\n    s += word + gen('x')\n    await s['x']"
+
+
+@pytest.mark.parametrize("kind", [PLAIN, ASYNC], ids=["plain", "async"])
+def test_ctrl_c_ends_a_batch_at_once_and_keeps_what_is_done(tmp_path, kind):
+    path = tmp_path / "results.jsonl"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED.replace("KIND", kind), str(path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT and words.rstrip().endswith("KeyboardInterrupt"), words
+    assert len(path.read_bytes().splitlines()) == 1
+
+
+def test_mock_is_the_same_in_a_batch_and_alone():
+    alone = [echo.run(word=word, backend=Mock())["x"] for word in "abc"]
+    assert [state["x"] for state in echo.run_batch([(word,) for word in "abc"], backend=Mock())] == alone

@@ -1,0 +1,148 @@
+"""What the interpreter tells the runtime of shared prefixes: each is computed before its readers ask, and let go."""
+
+import asyncio
+
+import pytest
+
+from ramet import function, gen, user
+from ramet.frontend.hints import MAX_HELD
+from ramet.ipc.errors import ClientError
+from tests.fakes.services import Service
+
+LONG = "a prefix that is long enough to be worth a request of its own, which takes a few words"
+
+
+def held(service):
+    """Prefixes that were not let go."""
+    service.loop.start(asyncio.sleep(0)).result()
+    open_ones = []
+    for text, holds in service.held_prefixes:
+        open_ones.append(text) if holds else open_ones.remove(text)
+    return open_ones
+
+
+@function
+def forked(s, prefix, num):
+    s += prefix
+    forks = s.fork(num)
+    forks += [str(i) for i in range(num)]
+    forks += gen("x")
+    forks.join()
+    return s["x"]
+
+
+def test_a_fork_computes_its_prefix_first_and_lets_it_go_when_all_have_come():
+    service = Service(prefixes=True)
+    forked.run(LONG, 3, backend=service)
+    assert service.held_prefixes[0] == (LONG, True)
+    assert held(service) == []
+    assert sorted(service.prompts) == [LONG + "0", LONG + "1", LONG + "2"]
+
+
+def test_it_is_held_until_the_last_reader_has_come():
+    service = Service(prefixes=True)
+    service.held = {LONG + "2"}
+
+    @function
+    def program(s):
+        s += LONG
+        forks = s.fork(3)
+        forks += [str(i) for i in range(3)]
+        forks += gen("x")
+        assert forks[0]["x"] and forks[1]["x"]
+        service.wait_for(3)
+        assert held(service) == [LONG]
+        service.let_go()
+        assert forks[2]["x"]
+
+    program.run(backend=service)
+    assert held(service) == []
+
+
+@pytest.mark.parametrize(("prefix", "num", "options"), [("short", 3, {}), (LONG, 1, {}), (LONG, 3, {"hints": False})])
+def test_what_is_not_worth_it_is_not_held(prefix, num, options):
+    service = Service(prefixes=True)
+    forked.run(prefix, num, backend=service, **options)
+    assert service.held_prefixes == []
+
+
+def test_a_service_without_prefixes_is_never_asked_for_one():
+    service = Service()
+    forked.run(LONG, 3, backend=service)
+    assert service.held_prefixes == []
+
+
+def test_a_hint_that_is_refused_costs_no_result():
+    class Refusing(Service):
+        async def hold(self, prompt, seconds):
+            raise ClientError("prefix_lease_s", "is too long for this server")
+
+    assert forked.run(LONG, 3, backend=Refusing(prefixes=True)).ret_value == [f"<{len(LONG) + 1}>"] * 3
+
+
+@function
+def asked(s, group, i, effects):
+    effects.append(i)
+    s += f"{LONG} of group {group}. Question {i}:" + gen("x")
+    s += "and" + gen("y")
+
+
+def test_programs_of_a_batch_that_begin_alike_share_a_prefix_that_is_held_once():
+    service, effects = Service(prefixes=True), []
+    arguments = [{"group": "a", "i": i, "effects": effects} for i in range(40)]
+    asked.run_batch(arguments, backend=service, num_threads=4)
+    assert [text for text, holds in service.held_prefixes if holds] == [f"{LONG} of group a. Question "]
+    assert held(service) == []
+    assert sorted(effects) == list(range(40)), "no body runs twice"
+    assert len(service.prompts) == 80
+
+
+def test_groups_of_a_batch_are_held_beside_each_other():
+    service, effects = Service(prefixes=True), []
+    arguments = [{"group": "ab"[i % 2] * 70, "i": i, "effects": effects} for i in range(40)]
+    asked.run_batch(arguments, backend=service, num_threads=1)
+    assert {text.count("b") > 40 for text, holds in service.held_prefixes if holds} == {True, False}
+    assert held(service) == []
+
+
+def test_never_more_prefixes_are_held_than_a_few():
+    service, effects = Service(prefixes=True), []
+    most = 0
+
+    class Counting(Service):
+        async def hold(self, prompt, seconds):
+            nonlocal most
+            await super().hold(prompt, seconds)
+            most = max(most, sum(1 if holds else -1 for _, holds in self.held_prefixes))
+
+    service = Counting(prefixes=True)
+    arguments = [{"group": f"{i // 2}" * 70, "i": i, "effects": effects} for i in range(60)]
+    asked.run_batch(arguments, backend=service, num_threads=1)
+    assert 0 < most <= MAX_HELD + 1
+    assert held(service) == []
+
+
+def test_programs_that_share_nothing_hold_nothing():
+    @function
+    def program(s, i):
+        s += f"{i} " + LONG + gen("x")
+
+    service = Service(prefixes=True)
+    program.run_batch([(i,) for i in range(30)], backend=service)
+    assert service.held_prefixes == []
+
+
+def test_turns_count_for_what_is_shared():
+    @function
+    def program(s, i):
+        s += user(f"{LONG} {i}") + gen("x")
+
+    held_prompts = []
+
+    class Keeping(Service):
+        async def hold(self, prompt, seconds):
+            if seconds:
+                held_prompts.append(prompt)
+
+    program.run_batch([(f"x{i}",) for i in range(4)], backend=Keeping(prefixes=True), num_threads=1)
+    assert [turn for prompt in held_prompts for turn in prompt.turns()] == [("user", (f"{LONG} x",), True)]
