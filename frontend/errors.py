@@ -45,6 +45,12 @@ class BackendError(ProgramError):
         self.backend, self.status, self.retry_after_s = backend, status, retry_after_s
 
 
+class Seen:
+    """Whether anybody was told of a failure of one run: who was told of one needs no word of the others."""
+
+    yes = False
+
+
 class CallFailed(ProgramError):
     """`reason` is the error that the call ended with; `earlier`: that of a call before it in the same prompt."""
 
@@ -52,7 +58,7 @@ class CallFailed(ProgramError):
         self, what: str, where: Where | None, reason: BaseException, prompt: Prompt, earlier: bool = False
     ) -> None:
         self.what, self.where, self.reason, self.prompt, self.earlier = what, where, reason, prompt, earlier
-        self.seen = False  # somebody was told
+        self.seen = Seen()
         at = f" at {where}" if where else ""
         how = "was not run, for a call before it failed" if earlier else "failed"
         why = f"{type(reason).__name__}: {reason}" if not isinstance(reason, CallFailed) else str(reason)
@@ -64,13 +70,13 @@ class CallFailed(ProgramError):
     def again(self) -> "CallFailed":
         """The same error to be raised once more: an exception that is raised twice collects tracebacks."""
         self.see()
-        return type(self)(self.what, self.where, self.reason, self.prompt, self.earlier)
+        copy = type(self)(self.what, self.where, self.reason, self.prompt, self.earlier)
+        copy.seen = self.seen
+        return copy
 
     def see(self) -> None:
-        """Somebody is told of it, and so of what it came from."""
-        self.seen = True
-        if isinstance(self.reason, CallFailed):
-            self.reason.see()
+        """Somebody is told of it."""
+        self.seen.yes = True
 
 
 class Cancelled(CallFailed):

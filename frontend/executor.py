@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from ramet.frontend.backends.base import Backend, Completion, GenCall, SelectCall
-from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout
+from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
 from ramet.frontend.hints import SharedPrefixes, hold_for
 from ramet.frontend.ir import Gen, Select, Where
 from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
@@ -54,6 +54,7 @@ class Run:
         self.backend, self.settings = backend, settings
         self.ended_by: ProgramError | None = None
         self.has_called = False
+        self.seen = Seen()
         self.until_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
@@ -122,9 +123,10 @@ class Stream:
         self._speculation = Speculation.of(run.backend, run.settings.spec_tokens)
 
     def __del__(self) -> None:
-        """A failure that nobody saw is logged, as asyncio does of its tasks."""
+        """A failure that nobody saw is logged, as asyncio does of its tasks; one for each run."""
         error = getattr(self, "error", None)
-        if error is not None and not error.seen and not isinstance(error, Cancelled):
+        if error is not None and not error.seen.yes and not isinstance(error, Cancelled):
+            error.see()
             LOGGER.warning("a call failed, and nobody asked for its value: %s", error)
 
     @property
@@ -237,20 +239,19 @@ class Stream:
 
     def _fail(self, operation: Operation, reason: Exception) -> None:
         """It ends the stream."""
-        kind = (
-            RunTimeout
-            if isinstance(reason, TimeIsUp)
-            else Cancelled
-            if isinstance(reason, RunCancelled)
-            else CallFailed
-        )
-        self.error = (
-            reason if isinstance(reason, CallFailed) else kind(operation.what, operation.where, reason, self.prompt)
-        )
+        self.error = reason if isinstance(reason, CallFailed) else self._failure(operation, reason)
         operation.refuse(self.error)
         if self.feed is not None:
             self.feed.end(self.error)
         self._came()
+
+    def _failure(self, operation: Operation, reason: Exception, earlier: bool = False) -> CallFailed:
+        kind: type[CallFailed] = type(reason) if isinstance(reason, CallFailed) else CallFailed
+        if isinstance(reason, RunCancelled | TimeIsUp):
+            kind = Cancelled if isinstance(reason, RunCancelled) else RunTimeout
+        error = kind(operation.what, operation.where, reason, self.prompt, earlier)
+        error.seen = self.run.seen
+        return error
 
     def _refuse_all(self, reason: ProgramError) -> None:
         """The event loop has ended, so nobody else does."""
@@ -264,7 +265,7 @@ class Stream:
 
     def _refuse(self, operation: Operation) -> None:
         assert self.error is not None, "a stream without an error refuses nothing"
-        operation.refuse(type(self.error)(operation.what, operation.where, self.error, self.prompt, earlier=True))
+        operation.refuse(self._failure(operation, self.error, earlier=True))
 
     def _add(self, piece: Piece) -> None:
         self.prompt = self.prompt.extended(piece)

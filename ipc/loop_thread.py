@@ -64,7 +64,7 @@ class LoopThread:
             raise
 
     def soon(self, function: Callable[[], object]) -> bool:
-        """Call it on the loop, without waiting. False: it was closed, or is one of another process; nothing is called."""
+        """Call it on the loop, without waiting. False: nothing is called; it was closed, or is of another process."""
         if os.getpid() != self._pid:
             return False
         with self._lock:

@@ -142,7 +142,12 @@ def __getattr__(name: str) -> Any:
     name = _ALIASES.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'ramet' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "ramet":
+            raise
+        raise ImportError(f'ramet.{name} needs {error.name}: pip install "ramet[serve]"', name=error.name) from error
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,8 @@ usage: ramet COMMAND [OPTIONS]
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
                    simulated time), sampling (time of each feature), tuning (what an option moves), masks (of a step
-                   under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles)
+                   under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
+                   imports (how long `import ramet` takes)
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   doctor           what this machine has, what ramet will choose, and what is missing
@@ -32,7 +33,7 @@ BENCHES = {  # word -> module
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
     "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
-    "compiles": "compiles",
+    "compiles": "compiles", "imports": "imports",
 }  # fmt: skip
 
 

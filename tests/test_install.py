@@ -1,0 +1,56 @@
+"""`pip install` of the plain package into a fresh environment: the language is there, and nothing heavy."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from live import Live
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = """
+import importlib.util, sys
+import ramet
+from ramet import Endpoint, Mock, function, gen, select
+
+assert importlib.util.find_spec("torch") is None and importlib.util.find_spec("numpy") is None
+
+@function
+def program(s):
+    s += "A question?" + gen("answer", max_tokens=8, temperature=0)
+    forks = s.fork(2)
+    forks += gen("more", max_tokens=4)
+    forks.join()
+    s += select("mood", ["good", "bad"])
+
+for backend in (Mock(), Endpoint(sys.argv[1])):
+    state = program.run(backend=backend)
+    print(len(state["more"]), state["mood"] in ("good", "bad"), isinstance(state["answer"], str))
+try:
+    ramet.LLM
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of an environment that has the package without extras."""
+    folder = tmp_path_factory.mktemp("fresh")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    fresh = str(folder / "venv" / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", fresh, "--disable-pip-version-check", "install", "-q"]
+    subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), str(ROOT)], check=True)
+    return fresh
+
+
+def test_the_plain_package_runs_programs_against_a_server_without_torch(python: str, tmp_path: Path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with Live() as server:
+        done = subprocess.run(
+            [python, "-c", PROGRAM, server.url], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["2 True True"] * 2
+    assert 'pip install "ramet[serve]"' in done.stdout.splitlines()[2], done.stdout
