@@ -33,6 +33,7 @@ from ramet.frontend.results import Gathered, Result
 from ramet.frontend.speculation import Saved
 
 S = TypeVar("S", bound="BaseState")
+ELSEWHERE = -1  # some other thread
 THOUGHT = "_reasoning_content"  # behind a variable's name: its thought
 
 
@@ -75,7 +76,7 @@ class BaseState(Words):
         self._turn_has_text: bool = parent._turn_has_text if parent else False
         self._scopes: dict[str, Result] = {}
         self._declared = threading.Condition()
-        self._body: int | None = None  # the thread that runs the function, where others may ask meanwhile
+        self._body: int | None = None  # the thread that runs the function; None: it does not, or nobody else asks
         self._body_error: BaseException | None = None  # what it raised
         self.ret_value: Any = None  # of the program's function
 
@@ -149,9 +150,13 @@ class BaseState(Words):
             self._declared.notify_all()
         return result
 
-    def run_in(self, thread: int) -> None:
-        """The function runs in this thread, while others may ask for variables that it has not come to."""
-        self._body = thread
+    def run_elsewhere(self) -> None:
+        """The function will run on another thread than those that ask for variables before it comes to them."""
+        self._body = ELSEWHERE
+
+    def run_here(self) -> None:
+        """The function runs on this thread."""
+        self._body = threading.get_ident()
 
     def _begin(self, turn: Begin) -> None:
         if self._role:
@@ -258,6 +263,7 @@ class BaseState(Words):
     def _result(self, name: str) -> Result:
         with self._declared:
             while name not in self._variables and self._runs_elsewhere():
+                self._check_wait()
                 self._declared.wait()
         if name not in self._variables:
             if self._body_error is not None:
@@ -280,6 +286,10 @@ class BaseState(Words):
         if self._stream.error is not None:
             self._stream.error.see()
         return self._body_error or self._stream.error
+
+    def _check_wait(self) -> None:
+        if self.run.backend.loop.is_current():
+            raise ProgramError("a plain program cannot wait on the event loop that its calls need; write an async def")
 
     def _runs_elsewhere(self) -> bool:
         return self._body is not None and self._body != threading.get_ident()

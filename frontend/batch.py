@@ -132,7 +132,7 @@ class Batch:
         state = AsyncState(self._new_run())
         with suppress(Exception, asyncio.CancelledError):  # the state has it
             await self._program.execute_async(state, args, kwargs)
-        return self._ended(index, state.whole(), await state.error())
+        return self._ended(index, state.plain(), await state.error())
 
     def _new_run(self) -> Run:
         run = self._program.new_run(self._options, self._prefixes)

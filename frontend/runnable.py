@@ -75,15 +75,12 @@ class Runnable:
         own, options = self.divided(kwargs)
         run = self.new_run(options)
         if self.is_async:
-            return self._run_async(AsyncState(run), args, own)
+            return self._run_async(AsyncState(run), args, own, wait=not options.stream)
         state = State(run)
         if options.stream:
-            started = threading.Event()
-            thread = threading.Thread(
-                target=self._run_beside, args=(state, args, own, started), name=f"ramet-{self.__name__}", daemon=True
-            )
-            thread.start()
-            started.wait()
+            state.run_elsewhere()
+            name = f"ramet-{self.__name__}"
+            threading.Thread(target=self._run_beside, args=(state, args, own), name=name, daemon=True).start()
             return state
         self.execute(state, args, own)
         return state
@@ -95,7 +92,7 @@ class Runnable:
         if self.is_async:
             unfinished = AsyncState(run)
             await self.execute_async(unfinished, args, own)
-            return unfinished.whole()
+            return unfinished.plain()
         state = State(run)
         try:
             await asyncio.to_thread(self.execute, state, args, own)
@@ -125,9 +122,8 @@ class Runnable:
         finally:
             state.finish(error)
 
-    def _run_beside(self, state: State, args: Sequence[Any], own: Mapping[str, Any], started: threading.Event) -> None:
-        state.run_in(threading.get_ident())
-        started.set()
+    def _run_beside(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
+        state.run_here()
         with suppress(Exception):  # whoever reads the state gets it
             self.execute(state, args, own)
 
@@ -145,15 +141,17 @@ class Runnable:
         finally:
             state.finish(error)
 
-    def _run_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any]) -> State:
-        """On the backend's event loop, while this thread waits."""
+    def _run_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any], wait: bool) -> State:
+        """On the backend's event loop. `wait`: until it is done."""
+        state.run_elsewhere()
         running = state.run.backend.loop.start(self.execute_async(state, args, own))
         try:
-            running.result()
+            if wait:
+                running.result()
         except BaseException:
             running.cancel()
             raise
-        return state.whole()
+        return state.plain()
 
     def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
         """`prefixes`: of the batch that it is one of."""

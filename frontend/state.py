@@ -112,6 +112,7 @@ class State(BaseState):
     def _await_body(self) -> None:
         with self._declared:
             while self._runs_elsewhere():
+                self._check_wait()
                 self._declared.wait()
 
     def _feed(self) -> Feed:
@@ -123,10 +124,6 @@ class State(BaseState):
         if not result.done:
             self._check_wait()
         return result.get()
-
-    def _check_wait(self) -> None:
-        if self.run.backend.loop.is_current():
-            raise ProgramError("a plain program cannot wait on the event loop that its calls need; write an async def")
 
 
 class AsyncState(BaseState):
@@ -159,8 +156,11 @@ class AsyncState(BaseState):
         await self.sync()
         return self._error()
 
-    def whole(self) -> State:
-        """What the run gives to whoever asked for it, when all is done."""
-        state = State(self.run, self._stream, self)
-        state._new, state._body_error, state.ret_value = self._new, self._body_error, self.ret_value
+    def plain(self) -> State:
+        """The same state, as plain programs see it: what the run gives to whoever asked for it."""
+        state = State.__new__(State)
+        state.__dict__ = self.__dict__  # all that either of them comes to know, the other does
         return state
+
+    def _runs_elsewhere(self) -> bool:
+        return False

@@ -385,6 +385,22 @@ def test_async_programs_await_values_and_append_them_as_they_are():
     assert {each.text() for each in asyncio.run(several())} == {"z(VW)"}
 
 
+def test_an_async_program_is_read_as_it_grows():
+    service = Service(lambda text: "abc")
+    service.held = {"x"}
+
+    @function
+    async def program(p):
+        p += "x" + gen("one")
+        p += "y" + gen("two") if await p["one"] == "abc" else "z"
+
+    state = program.run(backend=service, stream=True)
+    pieces = state.text_iter()
+    assert next(pieces) == "x"
+    service.let_go()
+    assert "".join(pieces) == "abcyabc" and state["two"] == "abc" and state.text() == "xabcyabc"
+
+
 def test_a_plain_program_may_be_awaited():
     service = Service()
 

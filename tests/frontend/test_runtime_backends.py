@@ -1,0 +1,147 @@
+"""Programs on our own runtime: an LLM in this process, and a server; both give the same."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from live import Live
+
+from ramet import LLM, CallFailed, Endpoint, assistant, function, gen, select, system, user
+from ramet.frontend.backends.chosen import as_backend
+
+PREFIX = "These words are shared by everything that follows, and they are long enough to be held. "
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM(check_invariants=True, dtype="float32") as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Endpoint]:
+    with Live(dtype="float32") as live:
+        yield Endpoint(live.url)
+
+
+@function
+def everything(s: Any) -> None:
+    s += system("You are a helpful assistant.")
+    s += user("What is the capital of France?")
+    s += assistant("Well: " + gen("answer", max_tokens=12, stop=["\n"]) + " And " + gen("more", max_tokens=6))
+    s += user("A number?")
+    with s.assistant():
+        s += gen("number", dtype=int)
+    s += user("Yes or no?") + assistant(select("choice", ["yes", "no", "yes and no"]))
+    forks = s.fork(3)
+    forks += [user(f"Aspect {i}?") for i in range(3)]
+    forks += assistant(gen("aspect", max_tokens=8))
+    forks.join()
+
+
+def test_a_server_and_an_llm_give_the_same(llm: LLM, server: Endpoint):
+    one, other = everything.run(backend=llm, temperature=0), everything.run(backend=server, temperature=0)
+    for name in ("answer", "more", "number", "choice", "aspect"):
+        assert one[name] == other[name], name
+    assert one.text() == other.text() and one.messages() == other.messages()
+    assert one.get_meta_info("choice")["probabilities"] == pytest.approx(other.get_meta_info("choice")["probabilities"])
+    assert isinstance(one["number"], int) and len(one["aspect"]) == 3
+    assert "<|im_start|>assistant\nWell: " in one.text()
+
+
+@pytest.mark.parametrize("where", ["llm", "server"])
+def test_texts_as_they_grow_are_the_whole(where: str, request: pytest.FixtureRequest):
+    backend = request.getfixturevalue(where)
+    whole = everything.run(backend=backend, temperature=0)
+    grown = everything.run(backend=backend, temperature=0, stream=True)
+    pieces = list(grown.text_iter("answer"))
+    assert "".join(pieces) == whole["answer"] and len(pieces) > 1
+    assert grown.get_meta_info("answer")["completion_tokens"] == whole.get_meta_info("answer")["completion_tokens"]
+    assert grown.text() == whole.text()
+
+
+def test_a_fork_finds_its_prefix_cached_and_lets_it_go(llm: LLM):
+    @function
+    def program(s: Any) -> None:
+        s += PREFIX
+        forks = s.fork(4)
+        forks += [f"Number {i}" for i in range(4)]
+        forks += gen("x", max_tokens=4)
+        forks.join()
+
+    llm.flush_cache()
+    state = program.run(backend=llm)
+    metas = state.get_meta_info("x")
+    assert len(metas) == 4 and all(meta["cached_tokens"] >= meta["prompt_tokens"] - 8 for meta in metas)
+    as_backend(llm).loop.start(_nothing()).result()
+    while llm.state()["prefix_leases"]:  # the last word of each lease is on its way
+        pass
+    without = program.run(backend=llm, hints=False)
+    assert without["x"] and llm.state()["prefix_leases"] == 0
+
+
+async def _nothing() -> None:
+    pass
+
+
+def test_programs_of_a_batch_share_what_they_begin_with(llm: LLM):
+    @function
+    def program(s: Any, i: int) -> None:
+        s += f"{PREFIX} Question {i}:" + gen("x", max_tokens=4)
+
+    llm.flush_cache()
+    before = llm.state()["prefill_tokens"]
+    states = program.run_batch([(i,) for i in range(50)], backend=llm)
+    computed = llm.state()["prefill_tokens"] - before
+    prompts = sum(state.get_meta_info("x")["prompt_tokens"] for state in states)
+    assert computed < prompts / 4
+    while llm.state()["prefix_leases"]:
+        pass
+
+
+@pytest.mark.parametrize("where", ["llm", "server"])
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (gen("x", regex="(?=a)b"), "regex"),
+        (gen("x", ebnf="no grammar"), "ebnf"),
+        (gen("x", json_schema='{"type": "nothing"}'), "json_schema"),
+        (gen("x", max_tokens=2, min_tokens=3), "min_new_tokens is 3"),
+        (gen("x", token_ids_logprob=[10**9], return_logprob=True), "token_ids_logprob"),
+    ],
+)
+def test_what_the_runtime_refuses_is_named(where: str, node: Any, words: str, request: pytest.FixtureRequest):
+    @function
+    def program(s: Any) -> None:
+        s += "Once " + node
+
+    state = program.run(backend=request.getfixturevalue(where))
+    with pytest.raises(CallFailed, match=words) as caught:
+        state["x"]
+    assert "test_runtime_backends.py" in str(caught.value)
+
+
+def test_several_samples_are_a_list_and_the_first_goes_on(llm: LLM):
+    @function
+    def program(s: Any) -> None:
+        s += "Once upon a time" + gen("x", n=3, max_tokens=6, temperature=1.0)
+
+    state = program.run(backend=llm)
+    assert len(state["x"]) == 3 and len(state.get_meta_info("x")) == 3
+    assert state.text() == "Once upon a time" + state["x"][0]
+
+
+def test_types_of_outputs(llm: LLM):
+    class Town(msgspec.Struct):
+        name: str
+        people: int
+
+    @function
+    def program(s: Any) -> None:
+        s += "A town: " + gen("town", json_schema=Town, max_tokens=60)
+        s += " True? " + gen("flag", dtype=bool) + " A number: " + gen("number", dtype=float)
+
+    state = program.run(backend=llm, temperature=0.5, seed=3)
+    assert isinstance(state["flag"], bool) and isinstance(state["number"], float)
+    assert isinstance(state["town"], Town)
