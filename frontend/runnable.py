@@ -169,17 +169,31 @@ class Runnable:
         return inspect.Parameter.VAR_KEYWORD in kinds
 
     def divided(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Options]:
-        """The function's arguments, and the run's. A name that both have is the function's."""
+        """The function's arguments, and the run's. A name that both have is the function's. Raises TypeError."""
         own = {name: value for name, value in kwargs.items() if name in self._own}
         rest = {name: value for name, value in kwargs.items() if name not in self._own}
-        given = {**rest.pop("sampling_params", {})} if isinstance(rest.get("sampling_params"), Mapping) else {}
+        given = _sampling_params(rest.pop("sampling_params", None))
         given |= {name: rest.pop(name) for name in list(rest) if name in SAMPLED}
         sampling, options = split(given)
         runs = {name: rest.pop(name) for name in ("backend", "stream", "timeout_s", "hints") if name in rest}
         rest.pop("use_thread", None)  # of SGLang's programs: ours need no thread for their calls
         if rest and not self._takes_any:
             raise TypeError(f"{self.__name__} has no parameter {next(iter(rest))!r}, and run() has none of that name")
+        timeout_s = runs.get("timeout_s")
+        if timeout_s is not None and (not isinstance(timeout_s, int | float) or not timeout_s > 0):
+            raise ValueError(f"timeout_s is {timeout_s!r}, must be a number of seconds > 0")
         return {**own, **rest}, Options(sampling, options, **runs)
+
+
+def _sampling_params(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"sampling_params is {given!r}, must be a dict")
+    unknown = [name for name in given if name not in SAMPLED]
+    if unknown:
+        raise TypeError(f"sampling_params has {unknown[0]!r}, which is no parameter of calls")
+    return dict(given)
 
 
 @contextmanager

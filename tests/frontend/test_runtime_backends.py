@@ -145,3 +145,30 @@ def test_types_of_outputs(llm: LLM):
     state = program.run(backend=llm, temperature=0.5, seed=3)
     assert isinstance(state["flag"], bool) and isinstance(state["number"], float)
     assert isinstance(state["town"], Town)
+
+
+@function
+def short(s: Any, i: int) -> None:
+    s += f"{PREFIX} Number {i}:" + gen("x", max_tokens=4)
+
+
+def test_a_fork_of_a_thousand_on_the_runtime():
+    @function
+    def program(s: Any) -> None:
+        s += PREFIX
+        forks = s.fork(1000)
+        forks += [f"Number {i}:" for i in range(1000)]
+        forks += gen("x", max_tokens=4, ignore_eos=True)
+        forks.join()
+
+    with LLM(runner="scripted", context_length=10_000, max_total_tokens=100_000, check_invariants=True) as llm:
+        state = program.run(backend=llm)
+        assert len(state["x"]) == 1000 and all(state["x"])
+        assert llm.state()["prefill_tokens"] < 1000 * 20
+
+
+@pytest.mark.slow
+def test_ten_thousand_programs_on_the_runtime():
+    with LLM(runner="scripted", context_length=10_000, max_total_tokens=100_000) as llm:
+        states = short.run_batch([(i,) for i in range(10_000)], backend=llm)
+        assert all(state["x"] and f"Number {i}:" in state.text() for i, state in enumerate(states))
