@@ -149,7 +149,7 @@ def test_types_of_outputs(llm: LLM):
 
 @function
 def short(s: Any, i: int) -> None:
-    s += f"{PREFIX} Number {i}:" + gen("x", max_tokens=4)
+    s += f"{PREFIX} Number {i}:" + gen("x", max_tokens=4, ignore_eos=True)
 
 
 def test_a_fork_of_a_thousand_on_the_runtime():
