@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from ramet.frontend import api
 from ramet.frontend.errors import ProgramError, Unsupported
-from ramet.frontend.executor import Run, Stream
+from ramet.frontend.executor import Stream
 from ramet.frontend.ir import (
     Begin,
     ConstantText,
@@ -30,6 +30,7 @@ from ramet.frontend.ir import (
 )
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
+from ramet.frontend.run import Run
 from ramet.frontend.speculation import Saved
 
 S = TypeVar("S", bound="BaseState")

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from ramet.frontend.errors import BatchFailed
-from ramet.frontend.executor import Run
 from ramet.frontend.hints import SharedPrefixes
 from ramet.frontend.resume import ResumeFile, kept, program_key, restored
+from ramet.frontend.run import Run
 from ramet.frontend.runnable import Runnable
 from ramet.frontend.state import AsyncState, State
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ramet.frontend.executor import Run
 from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, TurnBegin, TurnEnd
 from ramet.frontend.results import Result
+from ramet.frontend.run import Run
 from ramet.frontend.state import State
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 
 from ramet.frontend.api import OPTIONS, SHORT, split
 from ramet.frontend.backends.chosen import backend_of
-from ramet.frontend.executor import Run, Settings
 from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.run import Run, Settings
 from ramet.frontend.state import AsyncState, State
 from ramet.ipc.params import CHECKS
 

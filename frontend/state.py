@@ -9,10 +9,10 @@ from typing import Any
 
 from ramet.frontend.appending import BaseState
 from ramet.frontend.errors import ProgramError
-from ramet.frontend.executor import Run
 from ramet.frontend.ir import Variable
 from ramet.frontend.prompt import Prompt
 from ramet.frontend.results import Feed, Result
+from ramet.frontend.run import Run
 
 
 class State(BaseState):
