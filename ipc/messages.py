@@ -34,6 +34,11 @@ def pack_ids(ids: Iterable[int]) -> bytes:
     return array("i", ids).tobytes()
 
 
+# groups of parallel contexts in a prompt: of each the index of its first token, then the length of each context.
+# Those of a group lie one after the other; groups come in order and do not overlap.
+Contexts = tuple[tuple[int, ...], ...]
+
+
 def unpack_ids(packed: bytes) -> list[int]:
     ids = array("i")
     ids.frombytes(packed)
@@ -144,7 +149,7 @@ class PromptReply(Message, frozen=True):
     call: int
     text: str
     ids: bytes
-    contexts: tuple[tuple[int, ...], ...] = ()  # of each group: its first token's index, and how long each context is
+    contexts: Contexts = ()
     may_heal: bool = True  # the text ends as the client wrote it, and not as a template ends it
 
 
@@ -155,7 +160,7 @@ class ChoicesReply(Message, frozen=True):
     ids: bytes
     choices: list[bytes]
     prompt_tokens: int  # of the prompt by itself
-    contexts: tuple[tuple[int, ...], ...] = ()
+    contexts: Contexts = ()
     opening: bytes = b""  # what the tokenizer puts before every text, or else a token that ends one
     ends: tuple[int, ...] = ()  # tokens that end an output
 

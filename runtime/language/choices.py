@@ -56,10 +56,10 @@ class Trie(NamedTuple):
 
     @classmethod
     def of(cls, each: Sequence[Ids], behind: Ids = ()) -> "Trie":
-        """`behind`: what is computed after each choice."""
-        ordered = sorted({ids + behind for ids in each})
+        """`behind`: what is computed after each leaf."""
+        ordered = sorted(set(each))
         ends = [ids for ids, after in zip(ordered, [*ordered[1:], ()]) if after[: len(ids)] != ids]
-        leaves = [Leaf(ids, num_common(before, ids)) for before, ids in zip([(), *ends], ends)]
+        leaves = [Leaf(ids + behind, num_common(before, ids)) for before, ids in zip([(), *ends], ends)]
         ways = [(bisect_left(ends, ids), len(ids)) for ids in each]  # the first that is not before it begins with it
         choices = [0] * len(leaves)
         for i, (leaf, _) in reversed(list(enumerate(ways))):

@@ -17,6 +17,7 @@ from itertools import takewhile
 from ramet.ipc.messages import (
     CallFailed,
     ChoicesReply,
+    Contexts,
     Limits,
     PromptReply,
     RenderChoices,
@@ -31,8 +32,6 @@ from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import MAX_CALL_BYTES, longer_than_context
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 from ramet.runtime.text.turns import Group, Written
-
-Contexts = tuple[tuple[int, ...], ...]  # of each group: its first token's index, and how long each context is
 
 
 class SegmentEncoder:

@@ -1,0 +1,125 @@
+"""One call of select: the prompts that score its choices, and its reply.
+
+Decides which tokens are computed, and where their log-probabilities are read from what the engine told.
+"""
+
+import math
+
+from msgspec import UNSET
+
+from ramet.ipc.messages import ID_BYTES, ChoicesReply, Contexts, pack_ids, unpack_ids
+from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.intake.language import SelectBody, read_scoring
+from ramet.runtime.language import choices
+from ramet.runtime.language.choices import Path, Trie
+from ramet.runtime.language.replies import ChoiceInfo, SelectInfo, SelectReply
+from ramet.runtime.logprobs import Place, Triple
+
+WITHOUT_PROMPT = "unconditional_likelihood_normalized"
+WITH_END = "exact_sequence"
+METHOD = "token_length_normalized"  # of a body that names none
+
+
+class Selection:
+    """`prompts` are in the order in which `reply` expects their sequences."""
+
+    def __init__(self, body: SelectBody, rid: str, tokens: ChoicesReply) -> None:
+        """Raises ClientError."""
+        self._body, self._rid, self._tokens = body, rid, tokens
+        self._method = body.method or METHOD
+        _check_method(self._method, tokens)
+        refuse_contexts(tokens.contexts)
+        self._ends = tokens.ends if self._method == WITH_END else ()
+        each = [tuple(unpack_ids(ids)) for ids in tokens.choices]
+        # behind every leaf a token, at whose place the probability of an end is told
+        self._trie = Trie.of(each, self._ends[:1])
+        self._bare = Trie.of(each if self._method == WITHOUT_PROMPT else [])
+        self.prompts = self._prompts(self._trie, tokens.ids) + self._prompts(self._bare, tokens.opening)
+
+    def reply(self, done: list[Sequence]) -> SelectReply:
+        """`done`: the sequences of the prompts, which have ended. Raises ServerError."""
+        body, num = self._body, len(self._trie.leaves)
+        paths = _paths(self._trie, done[:num], bool(self._ends))
+        bare = _paths(self._bare, done[num:], with_end=False)
+        sums = [path.logprob for path in paths]
+        scores = choices.scores_of(self._method, paths, bare)
+        if body.temperature:
+            index = choices.draw(choices.softmax(sums, body.temperature), body.sampling_seed)
+        else:
+            index = choices.best(scores)
+        infos = [
+            ChoiceInfo(
+                text=text,
+                num_tokens=len(path.tokens),
+                logprob=path.logprob,
+                token_logprobs=path.tokens,
+                end_logprob=UNSET if path.end is None else path.end,
+                unconditional_logprob=bare[i].logprob if bare else UNSET,
+            )
+            for i, (text, path) in enumerate(zip(body.choices, paths, strict=True))
+        ]
+        return SelectReply(
+            choice=body.choices[index],
+            index=index,
+            probabilities=choices.softmax(sums),
+            scores=scores,
+            meta_info=SelectInfo(
+                id=self._rid, prompt_tokens=self._tokens.prompt_tokens, cached_tokens=self._cached(done), choices=infos
+            ),
+        )
+
+    def _prompts(self, trie: Trie, before: bytes) -> list[Prompt]:
+        """For each leaf what comes before it, and the leaf; what is told begins with its token `start`."""
+        prompts = []
+        for leaf, choice in zip(trie.leaves, trie.choices, strict=True):
+            spec = read_scoring(self._body, len(before) // ID_BYTES + leaf.start, self._ends)
+            prompts.append(Prompt(self._rid, spec, ids=before + pack_ids(leaf.ids), place=f"choices[{choice}]"))
+        return prompts
+
+    def _cached(self, done: list[Sequence]) -> int:
+        """Tokens of the prompt that were cached before: all sequences but the first find it cached."""
+        found = min(sequence.num_cached for sequence in done[: len(self._trie.leaves)])
+        return min(found, self._tokens.prompt_tokens)
+
+
+def refuse_contexts(contexts: Contexts) -> None:
+    if contexts:
+        fact = "has contexts, but this feature is not built yet"
+        raise ClientError("prompt", fact, "write them one after another")
+
+
+def _check_method(method: str, tokens: ChoicesReply) -> None:
+    if method == WITH_END and not tokens.ends:
+        raise ClientError("method", f"is {method!r}, but this model has no token that ends an output")
+    if method == WITHOUT_PROMPT and not tokens.opening:
+        raise ClientError("method", f"is {method!r}, but this model has no token that a text begins or ends with")
+
+
+def _paths(trie: Trie, done: list[Sequence], with_end: bool) -> list[Path]:
+    """Of each choice. A leaf's tokens are those that it shares with the one before, and its own."""
+    computed: list[list[Place]] = []  # of each leaf
+    places: list[Place] = []
+    for leaf, sequence in zip(trie.leaves, done, strict=True):
+        assert sequence.logprobs is not None
+        places = places[: leaf.start] + sequence.logprobs.prompt[1:]  # nothing is known of the token before
+        computed.append(places)
+    return [
+        _path(computed[leaf][:length], computed[leaf][length].chosen if with_end else None)
+        for leaf, length in trie.ways
+    ]
+
+
+def _path(places: list[Place], ends: list[Triple] | None) -> Path:
+    """`ends`: of the tokens that may end an output, at the place behind it."""
+    tokens = [place.token for place in places]
+    if any(value is None for value, _, _ in tokens):
+        raise ServerError("The model computed what is no number.")
+    return Path(tokens, None if ends is None else _total(ends))
+
+
+def _total(logprobs: list[Triple]) -> float:
+    """Of one or another of these tokens."""
+    values = [value for value, _, _ in logprobs if value is not None]
+    most = max(values)
+    return most + math.log(math.fsum(math.exp(value - most) for value in values))

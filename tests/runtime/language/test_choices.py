@@ -1,0 +1,147 @@
+"""The trie of choices holds what every choice needs, and the methods pick what their definitions say."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import examples
+
+from ramet.runtime.language import choices
+from ramet.runtime.language.choices import Leaf, Path, Trie
+
+IDS = st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple)
+EACH = st.lists(IDS, min_size=1, max_size=8)
+
+
+def path(*tokens: tuple[int, float], end: float | None = None) -> Path:
+    return Path([(value, token, None) for token, value in tokens], end)
+
+
+def test_only_leaves_are_computed_each_from_where_it_leaves_the_one_before() -> None:
+    trie = Trie.of([(1, 2, 3), (1, 2), (1, 4, 5), (1, 2)])
+    assert trie.leaves == [Leaf((1, 2, 3), 0), Leaf((1, 4, 5), 1)]
+    assert trie.choices == [0, 2]
+    assert trie.ways == [(0, 3), (0, 2), (1, 3), (0, 2)]
+
+
+def test_behind_every_leaf_something_is_computed() -> None:
+    trie = Trie.of([(1, 2), (1,), (3,)], behind=(9,))
+    assert trie.leaves == [Leaf((1, 2, 9), 0), Leaf((3, 9), 0)]
+    assert trie.ways == [(0, 2), (0, 1), (1, 1)]
+
+
+@examples(200, 2000)
+@given(EACH, st.sampled_from([(), (0,), (9,)]))
+def test_every_choice_is_read_from_a_leaf_that_begins_with_it(each: list[tuple[int, ...]], behind: tuple[int, ...]):
+    trie = Trie.of(each, behind)
+    computed: list[tuple[int, ...]] = []  # of each leaf: what it shares with the one before, and its own
+    known: tuple[int, ...] = ()
+    for leaf in trie.leaves:
+        assert known[: leaf.start] == leaf.ids[: leaf.start] and leaf.start < len(leaf.ids) - len(behind)
+        known = known[: leaf.start] + leaf.ids[leaf.start :]
+        computed.append(known)
+    for ids, (leaf, length) in zip(each, trie.ways, strict=True):
+        assert computed[leaf][:length] == ids and len(computed[leaf]) >= length + len(behind)
+    nodes = {ids[:i] for ids in each for i in range(1, len(ids) + 1)}
+    num = sum(len(leaf.ids) - leaf.start for leaf in trie.leaves)
+    assert num == len(nodes) + len(behind) * len(trie.leaves)  # each node once
+    for at, first in enumerate(trie.choices):
+        assert first == min(i for i, (leaf, _) in enumerate(trie.ways) if leaf == at)
+
+
+# -- methods -----------------------------------------------------------------------------------------------------------
+
+PATHS = [path((1, -1.0), (2, -1.0), end=-5.0), path((3, -1.5), end=-0.1), path((1, -1.0), (4, -3.0), end=-1.0)]
+
+
+@pytest.mark.parametrize(
+    ("method", "scores"),
+    [
+        ("token_length_normalized", [-1.0, -1.5, -2.0]),
+        ("exact_sequence", [-7.0, -1.6, -5.0]),
+        ("unconditional_likelihood_normalized", [-0.5, 1.5, 0.0]),
+        ("greedy_token_selection", [2.0, 0.0, 1.0]),
+    ],
+)
+def test_scores_are_those_of_the_method(method: str, scores: list[float]) -> None:
+    bare = [path((1, -0.5), (2, -0.5)), path((3, -3.0)), path((1, -1.0), (4, -3.0))]
+    assert choices.scores_of(method, PATHS, bare) == pytest.approx(scores)
+
+
+def test_a_greedy_walk_takes_the_best_next_token_whatever_follows_it() -> None:
+    assert choices.greedy_walk([path((1, -1.0), (2, -90.0)), path((3, -1.1))]) == [1, 0]
+
+
+def test_an_end_competes_with_the_mean_of_its_choice() -> None:
+    """`a` against `a b`, and `a b` against `a c`."""
+    short, better, worse = path((1, -2.0)), path((1, -2.0), (2, -1.9)), path((1, -2.0), (2, -2.1))
+    assert choices.greedy_walk([short, better]) == [1, 2]
+    assert choices.greedy_walk([short, worse]) == [2, 1]
+    assert choices.greedy_walk([worse, short]) == [1, 2]
+
+
+def test_of_equal_choices_the_first_one_wins() -> None:
+    twice = [path((3, -2.0)), path((1, -1.0)), path((1, -1.0))]
+    for method in ("token_length_normalized", "greedy_token_selection"):
+        assert choices.best(choices.scores_of(method, twice, [])) == 1
+    assert choices.greedy_walk([path((1, -1.0)), path((2, -1.0))]) == [1, 0]
+
+
+def walked(paths: list[Path]) -> int:
+    """The same by the words of the definition: candidates are thinned out token by token."""
+    left, depth = list(range(len(paths))), 0
+    while len({paths[i].ids for i in left}) > 1:
+        ways = [(-paths[i].mean, i, None) for i in left if len(paths[i].tokens) == depth]
+        ways += [
+            (-value, i, token)
+            for i in left
+            for value, token, _ in paths[i].tokens[depth : depth + 1]
+            if value is not None
+        ]
+        _, _, taken = min(ways, key=lambda way: way[:2])
+        left = [i for i in left if (paths[i].ids[depth : depth + 1] or (None,))[0] == taken]
+        depth += 1
+    return left[0]
+
+
+@examples(300, 3000)
+@given(EACH, st.integers(0, 1 << 16))
+def test_the_greedy_pick_is_that_of_its_definition(each: list[tuple[int, ...]], seed: int) -> None:
+    nodes: dict[tuple[int, ...], float] = {}
+    draw = random.Random(seed)
+    for ids in each:
+        for i in range(1, len(ids) + 1):
+            nodes.setdefault(ids[:i], -draw.random() * 4)
+    paths = [path(*((ids[i], nodes[ids[: i + 1]]) for i in range(len(ids)))) for ids in each]
+    assert each[choices.best(choices.scores_of("greedy_token_selection", paths, []))] == each[walked(paths)]
+
+
+# -- probabilities and draws -------------------------------------------------------------------------------------------
+
+
+def test_probabilities_add_up_to_one_and_keep_their_ratios() -> None:
+    found = choices.softmax([-1000.0, -1001.0, -1e38])
+    assert math.fsum(found) == pytest.approx(1.0) and found[0] / found[1] == pytest.approx(math.e)
+    assert found[2] == 0.0
+
+
+def test_a_low_temperature_draws_the_likeliest_one_and_a_high_one_any() -> None:
+    sums = [-3.0, -1.0, -2.0]
+    assert {choices.draw(choices.softmax(sums, 1e-310), seed) for seed in range(20)} == {1}
+    assert {choices.draw(choices.softmax(sums, 1e30), seed) for seed in range(40)} == {0, 1, 2}
+
+
+def test_draws_follow_the_probabilities() -> None:
+    """2000 draws of a choice of probability p: within 5 standard deviations of 2000 p."""
+    weights = choices.softmax([0.0, -1.0, -2.0])
+    drawn = [choices.draw(weights, seed) for seed in range(2000)]
+    for i, weight in enumerate(weights):
+        assert abs(drawn.count(i) - 2000 * weight) < 5 * math.sqrt(2000 * weight * (1 - weight))
+
+
+def test_a_seed_draws_the_same_one() -> None:
+    weights = choices.softmax([0.0, -0.1, -0.2])
+    assert len({choices.draw(weights, 7) for _ in range(20)}) == 1
+    assert len({choices.draw(weights, None) for _ in range(200)}) > 1

@@ -1,0 +1,235 @@
+"""A prompt of the language as one text: raw text, turns by each bundled template, open turns, places for contexts."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramet.ipc.messages import Chat, ContextGroup, Segment, Turn
+from ramet.runtime.errors import ClientError
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.template_files import TemplateSources, built_in_names, read_templates
+from ramet.runtime.text.turns import MAX_BREAKS, write
+
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+ENDS = {  # what a template writes behind the text of a user's turn
+    "chatml": "<|im_end|>\n",
+    "deepseek": "",
+    "gemma": "<end_of_turn>\n",
+    "llama-3": "<|eot_id|>",
+    "mistral": "[/INST]",
+    "phi": "<|im_end|>",
+    "qwen": "<|im_end|>\n",
+}
+PLAIN = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def chats(source: str) -> Chats:
+    return Chats(TemplateSources(source, {}, TOKENS))
+
+
+def bundled(name: str) -> Chats:
+    return chats(read_templates(Path(), name).default or "")
+
+
+def user(*content: str | ContextGroup, open: bool = False) -> Turn:
+    return Turn("user", list(content), open)
+
+
+def assistant(*content: str | ContextGroup, open: bool = False) -> Turn:
+    return Turn("assistant", list(content), open)
+
+
+def text_of(segments: list[Segment], source: str = PLAIN) -> str:
+    return write(segments, chats(source)).whole
+
+
+def rendered(model: Chats, *turns: tuple[str, str], reply: bool = False) -> str:
+    messages: list[Any] = [{"role": role, "content": content} for role, content in turns]
+    return model.render(Chat(messages, add_generation_prompt=reply))
+
+
+# -- by each bundled template ------------------------------------------------------------------------------------------
+
+
+def test_every_bundled_template_is_tested_here() -> None:
+    assert built_in_names() == sorted(ENDS)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_closed_turns_are_what_the_template_makes_of_the_chat(name: str) -> None:
+    model = bundled(name)
+    written = write([user("Rome", "?"), assistant("21"), user("Oslo?")], model)
+    assert written.whole == rendered(model, ("user", "Rome?"), ("assistant", "21"), ("user", "Oslo?"))
+    assert not written.is_raw and not written.may_heal
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("begun", ["", "Well, ", " It is"])
+def test_an_open_assistant_turn_is_the_prompt_for_a_reply_and_its_content_as_it_is(name: str, begun: str) -> None:
+    model = bundled(name)
+    written = write([user("Rome?"), assistant("21"), user("Oslo?"), assistant(begun, open=True)], model)
+    before = rendered(model, ("user", "Rome?"), ("assistant", "21"), ("user", "Oslo?"), reply=True)
+    assert written.whole == before + begun
+    assert written.may_heal == (begun != "")
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_open_user_turn_is_cut_where_its_content_ends(name: str) -> None:
+    model = bundled(name)
+    whole = rendered(model, ("user", "Rome?"), ("assistant", "21"), ("user", "Tell me of Oslo"))
+    written = write([user("Rome?"), assistant("21"), user("Tell me", " of Oslo", open=True)], model)
+    assert whole == written.whole + ENDS[name]
+    assert written.may_heal and not written.is_raw
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_open_user_turn_keeps_the_blank_at_its_end(name: str) -> None:
+    assert write([user("Tell me ", open=True)], bundled(name)).whole.endswith("Tell me ")
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_raw_text_stands_before_and_behind_the_rendered_chat(name: str) -> None:
+    model = bundled(name)
+    written = write(["Before. ", user("Rome?"), " Behind"], model)
+    assert written.whole == "Before. " + rendered(model, ("user", "Rome?")) + " Behind"
+    assert written.may_heal and not written.is_raw
+
+
+@pytest.mark.parametrize("name", [name for name in ENDS if name != "mistral"])
+def test_a_text_between_turns_stands_where_the_shorter_chat_ends(name: str) -> None:
+    model = bundled(name)
+    one, two = rendered(model, ("user", "Rome?")), rendered(model, ("user", "Rome?"), ("assistant", "21"))
+    assert write([user("Rome?"), "(aside)", assistant("21")], model).whole == one + "(aside)" + two[len(one) :]
+
+
+def test_a_template_that_moves_a_system_text_along_takes_no_text_between_turns() -> None:
+    segments: list[Segment] = [Turn("system", ["Be kind."]), user("Rome?"), "(aside)", assistant("21"), user("Oslo?")]
+    with pytest.raises(ClientError, match="rewrites earlier turns") as caught:
+        write(segments, bundled("mistral"))
+    assert caught.value.place == "prompt[4]"
+    assert "Be kind." in write([each for each in segments if each != "(aside)"], bundled("mistral")).whole
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_first_turn_of_the_assistant_can_be_open_where_the_template_knows_such(name: str) -> None:
+    model, segments = bundled(name), [assistant("Once", open=True)]
+    try:
+        whole = rendered(model, ("assistant", "Once"))
+    except ClientError as refusal:
+        with pytest.raises(ClientError) as caught:
+            write(segments, model)
+        assert caught.value.fact == refusal.fact and caught.value.place == "prompt"
+    else:
+        assert whole.startswith(write(segments, model).whole) and write(segments, model).whole.endswith("Once")
+
+
+# -- raw text ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_without_turns_is_its_text_and_needs_no_template() -> None:
+    written = write(["Once ", "", "upon"], Chats(TemplateSources()))
+    assert (written.texts, written.is_raw, written.may_heal) == (["Once upon"], True, True)
+
+
+def test_turns_need_a_template() -> None:
+    with pytest.raises(ClientError, match="need a chat template") as caught:
+        write([user("hi")], Chats(TemplateSources()))
+    assert caught.value.place == "prompt"
+
+
+def test_an_empty_text_behind_turns_is_no_text_to_heal() -> None:
+    assert not write([user("hi"), ""], chats(PLAIN)).may_heal
+    assert write([user("hi"), "so"], chats(PLAIN)).may_heal
+
+
+def test_every_text_between_turns_costs_a_rendering_so_their_number_is_bounded() -> None:
+    segments: list[Segment] = [each for _ in range(MAX_BREAKS + 2) for each in (user("a"), "b")]
+    assert len(write(segments[:-2], chats(PLAIN)).whole) > MAX_BREAKS
+    with pytest.raises(ClientError, match=f"more than {MAX_BREAKS} places"):
+        write(segments, chats(PLAIN))
+
+
+# -- templates that do other things ------------------------------------------------------------------------------------
+
+
+def test_a_template_that_rewrites_is_refused_only_where_a_text_stands_between_its_turns() -> None:
+    newest_first = "{% for m in messages | reverse %}<{{ m.content }}>{% endfor %}"
+    assert text_of([user("a"), assistant("b")], newest_first) == "<b><a>"
+    with pytest.raises(ClientError, match="rewrites earlier turns") as caught:
+        text_of([user("a"), "text", assistant("b")], newest_first)
+    assert caught.value.place == "prompt[2]"
+
+
+def test_an_open_turn_whose_text_the_template_leaves_out_is_refused() -> None:
+    with pytest.raises(ClientError, match="does not show its text") as caught:
+        text_of([user("a", open=True)], "{% for m in messages %}<{{ m.role }}>{% endfor %}")
+    assert caught.value.place == "prompt[0].content"
+
+
+def test_an_open_turn_that_a_template_writes_twice_is_cut_at_its_last_place() -> None:
+    twice = "{% for m in messages %}({{ m.content }})[{{ m.content }}]{% endfor %}"
+    assert text_of([user("ab", open=True)], twice) == "(ab)[ab"
+
+
+def test_what_a_template_refuses_names_the_segment() -> None:
+    for at in range(3):
+        segments: list[Segment] = ["raw", user("a"), user("b")]
+        segments.insert(at, Turn("nobody", ["x"]))
+        with pytest.raises(ClientError, match="must be one of system") as caught:
+            text_of(segments)
+        assert caught.value.place == f"prompt[{at}].role"
+
+
+# -- contexts ----------------------------------------------------------------------------------------------------------
+
+GROUP = ContextGroup(["one", "two"])
+
+
+def test_contexts_stand_apart_from_the_texts_around_them() -> None:
+    written = write(["Read. ", GROUP, " Then ", ContextGroup(["x"]), "answer"], Chats(TemplateSources()))
+    assert written.texts == ["Read. ", " Then ", "answer"]
+    assert [(group.place, group.contexts) for group in written.groups] == [
+        ("prompt[1].contexts", ["one", "two"]),
+        ("prompt[3].contexts", ["x"]),
+    ]
+    assert written.whole == "Read. onetwo Then xanswer"
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_contexts_inside_a_turn_stand_where_its_content_has_them(name: str) -> None:
+    model = bundled(name)
+    written = write([user("Read ", GROUP, " and sum up."), assistant("So", open=True)], model)
+    assert written.whole == rendered(model, ("user", "Read onetwo and sum up."), reply=True) + "So"
+    assert written.groups[0].place == "prompt[0].content[1].contexts"
+    assert written.texts[0].endswith("Read ") and written.texts[1].startswith(" and sum up.")
+
+
+def test_contexts_that_a_template_repeats_moves_or_leaves_out_are_refused() -> None:
+    twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
+    backwards = "{% for m in messages | reverse %}{{ m.content }}{% endfor %}"
+    for source, segments in (
+        (twice, [user("a", GROUP, "b")]),
+        (backwards, [user("a", GROUP), user("b", GROUP, "c")]),
+        ("{{ messages | length }}", [user("a", GROUP, "b")]),
+    ):
+        with pytest.raises(ClientError, match="leaves out, repeats or moves") as caught:
+            write(list(segments), chats(source))
+        assert caught.value.place.endswith(".contexts")
+
+
+def test_contexts_are_looked_for_by_a_mark_that_no_client_knows() -> None:
+    """A group's own texts are put in after all others: they are never read for marks."""
+    written = write(["a", ContextGroup(["CONTEXTS_0_", "b"]), "c"], chats(PLAIN))
+    assert written.whole == "aCONTEXTS_0_bc"
+
+
+def test_longer_prompts_begin_with_shorter_ones() -> None:
+    """What a program adds to its prompt leaves what it had, so that its cached prefix is found again."""
+    turns: list[Segment] = ["Intro. ", user("a"), assistant("b"), user("c"), assistant("d")]
+    texts = [text_of(turns[:i]) for i in range(1, len(turns) + 1)]
+    assert all(longer.startswith(shorter) for shorter, longer in pairwise(texts))
