@@ -17,6 +17,7 @@ from ramet.runtime.intake.embeddings import PREFILL_ONLY
 from ramet.runtime.intake.fields import Int32, Key, Rid, Text, Unbuilt, named
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import ROLE
+from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.specs import KEY, PRIORITY, SALT, SpecLists, read_specs
 
 MAX_CONTEXTS = 1024  # of one group
@@ -78,7 +79,8 @@ class LanguageGenerateBody(SpecLists, frozen=True, kw_only=True, forbid_unknown_
         bool | None, about("the reply has the thought that an output begins with in `reasoning`, not in `text`")
     ] = None
     reasoning_parser: Annotated[
-        Text | None, about("how the thought is marked; by default as `--reasoning-parser` says")
+        Text | None,
+        about("how the thought is marked; by default as `--reasoning-parser` says", enum=[*reasoning_names(), None]),
     ] = None
     stream: Annotated[bool | None, about("server-sent events with what is new")] = None
     rid: Annotated[Rid | None, NAME] = None

@@ -21,7 +21,8 @@ FIELDS_OF_LIMIT = {
     "/v1/messages": "max_tokens",
 }
 WEIGHTS = {  # of operations; 1 where none is given
-    "/generate": 14, "/v1/chat/completions": 24, "/v1/completions": 16, "/v1/responses": 20, "/v1/messages": 16,
+    "/generate": 14, "/language/generate": 10, "/language/select": 8, "/language/render": 3,
+    "/v1/chat/completions": 24, "/v1/completions": 16, "/v1/responses": 20, "/v1/messages": 16,
     "/v1/messages/count_tokens": 4, "/v1/embeddings": 6, "/v1/score": 6, "/v1/rerank": 6, "/v1/tokenize": 4,
     "/v1/detokenize": 4, "/v1/responses/{id}": 5, "/v1/requests/{id}": 2,
 }  # fmt: skip
@@ -54,6 +55,12 @@ PARTS: tuple[Any, ...] = (
     {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "f"}]}, {"type": "tool_result"},
     {"type": "reasoning_text", "text": "g"}, {"type": "document"}, {"type": "search_result"},
     {"type": "text", "text": None},
+)  # fmt: skip
+USER_TURN = {"role": "user", "content": ["a", " 🙂"]}
+PROMPT_ENDS: tuple[list[Any], ...] = (
+    ["so"], [""], [USER_TURN], [USER_TURN, "raw", {"role": "assistant", "open": True}],
+    [USER_TURN, {"role": "assistant", "content": ["<think>b"], "open": True}], [{"role": "user", "open": True}],
+    [{"contexts": ["a", "b c"]}, "d"], [{"role": "user", "content": [{"contexts": ["a"]}, "b"]}], [{"image": "x"}],
 )  # fmt: skip
 CALLS: tuple[Any, ...] = (
     {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}},
@@ -132,7 +139,7 @@ class Fuzzer:
         names = sorted(schema["properties"].keys() - body.keys())
         built = [name for name in names if not schema["properties"][name].get("x-unbuilt")]
         chosen = draw.sample(built, min(len(built), draw.choice((0, 1, 2, 2, 3, 5))))
-        if draw.random() < 0.03:
+        if names and draw.random() < 0.03:
             chosen.append(draw.choice(names))
         body |= {name: values.value(schema["properties"][name], 1) for name in chosen}
         _complete(draw, values, operation, body)
@@ -162,6 +169,14 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
                 ]
             if draw.random() < 0.01:
                 body |= {"text": ["a"] * 129, "sampling_params": {"n": 128, "max_new_tokens": 1}}
+        case "/language/generate" | "/language/select" | "/language/render":
+            if draw.random() < 0.8:
+                body["prompt"] = [values.text() for _ in range(draw.randint(0, 2))] + draw.choice(PROMPT_ENDS)
+            if operation == "/language/generate" and draw.random() < 0.7:
+                body.pop("custom_logit_processor", None)
+                body["sampling_params"] = {"max_new_tokens": draw.randint(0, 9), "n": draw.randint(1, 3)}
+            if operation == "/language/select":
+                body["choices"] = [values.text() or "a" for _ in range(draw.randint(1, 4))]
         case "/v1/completions":
             ids = [draw.randint(0, 400) for _ in range(draw.randint(1, 9))]
             body["prompt"] = draw.choice((values.text(), [values.text()], ids, [ids, ids[:1]]))

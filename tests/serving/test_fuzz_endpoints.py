@@ -19,7 +19,7 @@ import yarl
 from fuzzed_requests import DEAD, LIVE, Fuzzer, Request
 from live import Live
 
-from ramet.runtime.intake.misspelt import UNKNOWN
+from ramet.runtime.intake.misspelt import UNKNOWN, UNREAD
 from ramet.runtime.server.http.problems import ERRORS, shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
 
@@ -97,8 +97,10 @@ def named_reply(path: str, method: str) -> Any:
 
 
 def names_a_field(message: str, path: str) -> bool:
-    """Or says that it is about no field, or which one a misspelt name seems to be."""
+    """Or says that it is about no field, or which one a misspelt name seems to be, or that the body has no such."""
     body = ROUTES[path].body if path in ROUTES else None
+    if body is not None and body.__struct_config__.forbid_unknown_fields and f" {UNREAD}" in message:
+        return True
     misspelt = re.search(rf" {UNKNOWN} \(send (\w+)\)$", message)
     place = misspelt or re.match(r"(\w*)", message)
     assert place is not None
