@@ -44,6 +44,7 @@ OPENAI_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings",
 )  # fmt: skip
+LANGUAGE_PATHS = ("/language/generate", "/language/select")
 KEYS = {Access.OPEN: "none", Access.READ: "API", Access.USE: "API", Access.ADMIN: "admin"}
 MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
 
@@ -87,7 +88,8 @@ def http_api() -> str:
     lines.append(
         "\n[native-api.md](native-api.md) describes `/generate`, [openai.md](openai.md) chats and completions,"
     )
-    lines.append("[embeddings.md](embeddings.md) the endpoints that turn texts into numbers.")
+    lines.append("[embeddings.md](embeddings.md) the endpoints that turn texts into numbers,")
+    lines.append("[language-calls.md](language-calls.md) what programs of the language ask for.")
     lines += connections()
     for path in ("/v1/score", "/v1/rerank", "/v1/tokenize", "/v1/detokenize", "/abort_request"):
         lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
@@ -129,7 +131,7 @@ def fields_table(struct: Any) -> list[str]:
     return ["| field | type | |", "|---|---|---|", *body_rows(struct)]
 
 
-def openai_table(path: str) -> str:
+def table_of(path: str) -> str:
     return "\n".join(fields_table(ROUTES[path].body))
 
 
@@ -308,7 +310,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model families": families_table,
     "harmless keys": harmless_keys,
     "fields of /generate": generate_table,
-    **{f"fields of {path}": partial(openai_table, path) for path in OPENAI_PATHS},
+    **{f"fields of {path}": partial(table_of, path) for path in (*OPENAI_PATHS, *LANGUAGE_PATHS)},
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,
     "what backends enforce": backends_tables,
