@@ -150,7 +150,7 @@ class PromptReply(Message, frozen=True):
     text: str
     ids: bytes
     contexts: Contexts = ()
-    may_heal: bool = True  # the text ends as the client wrote it, and not as a template ends it
+    may_heal: bool = True  # the text ends as the client wrote it, not as a template ends it, and tokens are bytes
 
 
 class ChoicesReply(Message, frozen=True):

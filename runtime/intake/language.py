@@ -66,7 +66,7 @@ Prompt = Annotated[
     Annotated[list[str | Segment], Meta(min_length=1, max_length=MAX_TURNS)],
     about("texts, turns of a chat, and contexts, in order"),
 ]
-HEALING = "the prompt's last tokens may end differently, as they would if prompt and {} were one text; true by default"
+HEALING = "the prompt's last tokens may end differently, as they would if prompt and {} were one text; by default {}"
 NAME = about("name of the request, for /abort_request; a new one if it is absent")
 
 
@@ -74,7 +74,9 @@ class LanguageGenerateBody(SpecLists, frozen=True, kw_only=True, forbid_unknown_
     """One output, or n of them, that follow a prompt."""
 
     prompt: Prompt
-    token_healing: Annotated[bool | None, about(HEALING.format("output"))] = None
+    token_healing: Annotated[
+        bool | None, about(HEALING.format("output", "where the prompt ends in a text of the client's"))
+    ] = None
     separate_reasoning: Annotated[
         bool | None, about("the reply has the thought that an output begins with in `reasoning`, not in `text`")
     ] = None
@@ -102,7 +104,7 @@ class SelectBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Annotated[int, named("an integer in [-2^63, 2^63)", ge=-INT64, le=INT64 - 1)] | None,
         about("the same seed draws the same choice"),
     ] = None
-    token_healing: Annotated[bool | None, about(HEALING.format("choice"))] = None
+    token_healing: Annotated[bool | None, about(HEALING.format("choice", "true"))] = None
     priority: Annotated[Int32 | None, PRIORITY] = None
     cache_salt: Annotated[Key | None, SALT] = None
     extra_key: Annotated[Key | None, KEY] = None

@@ -48,7 +48,8 @@ class SegmentEncoder:
             self._check_prompt(ids, contexts)
         except ClientError as error:
             return CallFailed(call.call, error.record)
-        return PromptReply(call.call, written.whole, pack_ids(ids), contexts, written.may_heal)
+        may_heal = written.may_heal and self._tokenizer.pieces is not None
+        return PromptReply(call.call, written.whole, pack_ids(ids), contexts, may_heal)
 
     def render_choices(self, call: RenderChoices) -> ChoicesReply | CallFailed:
         try:

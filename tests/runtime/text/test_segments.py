@@ -104,6 +104,15 @@ def test_a_prompt_must_fit_the_context_whose_positions_parallel_contexts_share(b
     assert failure(asked("x" * 10_000, context_length=10))[0] == "prompt"  # refused before it is tokenised
 
 
+def test_an_end_that_the_client_wrote_may_be_healed_where_tokens_are_bytes(
+    byte_level: Tokenizer, wordpiece: Tokenizer
+) -> None:
+    turn = Turn("user", ["the fox"])
+    assert rendered(byte_level, "the f").may_heal and rendered(byte_level, turn, "the f").may_heal
+    assert not rendered(byte_level, turn).may_heal
+    assert not rendered(wordpiece, "the f").may_heal
+
+
 @pytest.mark.parametrize(
     ("segments", "place", "fact"),
     [
