@@ -10,7 +10,7 @@ from ramet.ipc.messages import Finish, FinishKind, unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
-from ramet.runtime.logprobs import Triple
+from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.long_list import Listed, LongList
 
 WEIGHT_VERSION = "default"
@@ -173,6 +173,12 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
 def prompt_ids_of(sequence: Sequence) -> list[int] | UnsetType:
     """UNSET where they were not asked for."""
     return list(unpack_ids(sequence.prompt_ids)) if sequence.prompt_ids else UNSET
+
+
+def prompt_places_of(sequence: Sequence) -> list[Place]:
+    """Log-probabilities of its prompt's tokens from the first one on that was asked for; of that nothing is known."""
+    assert sequence.logprobs is not None, f"{sequence.uid} did not ask for log-probabilities"
+    return sequence.logprobs.prompt[:]
 
 
 def longs_of(meta: MetaInfo) -> dict[str, LongList]:

@@ -110,6 +110,11 @@ class SelectBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True)
     extra_key: Annotated[Key | None, KEY] = None
     rid: Annotated[Rid | None, NAME] = None
 
+    @property
+    def healed(self) -> bool:
+        """Choices are tokenised with the prompt."""
+        return self.token_healing is not False
+
 
 class RenderBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A prompt, to be shown."""

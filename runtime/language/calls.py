@@ -65,9 +65,9 @@ class LanguageCalls:
 
     async def select(self, body: SelectBody, rid: str) -> SelectReply:
         """Raises what ended one of its sequences."""
-        segments, healed = read_prompt(body.prompt), body.token_healing is not False
+        segments = read_prompt(body.prompt)
         with self.open(streaming=False) as submission:
-            asked = self._client.render_choices(segments, body.choices, healed)
+            asked = self._client.render_choices(segments, body.choices, body.healed)
             selection = Selection(body, rid, await submission.during(asked))
             done = await self._client.run_in_turn(selection.prompts, submission)
             return selection.reply(done)

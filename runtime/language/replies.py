@@ -1,13 +1,11 @@
 """What the language's calls answer, to the server's clients and to programs alike."""
 
-from typing import Any
-
 from msgspec import UNSET, UnsetType
 
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.reading import Reader, Thought
 from ramet.runtime.logprobs import Triple
-from ramet.runtime.reply import MetaInfo, Reply, meta_info, prompt_ids_of
+from ramet.runtime.reply import GrowingReply, MetaInfo, Reply, meta_info, prompt_ids_of
 
 
 class LanguageReply(Reply, frozen=True, kw_only=True):
@@ -55,13 +53,13 @@ class RenderedPrompt(Reply, frozen=True):
     num_tokens: int
 
 
-class Output:
+class Output(GrowingReply):
     """One sequence, its thought apart from its text where it has a reader."""
 
     def __init__(self, sequence: Sequence, index: int | UnsetType, reader: Reader | None) -> None:
-        self._sequence, self._index, self._reader = sequence, index, reader
+        super().__init__(sequence, index)
+        self._reader = reader
         self._closed = False  # its end was read
-        self._num_places = 0, 0  # of output and prompt, whose log-probabilities were read
 
     def new(self) -> LanguageReply:
         """What came since the last time; of a sequence that has ended and was not read before, all of it."""
@@ -72,7 +70,7 @@ class Output:
             text=text,
             reasoning=UNSET if self._reader is None else thought or None,
             output_ids=ids,
-            meta_info=meta_info(self._sequence, self._logprobs() | counted),
+            meta_info=meta_info(self._sequence, self._new_logprobs() | counted),
             index=self._index,
             prompt_token_ids=prompt_ids_of(self._sequence),
         )
@@ -88,11 +86,3 @@ class Output:
         parts += self._reader.close(tail) if ends else []
         said = "".join(part for part in parts if isinstance(part, str))
         return said, "".join(part.text for part in parts if isinstance(part, Thought))
-
-    def _logprobs(self) -> dict[str, Any]:
-        """Of new places."""
-        lists, (output, prompt) = self._sequence.logprobs, self._num_places
-        if lists is None:
-            return {}
-        self._num_places = len(lists.output), len(lists.prompt)
-        return lists.meta(output, prompt)

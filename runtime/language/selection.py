@@ -15,6 +15,7 @@ from ramet.runtime.language import choices
 from ramet.runtime.language.choices import Path, Trie
 from ramet.runtime.language.replies import ChoiceInfo, SelectInfo, SelectReply
 from ramet.runtime.logprobs import Place, Triple
+from ramet.runtime.reply import prompt_places_of
 
 WITHOUT_PROMPT = "unconditional_likelihood_normalized"
 WITH_END = "exact_sequence"
@@ -101,8 +102,8 @@ def _paths(trie: Trie, done: list[Sequence], with_end: bool) -> list[Path]:
     computed: list[list[Place]] = []  # of each leaf
     places: list[Place] = []
     for leaf, sequence in zip(trie.leaves, done, strict=True):
-        assert sequence.logprobs is not None
-        places = places[: leaf.start] + sequence.logprobs.prompt[1:]  # nothing is known of the token before
+        _, *own = prompt_places_of(sequence)  # the first is that of the token before
+        places = places[: leaf.start] + own
         computed.append(places)
     return [
         _path(computed[leaf][:length], computed[leaf][length].chosen if with_end else None)
@@ -118,8 +119,8 @@ def _path(places: list[Place], ends: list[Triple] | None) -> Path:
     return Path(tokens, None if ends is None else _total(ends))
 
 
-def _total(logprobs: list[Triple]) -> float:
+def _total(triples: list[Triple]) -> float:
     """Of one or another of these tokens."""
-    values = [value for value, _, _ in logprobs if value is not None]
+    values = [value for value, _, _ in triples if value is not None]
     most = max(values)
     return most + math.log(math.fsum(math.exp(value - most) for value in values))
