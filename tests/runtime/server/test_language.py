@@ -159,6 +159,26 @@ def test_deltas_of_a_stream_add_up_to_the_whole_reply(text: str, seed: int, fiel
     served(check)
 
 
+@pytest.mark.parametrize(
+    ("says", "tail", "thought", "text"),
+    [
+        (["<think>", "a"], "", "a", ""),
+        (["<think>", "a"], "b", "ab", ""),
+        (["<think>", "a"], "</think>and", "a", "and"),
+        (["<thi"], "", None, "<thi"),
+        (["<thi"], "s", None, "<this"),
+        (["a"], "b", None, "ab"),
+    ],
+)
+def test_what_only_the_end_makes_certain_is_read(says: list[str], tail: str, thought: str | None, text: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says, server.engine.tail = says, tail
+        reply = await asked(server, GENERATE, {**HELLO, "separate_reasoning": True})
+        assert (reply["reasoning"], reply["text"]) == (thought, text)
+
+    served(check)
+
+
 def test_samples_are_a_list_and_their_events_have_an_index() -> None:
     async def check(server: Served) -> None:
         body = {**HELLO, "sampling_params": {"n": 3, "max_new_tokens": 2}}
@@ -275,6 +295,24 @@ def test_methods_ask_for_what_they_compare() -> None:
         assert [bytes(unpack_ids(each.ids)) for each in sent[2:]] == [b"\x02 all", b"\x02 you"]
         for info, score in zip(reply["meta_info"]["choices"], reply["scores"], strict=True):
             assert score == pytest.approx((info["logprob"] - info["unconditional_logprob"]) / info["num_tokens"])
+
+    served(check)
+
+
+def test_a_draw_is_by_the_sums_whatever_the_method_and_follows_its_seed() -> None:
+    async def check(server: Served) -> None:
+        body = {**HELLO, "choices": ["hehe", "e", "g"]}
+        greedy = await asked(server, SELECT, body)
+        sums = [info["logprob"] for info in greedy["meta_info"]["choices"]]
+        likeliest = sums.index(max(sums))
+        assert likeliest != greedy["index"]
+        for seed in range(3):
+            cold = await asked(server, SELECT, {**body, "temperature": 1e-9, "sampling_seed": seed})
+            assert cold["index"] == likeliest and cold["scores"] == greedy["scores"]
+        warm = {**body, "temperature": 1e6}
+        drawn = [(await asked(server, SELECT, {**warm, "sampling_seed": seed}))["index"] for seed in range(12)]
+        again = [(await asked(server, SELECT, {**warm, "sampling_seed": seed}))["index"] for seed in range(12)]
+        assert drawn == again and set(drawn) == {0, 1, 2}
 
     served(check)
 
