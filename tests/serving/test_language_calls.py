@@ -200,16 +200,42 @@ def test_a_prefix_is_leased_without_an_output_and_given_back(server: Live) -> No
     assert leases(server) == (0, 0)
 
 
+LONG = {"prompt": ["On and on"], "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True}}
+
+
+def tokens_until_idle(llm: LLM) -> int:
+    """Of all requests so far, once none runs."""
+    while (state := llm.state())["running_requests"]:  # which is asked between steps
+        pass
+    num: int = state["generated_tokens"]
+    return num
+
+
 def test_leaving_a_stream_aborts_it(llm: LLM) -> None:
     async def leave() -> None:
-        stream = llm.language.stream({"prompt": ["On and on"], "sampling_params": {"max_new_tokens": 3000}})
+        stream = llm.language.stream(LONG)
         assert (await anext(stream))["output_ids"]
         await stream.aclose()
 
+    before = tokens_until_idle(llm)
     asyncio.run(leave())
-    while llm.state()["running_requests"]:  # it is asked between steps
-        pass
-    assert llm.state()["finished_requests"] >= 1
+    assert 0 < tokens_until_idle(llm) - before < 3000
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_call_that_is_cancelled_aborts_its_request(llm: LLM, streams: bool) -> None:
+    async def cancel() -> None:
+        call = streamed(llm, LONG) if streams else llm.language.generate(LONG)
+        task = asyncio.create_task(call)
+        while not (await asyncio.to_thread(llm.state))["running_requests"]:
+            assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    before = tokens_until_idle(llm)
+    asyncio.run(cancel())
+    assert tokens_until_idle(llm) - before < 3000
 
 
 def test_calls_from_several_loops_and_threads_run_at_once(llm: LLM) -> None:
