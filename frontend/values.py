@@ -98,11 +98,22 @@ def wanted_schema(schema: Any) -> Wanted:
             raise ValueError(f"json_schema is a text, but no JSON: {error}") from None
         return Wanted(Held("json_schema", value))
     if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
-        return Wanted(Held("json_schema", schema.model_json_schema()), schema.model_validate_json)
+        return Wanted(Held("json_schema", _closed(schema.model_json_schema())), schema.model_validate_json)
     if _has_schema(schema):
         decoder = msgspec.json.Decoder(schema)
-        return Wanted(Held("json_schema", msgspec.json.schema(schema)), decoder.decode)
+        return Wanted(Held("json_schema", _closed(msgspec.json.schema(schema))), decoder.decode)
     raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
+
+
+def _closed(schema: Any) -> Any:
+    """Of a type: objects have its fields only, for others would be lost in the instance."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    fields = schema.get("properties")
+    closed = {"additionalProperties": False} if isinstance(fields, dict) and schema.get("type") == "object" else {}
+    return closed | {name: _closed(value) for name, value in schema.items()}
 
 
 def _has_schema(schema: Any) -> bool:
