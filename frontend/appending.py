@@ -349,6 +349,11 @@ class StateGroup(Generic[S]):
     def __getitem__(self, index: int) -> S:
         return self._states[index]
 
+    def __setitem__(self, index: int, state: S) -> None:
+        """What `group[i] += ...` ends with. Raises TypeError for another state."""
+        if state is not self._states[index]:
+            raise TypeError("a fork may be appended to, not replaced")
+
     def __iter__(self) -> Iterator[S]:
         return iter(self._states)
 
