@@ -193,15 +193,19 @@ class BaseState(Words):
     @contextmanager
     def _with_turn(self, role: str) -> Iterator[Self]:
         self.extend(Begin(role, caller()))
-        yield self
-        self.extend(End(role, caller()))
+        try:
+            yield self
+        finally:
+            self.extend(End(role, caller()))
 
     @contextmanager
     def var_scope(self, name: str) -> Iterator[Self]:
         """s[name] becomes the text that the block appends."""
         self.extend(ScopeBegin(name))
-        yield self
-        self.extend(ScopeEnd(name))
+        try:
+            yield self
+        finally:
+            self.extend(ScopeEnd(name))
 
     # -- forks ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_origin, is_typeddict
 
 import msgspec
 
-from ramet.frontend.ir import Held
+from ramet.frontend.ir import Held, Printed
 
 BLANKS = r"[ \n]*"  # a number ends where a blank or a new line would come, which the stop texts cut
 STOPS = (" ", "\n")
@@ -22,8 +22,8 @@ class Wanted(NamedTuple):
     stops: tuple[str, ...] = ()
 
 
-class Int(int):
-    """An integer of an output. It is appended to texts as it is: "about " + s["age"] + " years"."""
+class Int(Printed, int):
+    """An integer of an output. It is appended as it is: s += s["age"], s += "about " + s["age"] + " years"."""
 
     def __add__(self, other: Any) -> Any:
         return f"{int(self)}{other}" if isinstance(other, str) else super().__add__(other)
@@ -32,7 +32,7 @@ class Int(int):
         return f"{other}{int(self)}" if isinstance(other, str) else super().__radd__(other)
 
 
-class Float(float):
+class Float(Printed, float):
     """The same for a number with a point."""
 
     def __add__(self, other: Any) -> Any:

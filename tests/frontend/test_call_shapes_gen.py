@@ -179,8 +179,11 @@ def test_numbers_are_put_together_with_texts():
     def program(s):
         s += gen("age", dtype=int) + gen("size", dtype=float)
         s += " " + s["age"] + " and " + s["size"] + "; " + f"{s['age'] + 1}"
+        s += s["age"]
+        s += s["size"] + gen("x")
+        s += gen("y") + s["age"]
 
-    assert program.run(backend=Mock(["41", "1.5"])).text() == "411.5 41 and 1.5; 42"
+    assert program.run(backend=Mock(["41", "1.5", "x", "y"])).text() == "411.5 41 and 1.5; 42411.5xy41"
 
 
 def test_a_text_that_is_no_value_of_the_type_fails_its_call():

@@ -183,6 +183,18 @@ def test_turns_that_do_not_fit_are_refused_at_once(expression: Any, message: str
     assert mock.calls == []
 
 
+def test_a_block_that_raises_ends_its_turn_and_its_scope():
+    def body(s):
+        for block in (s.user(), s.var_scope("said")):
+            with pytest.raises(LookupError), block:
+                s += "a"
+                raise LookupError
+        s += assistant("b")
+
+    state = run(body)
+    assert [message["content"] for message in state.messages()] == ["a", "b"] and state["said"] == "a"
+
+
 # -- scopes and variables ----------------------------------------------------------------------------------------------
 
 
