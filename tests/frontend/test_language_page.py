@@ -1,4 +1,4 @@
-"""docs/language.md is right: its examples run in their order, and print what it says."""
+"""docs/language.md and the README's program are right: examples run in their order, and print what the page says."""
 
 import re
 from collections.abc import Iterator
@@ -10,9 +10,11 @@ from live import Live
 
 from ramet.frontend.backends import chosen
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "language.md"
 URL = "http://127.0.0.1:30000"
-BLOCKS = re.findall(r"```python\n(.*?)```\n(?:\nprints\n\n```text\n(.*?)```)?", PAGE.read_text(), re.DOTALL)
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\nprints\n\n```text\n(.*?)```)?", re.DOTALL)
+BLOCKS = BLOCK.findall(PAGE.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -37,4 +39,11 @@ def test_an_example_prints_what_the_page_says(
     code, printed = BLOCKS[number]
     source = str(PAGE)
     exec(compile(code.replace(URL, names["URL"]), source, "exec"), names)
+    assert capsys.readouterr().out == printed
+
+
+def test_the_readme_s_program_prints_what_it_says(names: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    section = (ROOT / "README.md").read_text().split("## Programs\n")[1].split("\n## ")[0]
+    ((code, printed),) = BLOCK.findall(section)
+    exec(compile(code.replace(URL, names["URL"]), "README.md", "exec"), {})
     assert capsys.readouterr().out == printed
