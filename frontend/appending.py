@@ -193,15 +193,19 @@ class BaseState(Words):
     @contextmanager
     def _with_turn(self, role: str) -> Iterator[Self]:
         self.extend(Begin(role, caller()))
-        yield self
-        self.extend(End(role, caller()))
+        try:
+            yield self
+        finally:
+            self.extend(End(role, caller()))
 
     @contextmanager
     def var_scope(self, name: str) -> Iterator[Self]:
         """s[name] becomes the text that the block appends."""
         self.extend(ScopeBegin(name))
-        yield self
-        self.extend(ScopeEnd(name))
+        try:
+            yield self
+        finally:
+            self.extend(ScopeEnd(name))
 
     # -- forks ------------------------------------------------------------------------------------------------------
 
@@ -348,6 +352,11 @@ class StateGroup(Generic[S]):
 
     def __getitem__(self, index: int) -> S:
         return self._states[index]
+
+    def __setitem__(self, index: int, state: S) -> None:
+        """What `group[i] += ...` ends with. Raises TypeError for another state."""
+        if state is not self._states[index]:
+            raise TypeError("a fork may be appended to, not replaced")
 
     def __iter__(self) -> Iterator[S]:
         return iter(self._states)

@@ -50,6 +50,12 @@ class Expr:
         yield self
 
 
+class Printed:
+    """A value of an output that is no text, and is appended as it prints: a number of gen(dtype=int)."""
+
+    __slots__ = ()
+
+
 def joined(*parts: Any) -> "Expr":
     """Raises TypeError for what is neither a text nor a node."""
     return Concat(tuple(leaf for part in parts for leaf in as_expr(part).leaves()))
@@ -59,7 +65,7 @@ def as_expr(value: Any) -> Expr:
     """Raises TypeError for what cannot be appended."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str | Printed):
         return ConstantText(str(value))
     raise TypeError(
         f"{type(value).__name__} cannot be appended to a prompt: it takes texts, gen(), select() and the like"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_origin, is_typeddict
 
 import msgspec
 
-from ramet.frontend.ir import Held
+from ramet.frontend.ir import Held, Printed
 
 BLANKS = r"[ \n]*"  # a number ends where a blank or a new line would come, which the stop texts cut
 STOPS = (" ", "\n")
@@ -22,8 +22,8 @@ class Wanted(NamedTuple):
     stops: tuple[str, ...] = ()
 
 
-class Int(int):
-    """An integer of an output. It is appended to texts as it is: "about " + s["age"] + " years"."""
+class Int(Printed, int):
+    """An integer of an output. It is appended as it is: s += s["age"], s += "about " + s["age"] + " years"."""
 
     def __add__(self, other: Any) -> Any:
         return f"{int(self)}{other}" if isinstance(other, str) else super().__add__(other)
@@ -32,7 +32,7 @@ class Int(int):
         return f"{other}{int(self)}" if isinstance(other, str) else super().__radd__(other)
 
 
-class Float(float):
+class Float(Printed, float):
     """The same for a number with a point."""
 
     def __add__(self, other: Any) -> Any:
@@ -98,11 +98,22 @@ def wanted_schema(schema: Any) -> Wanted:
             raise ValueError(f"json_schema is a text, but no JSON: {error}") from None
         return Wanted(Held("json_schema", value))
     if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
-        return Wanted(Held("json_schema", schema.model_json_schema()), schema.model_validate_json)
+        return Wanted(Held("json_schema", _closed(schema.model_json_schema())), schema.model_validate_json)
     if _has_schema(schema):
         decoder = msgspec.json.Decoder(schema)
-        return Wanted(Held("json_schema", msgspec.json.schema(schema)), decoder.decode)
+        return Wanted(Held("json_schema", _closed(msgspec.json.schema(schema))), decoder.decode)
     raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
+
+
+def _closed(schema: Any) -> Any:
+    """Of a type: objects have its fields only, for others would be lost in the instance."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    fields = schema.get("properties")
+    closed = {"additionalProperties": False} if isinstance(fields, dict) and schema.get("type") == "object" else {}
+    return closed | {name: _closed(value) for name, value in schema.items()}
 
 
 def _has_schema(schema: Any) -> bool:
