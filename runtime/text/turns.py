@@ -9,10 +9,13 @@ content, and cut there. Knows no ids.
 
 import os
 import re
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ramet.ipc.messages import Chat, ContextGroup, Segment, Turn
 from ramet.runtime.errors import ClientError
+from ramet.runtime.text.chat_template import MOST_SECONDS
 from ramet.runtime.text.chats import Chats
 
 MAX_BREAKS = 64  # raw texts between turns: each costs a rendering of all turns before it
@@ -39,9 +42,9 @@ class Written(NamedTuple):
         return "".join(part for pair in zip(self.texts, between, strict=True) for part in pair)
 
 
-def write(segments: list[Segment], chats: Chats) -> Written:
+def write(segments: list[Segment], chats: Chats, clock: Callable[[], float] = time.monotonic) -> Written:
     """Raises ClientError, which names the segment."""
-    writer = _Writer(chats)
+    writer = _Writer(chats, clock)
     for i, segment in enumerate(segments):
         match segment:
             case str():
@@ -54,8 +57,9 @@ def write(segments: list[Segment], chats: Chats) -> Written:
 
 
 class _Writer:
-    def __init__(self, chats: Chats) -> None:
-        self._chats = chats
+    def __init__(self, chats: Chats, clock: Callable[[], float]) -> None:
+        self._chats, self._clock = chats, clock
+        self._deadline = clock() + MOST_SECONDS
         self._text, self._groups = "", list[Group]()
         self._messages: list[dict[str, str]] = []
         self._places: list[int] = []  # of each message: the index of its segment
@@ -128,6 +132,9 @@ class _Writer:
         return kept.replace(END, "")
 
     def _render(self, add_generation_prompt: bool = False) -> str:
+        if self._clock() > self._deadline:
+            fact = f"takes more than {MOST_SECONDS:g} s to render, for each text between its turns all turns before it"
+            raise ClientError("prompt", fact, "write texts into turns")
         try:
             return self._chats.render(Chat(self._messages, add_generation_prompt=add_generation_prompt))
         except ClientError as error:

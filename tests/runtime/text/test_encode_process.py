@@ -10,11 +10,15 @@ from ramet.ipc.messages import (
     Abort,
     Admit,
     CallFailed,
+    ChoicesReply,
     Detokenize,
     DetokenizeReply,
     Generate,
     Limits,
+    PromptReply,
     Rejected,
+    RenderChoices,
+    RenderPrompt,
     Tokenize,
     TokenizeReply,
     ToScheduler,
@@ -171,16 +175,21 @@ def test_failure_of_ours_ends_one_request_and_is_logged(byte_level: Tokenizer, c
     answer(broken, by_text("a"), scheduler, server)
     answer(broken, Tokenize(3, "a"), scheduler, server)
     answer(broken, by_ids(5), scheduler, server)
-    rejected, failed = server.drain()
+    answer(broken, RenderPrompt(4, ["a"]), scheduler, server)
+    answer(broken, RenderChoices(5, ["a"], ["b"]), scheduler, server)
+    rejected, *calls = server.drain()
     assert isinstance(rejected, Rejected) and rejected.error.status == 500 and rejected.uids == [1]
-    assert isinstance(failed, CallFailed) and failed.error.status == 500 and "out of order" in failed.error.fact
+    assert [failed.call for failed in calls if isinstance(failed, CallFailed)] == [3, 4, 5]
+    for failed in calls:
+        assert failed.error.status == 500 and "out of order" in failed.error.fact
     assert [type(message) for message in scheduler.drain()] == [Admit]
 
 
 def test_abort_follows_its_request_to_the_scheduler(encoder: Encoder) -> None:
     scheduler: MemoryChannel[ToScheduler] = MemoryChannel(ToScheduler)
     server: MemoryChannel[ToServer] = MemoryChannel(ToServer)
-    for message in (by_text("a"), Abort([1]), by_ids(), Tokenize(2, "a"), Detokenize(3, pack_ids([5]))):
+    calls = (Tokenize(2, "a"), Detokenize(3, pack_ids([5])), RenderPrompt(4, ["a"]), RenderChoices(5, ["a"], ["b"]))
+    for message in (by_text("a"), Abort([1]), by_ids(), *calls):
         answer(encoder, message, scheduler, server)
     assert [type(m) for m in scheduler.drain()] == [Admit, Abort]
-    assert [type(m) for m in server.drain()] == [Rejected, TokenizeReply, DetokenizeReply]
+    assert [type(m) for m in server.drain()] == [Rejected, TokenizeReply, DetokenizeReply, PromptReply, ChoicesReply]
