@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager
 from msgspec import UNSET
 
 from ramet.ipc.messages import PromptReply, unpack_ids
+from ramet.ipc.params import shown
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
-from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.calls import Defaults, make_prompts
 from ramet.runtime.intake.chat import Style, thoughts_apart
 from ramet.runtime.intake.language import (
@@ -21,7 +22,7 @@ from ramet.runtime.intake.language import (
     continued_text,
     read_prompt,
 )
-from ramet.runtime.intake.parsers.reasoning import reasoning_style
+from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.language.replies import LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection, refuse_contexts
@@ -80,10 +81,8 @@ class LanguageCalls:
     def _reasoning(self, body: LanguageGenerateBody) -> str | None:
         """The parser that separates thoughts; None where none is asked for. Raises ClientError."""
         name = body.reasoning_parser
-        try:
-            _ = name and reasoning_style(name)
-        except ConfigError as error:
-            raise ClientError("reasoning_parser", f"is {name!r}: {error}") from None
+        if name is not None and name not in reasoning_names():
+            raise ClientError("reasoning_parser", f"is {shown(name)}, must be one of {', '.join(reasoning_names())}")
         if not body.separate_reasoning:
             return None
         if name is None and self._style.reasoning is None:

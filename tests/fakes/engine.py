@@ -286,9 +286,12 @@ class FakeEngine:
         return Logprobs(uid, False, pack_ids([token]), own, chosen=floats(chosen), texts=texts)
 
     def _prompt_scores(self, uid: int) -> list[Logprobs]:
-        """Of the prompt's tokens; the first, of which nothing is known, comes in a message of its own."""
+        """Of the tokens of a prompt that is scored and not continued.
+
+        The first, of which nothing is known, comes in a message of its own.
+        """
         message, asked = self.running[uid], self.running[uid].spec.logprobs
-        if asked is None or asked.start is None:
+        if asked is None or asked.start is None or message.spec.params.max_new_tokens:
             return []
         units = units_of(message)
         texts = {token: str(token) for token in units} if asked.texts else {}
