@@ -216,7 +216,7 @@ class _Kept:
 
     def sampling(self, running: RunningSet, ends: Ints, eos_ids: frozenset[int]) -> SamplingColumns:
         """Of a step after which the rows have `ends` [R] tokens."""
-        if self.flags & RowFlag.PROCESSOR or self.most_min_new:
+        if self.flags & RowFlag.PROCESSOR or self.most_min_new or self.columns.openings is not None:
             return sampling_columns(running, self.rows, eos_ids)
         return replace(self.columns, positions=ends - self.prompt_lens)
 

@@ -52,8 +52,8 @@ class HealedRows:
             if search.failed:
                 why = NOTHING_LEFT if search.num_nodes < MAX_NODES else TOO_MANY
                 return Finish(FinishKind.ABORT, message=why, status=400, place="token_healing")
-        if (*path, token) != search.at:
-            self._move(running, path, search.at)
+        if not (search.found and (*path, token) == search.at):
+            self._move(running, path, search.at)  # also where the token is the same: its row is planned anew
         return self._found(running, healing) if search.found and _whole(running) == search.at else None
 
     def _move(self, running: RunningRequest, path: Path, goal: Path) -> None:
