@@ -73,6 +73,7 @@ class Admit(Message, frozen=True):
     ids: bytes  # packed int32
     embeds: bytes | None = None  # in the place of ids, which are zeros then
     arrival_s: float = 0.0
+    tail: bytes = b""  # of the prompt's text after `ids`: the output begins with these bytes, which are not shown
 
 
 class Abort(Message, frozen=True):
@@ -260,6 +261,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: int
     cached_tokens: int
     prompt_ids: bytes = b""  # packed, where spec.returns_prompt
+    tail_bytes: int = 0  # of the output, which end the prompt's text: they are not shown
     chosen_texts: tuple[str, ...] = ()  # of spec.logprobs.ids, added by the detokenizer where texts are asked for
 
 

@@ -79,3 +79,4 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     truncate: Truncation | None = None  # None: a prompt that is too long is refused
     returns_prompt: bool = False  # the reply has the prompt's ids
     constraint: Constraint | None = None  # what its output keeps to
+    token_healing: bool = False  # the prompt's last tokens are chosen again, with what follows

@@ -110,6 +110,10 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
     repetition_penalty_scope: Annotated[
         Literal["generated", "all"], _about("tokens that repetition_penalty scales; all: the prompt's as well")
     ] = "generated"
+    token_healing: Annotated[
+        Literal["off", "on"],
+        _about("whether text prompts of /generate and LLM.generate that do not say are healed: their end chosen again"),
+    ] = "off"
     random_seed: Annotated[
         Annotated[int, Meta(ge=0)] | None, _about("seed of sampling and of dummy weights; unset: from the clock")
     ] = None
@@ -250,6 +254,10 @@ class Args(Struct, frozen=True, kw_only=True):
     @property
     def model_name(self) -> str:
         return self.model.served_model_name or self.model.model_path or "ramet-bundled"
+
+    @property
+    def heals_unasked(self) -> bool:
+        return self.schedule.token_healing == "on"
 
     @property
     def max_running(self) -> int:

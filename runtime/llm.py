@@ -39,6 +39,7 @@ from ramet.runtime.long_list import Listed, LongList, parts_of
 from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of, made_in_turn
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
+from ramet.runtime.text.healing import check_healing
 from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -59,6 +60,7 @@ class LLM:
         self.args = args = resolve(model if isinstance(model, Args) else make_args(**options))
         self.startup: list[tuple[str, float]] = []  # phase, seconds
         self.tokenizer = tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
+        check_healing(args, tokenizer)
         startup = self.startup  # the engine must not hold this object, or it would never be collected
         self._loop = LoopThread("ramet-loop", _engine_closed)
         try:
@@ -72,6 +74,7 @@ class LLM:
             sampling_defaults(args.model_folder, args.model.sampling_defaults),
             self._handle.limits,
             args.execute.enable_custom_logit_processor,
+            args.heals_unasked,
         )
         # called by close, when this object is collected, or when Python ends, whichever comes first
         self._close = weakref.finalize(self, _close, self._loop, engine)
@@ -108,8 +111,9 @@ class LLM:
 
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
         return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
-        extra_key, cache_salt, custom_logit_processor, return_hidden_states, prefix_lease_s, grammar_backend. Raises
-        ClientError for what cannot be asked; what fails while it runs has a finish_reason of type abort.
+        extra_key, cache_salt, custom_logit_processor, return_hidden_states, prefix_lease_s, grammar_backend,
+        token_healing. Raises ClientError for what cannot be asked; what fails while it runs has a finish_reason of type
+        abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
         return [_made(GrowingReply(output).whole()) for output in self._run(self._finished(asked))]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.sampling.columns import PenaltyReset, PlaceLogprobs, SamplingColumns
+from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int32)
 
@@ -82,6 +82,7 @@ class StepResult:
     failures: tuple[tuple[int, str, int], ...] = ()  # (index into draws, why it must end, HTTP status)
     drawn_logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of batch.sampling.logprobs
     prompt_logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of batch.prompt_logprobs
+    healed: tuple[HealedPlace, ...] = ()  # one for each of batch.sampling.healed
     hidden: tuple[Floats, ...] = ()  # [num, N], or [1, N] if summed; one for each of batch.hidden
     phases: dict[str, float] = field(default_factory=dict)  # seconds: "forward", "sample"
 

@@ -104,6 +104,7 @@ class Launched:
             tuple((row, *failure) for row, failure in failures.items()),
             self.drawn.logprobs,
             self.prompt_logprobs,
+            self.drawn.healed,
             self.hidden,
             self.phases,
         )

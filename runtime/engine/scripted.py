@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, StepResult
-from ramet.runtime.sampling.columns import LogitEntries
+from ramet.runtime.sampling.columns import HealedPlace, LogitEntries
 
 Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
 
@@ -49,7 +49,8 @@ class ScriptedRunner:
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
         prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
         phases = {"forward": 0.0, "sample": 0.0}
-        result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, phases=phases)
+        healed = tuple(_evenly(len(row.inner)) for row in columns.healed)
+        result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, healed=healed, phases=phases)
         return Done(result) if columns.masked is None else Masked(result, columns.masked, columns.openings)
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -78,6 +79,11 @@ class Masked:
 
     def result(self) -> StepResult:
         return self.value
+
+
+def _evenly(num_inner: int) -> HealedPlace:
+    """A prompt that is healed goes on with the token that is drawn."""
+    return HealedPlace(0.0, 0.0, np.full(num_inner, -np.inf, np.float32))
 
 
 def _certain(places: int, num_top: int, num_chosen: int) -> PlaceLogprobs:

@@ -137,6 +137,27 @@ class ConstrainedOutput:
         self.ended = self.end_token is None and self.grammar.must_end
         return None
 
+    def begin_with(self, text: bytes, spelled: Sequence[int]) -> None:
+        """The output begins with the rest of a token whose first bytes are the prompt's; `spelled` has its bytes.
+
+        Such a token opens no thought and is never replaced. Raises IllegalToken, and GrammarError as `accept`.
+        """
+        if not text:
+            return
+        self.opening = None
+        if not self.active:
+            self._tail, self.active = text[-len(self._after) :], text.endswith(self._after)
+            return
+        if not all(map(self.grammar.accept, spelled)):
+            raise IllegalToken(f"{text!r} leaves the constraint")
+        if self._path is not None:
+            self._path.push(text)
+        self.ended = self.end_token is None and self.grammar.must_end
+
+    def thinks(self, text: bytes) -> bool:
+        """Whether an output that is not `active` may begin with this: the constraint does not begin inside it."""
+        return self._after not in text[:-1]
+
     @property
     def eos_ids(self) -> Ints:
         return self._ending.eos_ids

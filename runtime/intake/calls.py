@@ -51,7 +51,6 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
     lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
     session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
-    token_healing: Annotated[bool | None, unbuilt("the prompt's last token is drawn again", neutral=(False,))] = None
 
 
 class Defaults(NamedTuple):
@@ -60,6 +59,7 @@ class Defaults(NamedTuple):
     params: SamplingParams
     limits: Limits
     processors_on: bool
+    healing_on: bool = False  # of texts, in calls that do not say
 
     @property
     def to_the_end(self) -> "Defaults":
@@ -77,6 +77,15 @@ def make_prompts(
         if specs[i].returns_prompt and "embeds" in content:
             fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
             raise ClientError("return_prompt_token_ids", fact)
+        if specs[i].token_healing and "embeds" in content:
+            at = f"token_healing[{i}]" if isinstance(body.token_healing, list) else "token_healing"
+            raise ClientError(at, f"is True, but {place} is a prompt of embeddings, which has no tokens to heal")
+    if defaults.healing_on:
+        said = body.token_healing if isinstance(body.token_healing, list) else [body.token_healing] * len(contents)
+        specs = [
+            replace(spec, token_healing=True) if own is None and "text" in content else spec
+            for spec, own, (_, content) in zip(specs, said, contents, strict=True)
+        ]
     return [
         Prompt(rids[i], specs[i], place=place, **content, **names[i]) for i, (place, content) in enumerate(contents)
     ]

@@ -6,6 +6,7 @@ One prompt for a call. Its text is rendered where the model's template and token
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from ramet.ipc.messages import ContextGroup, Turn
 from ramet.ipc.messages import Segment as Rendered
@@ -140,6 +141,11 @@ def continued_text(given: list[str | Segment], rendered: str) -> str | None:
         return "".join(text for text in given if isinstance(text, str))
     said = "".join(item for item in last.content or () if isinstance(item, str))
     return rendered[-len(said) - TAIL_CHARS :] if last.open and said else None
+
+
+def healed_if(body: LanguageGenerateBody, may_heal: bool, spec: RequestSpec) -> RequestSpec:
+    """`spec`, by which the end of the prompt is healed where the body does not say, if it may be."""
+    return replace(spec, token_healing=True) if body.token_healing is None and may_heal else spec
 
 
 def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> RequestSpec:

@@ -135,6 +135,13 @@ class SpecLists(Checked, frozen=True, kw_only=True):
             "seconds for which the prompt's prefix stays cached, `--max-prefix-lease-s` at most; 0 ends such a lease"
         ),
     ] = None
+    token_healing: Annotated[
+        OrEach[bool],
+        about(
+            "the end of the prompt is chosen again, together with what follows; `--token-healing` if absent, and then "
+            "not of token ids"
+        ),
+    ] = None
     grammar_backend: Annotated[OrEach[BackendName], about("as in `sampling_params`, where it may stand as well")] = None
 
 
@@ -148,6 +155,7 @@ def read_spec(
     truncate: Truncation | None = None,
     returns_prompt: bool = False,
     kept_to: Constraint | None = None,
+    token_healing: bool = False,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -167,6 +175,7 @@ def read_spec(
         truncate,
         returns_prompt,
         kept_to,
+        token_healing,
     )
 
 
@@ -236,6 +245,7 @@ def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, pro
         body.prefix_lease_s,
         returns_prompt=bool(body.return_prompt_token_ids),
         kept_to=kept_to,
+        token_healing=bool(body.token_healing),
     )
 
 

@@ -20,6 +20,7 @@ from ramet.runtime.intake.language import (
     RenderBody,
     SelectBody,
     continued_text,
+    healed_if,
     read_prompt,
 )
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
@@ -45,7 +46,7 @@ class LanguageCalls:
         [prompt] = make_prompts(body, [("prompt", {"ids": b""})], False, [rid], self._defaults)
         rendered = await submission.during(self._client.render_prompt(segments))
         refuse_contexts(rendered.contexts)
-        prompt = prompt._replace(ids=rendered.ids)
+        prompt = prompt._replace(ids=rendered.ids, spec=healed_if(body, rendered.may_heal, prompt.spec))
         reading = None
         if style is not None:
             prompt, reading = _thoughts_apart(prompt, style, body, rendered)

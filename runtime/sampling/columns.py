@@ -78,6 +78,23 @@ class PlaceLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class HealedRow:
+    """A row that draws what covers the rest of its prompt's tail."""
+
+    row: int  # index into Q; among the masked ones
+    inner: Ints  # [P] tokens inside the tail
+
+
+@dataclass(frozen=True, slots=True)
+class HealedPlace:
+    """Natural logarithms of probabilities, among all tokens, at the row's temperature: 1 where it is greedy."""
+
+    covered: float  # that one of the tokens is drawn that cover the tail
+    drawn: float  # of the one that was
+    inner: Floats  # [P] of each token inside the tail
+
+
+@dataclass(frozen=True, slots=True)
 class PenaltyReset:
     """Set the counts of a penalty slot to those of `output`, and what it has seen to `prompt`."""
 
@@ -103,6 +120,7 @@ class SamplingColumns:
     banned: LogitEntries | None = None  # must not be drawn
     masked: Ints | None = None  # [K] rows whose tokens a grammar chooses; which ones is said when they are drawn
     openings: LogitEntries | None = None  # of masked rows, a token each: it is drawn where it would be without the mask
+    healed: tuple[HealedRow, ...] = ()  # of masked rows, in ascending order
     logprobs: tuple[LogprobRow, ...] = ()
 
     @classmethod

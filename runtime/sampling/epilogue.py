@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.sampling.columns import LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
+from ramet.runtime.sampling.columns import HealedPlace, LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
+from ramet.runtime.sampling.healing import Healing
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
 from ramet.runtime.sampling.openings import Openings
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
@@ -87,6 +88,7 @@ class Drawn(NamedTuple):
     logprobs: tuple[PlaceLogprobs, ...]  # one for each of columns.logprobs
     failures: Failures  # rows that end with an error of their own
     logits: Tensor  # [Q, V] float32
+    healed: tuple[HealedPlace, ...] = ()  # one for each of columns.healed
     forbid: Callable[[], None] | None = None  # writes to `logits` what was forbidden, where they do not show it
 
     def outcome(self, finite: Tensor) -> tuple[tuple[int, ...], Failures]:
@@ -137,16 +139,19 @@ class Epilogue:
             logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
         failures = self._process(logits, columns)
         masks = masks_of(columns, allowed, logits.device)
-        openings = self._openings(logits, columns, masks)
+        openings, healing = self._openings(logits, columns, masks), self._healing(logits, columns, masks)
         self._forbid(logits, columns, masks)
         tokens, finite = self._draw(logits, columns)
         if openings is not None:
             openings.show(logits)
+        if healing is not None:
+            healing.show(logits)
         if columns.penalties is not None:
             self._penalties.count(columns.penalties, tokens)
         self._row_buffer.advance(rows, tokens)
         logprobs = self._logprobs(shown, tokens, columns)
-        return Drawn(tokens, finite, logprobs, failures, logits)
+        healed = healing.places(tokens) if healing is not None else ()
+        return Drawn(tokens, finite, logprobs, failures, logits, healed)
 
     def _openings(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Openings | None:
         """Rows that open a thought now, which `masks` let through from then on."""
@@ -155,6 +160,12 @@ class Epilogue:
         openings = Openings(logits, columns, columns.openings, self._draw)
         openings.let_through(masks.rows, masks.allowed)
         return openings
+
+    def _healing(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Healing | None:
+        """Rows that choose the end of their prompt again."""
+        if not columns.healed or masks is None:
+            return None
+        return Healing(logits, columns, masks.rows, masks.allowed, self._kernel.mask)
 
     def _forbid(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> None:
         """The masks: nothing comes after them that could make a forbidden token legal."""

@@ -34,20 +34,23 @@ class FusedEpilogue(Epilogue):
         if masks is not None:
             state = replace(state, allowed=masks.allowed)
         shown = logits.clone() if columns.logprobs and self._raw else logits
-        read_twice = columns.openings is not None or (bool(columns.logprobs) and not self._raw)
+        read_twice = columns.openings is not None or bool(columns.healed) or (bool(columns.logprobs) and not self._raw)
         adjusted = bool(columns.processors) or read_twice
         if adjusted and rows.penalises:
             kernels.adjust_logits(logits, rows, state)
         failures = self._process(logits, columns)
-        openings = self._openings(logits, columns, masks)
+        openings, healing = self._openings(logits, columns, masks), self._healing(logits, columns, masks)
         drawn = kernels.logits_epilogue(logits, rows, state, adjusted)
         if adjusted:  # log-probabilities are those after the masks
             self._forbid(logits, columns, masks)
         if openings is not None:
             openings.show(logits)
+        if healing is not None:
+            healing.show(logits)
         logprobs = self._logprobs(shown, drawn.tokens, columns)
+        healed = healing.places(drawn.tokens) if healing is not None else ()
         forbid = None if adjusted else partial(self._forbid, logits, columns, masks)
-        return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, forbid)
+        return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, healed, forbid)
 
 
 def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:

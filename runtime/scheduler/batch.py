@@ -17,6 +17,7 @@ from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import NO_ROWS, Batch, Embeds, HiddenRows, PromptLogprobs
 from ramet.runtime.sampling.columns import (
+    HealedRow,
     LogitEntries,
     LogprobRow,
     Penalties,
@@ -215,7 +216,7 @@ class _Kept:
 
     def sampling(self, running: RunningSet, ends: Ints, eos_ids: frozenset[int]) -> SamplingColumns:
         """Of a step after which the rows have `ends` [R] tokens."""
-        if self.flags & RowFlag.PROCESSOR or self.most_min_new:
+        if self.flags & RowFlag.PROCESSOR or self.most_min_new or self.columns.openings is not None:
             return sampling_columns(running, self.rows, eos_ids)
         return replace(self.columns, positions=ends - self.prompt_lens)
 
@@ -299,6 +300,9 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
     table = running.table
     flags, num_output = table.flags[rows], table.planned_totals[rows] - table.prompt_lens[rows]
     constrained = (flags & RowFlag.CONSTRAINED) != 0  # their grammars know what may end them
+    healing, masked = (flags & RowFlag.HEALING) != 0, (flags & RowFlag.MASKED) != 0
+    healed = tuple(_healed(running, rows, np.flatnonzero(healing)))
+    early, begins = num_output < table.min_new[rows], num_output == table.num_healed[rows]
     biased, biases = _biases(running, rows, np.flatnonzero(flags & RowFlag.BIAS))
     return SamplingColumns(
         temperature=table.temperature[rows],
@@ -311,10 +315,11 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
         biased=biased,
         biases=biases,
         processors=_processors([(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.PROCESSOR)]),
-        banned=_banned(running, rows, np.flatnonzero((num_output < table.min_new[rows]) & ~constrained), eos_ids),
-        masked=np.flatnonzero(constrained).astype(np.int32) if constrained.any() else None,
-        openings=_openings(running, rows, np.flatnonzero(constrained & (num_output == 0))),
-        logprobs=tuple(logprob_row(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.LOGPROBS)),
+        banned=_banned(running, rows, np.flatnonzero(early & (~constrained | healing)), eos_ids),
+        masked=np.flatnonzero(masked).astype(np.int32) if masked.any() else None,
+        openings=_openings(running, rows, np.flatnonzero(constrained & ~healing & begins)),
+        healed=healed,
+        logprobs=tuple(_logprobs(running, rows, np.flatnonzero(flags & RowFlag.LOGPROBS), healed)),
     )
 
 
@@ -338,10 +343,25 @@ def _biases(running: RunningSet, rows: Ints, at: Indices) -> tuple[LogitEntries 
 
 def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int]) -> LogitEntries | None:
     """What would end a request that has fewer than its min_new_tokens."""
-    stops = [_stop_ids(running.at(rows[i]).request.params, eos_ids) for i in at]
+    stops = [_banned_ids(running.at(rows[i]), eos_ids) for i in at]
     if not any(stops):
         return None
     return _entries(at, [len(ids) for ids in stops], np.array([t for ids in stops for t in ids], dtype=np.int32))
+
+
+def _healed(running: RunningSet, rows: Ints, at: Indices) -> Iterator[HealedRow]:
+    for i in at.tolist():
+        each = running.at(rows[i])
+        assert each.request.healing is not None, each.uid
+        yield HealedRow(i, each.request.healing.inner_ids(each.output))
+
+
+def _logprobs(running: RunningSet, rows: Ints, at: Indices, healed: Sequence[HealedRow]) -> Iterator[LogprobRow]:
+    """Those that clients ask for; where a prompt is healed, of the tokens that may turn out to be the output's too."""
+    inner = {each.row: each.inner for each in healed}
+    for i in at.tolist():
+        asked = logprob_row(i, running.at(rows[i]))
+        yield replace(asked, ids=np.concatenate([asked.ids, inner[i]])) if i in inner else asked
 
 
 def _openings(running: RunningSet, rows: Ints, at: Indices) -> LogitEntries | None:
@@ -371,6 +391,14 @@ def _processors(rows: list[tuple[int, RunningRequest]]) -> tuple[ProcessorRows, 
 def _entries(rows: Indices, lengths: list[int], ids: Ints) -> LogitEntries:
     """rows[i] owns the next lengths[i] of the ids."""
     return LogitEntries(np.repeat(rows.astype(np.int32), lengths), ids)
+
+
+def _banned_ids(running: RunningRequest, eos_ids: frozenset[int]) -> list[int]:
+    """What would end it: not what only spells the end of its prompt."""
+    stops, healing = _stop_ids(running.request.params, eos_ids), running.request.healing
+    if healing is None:
+        return stops
+    return sorted(set(stops).difference(healing.spelling_ids))
 
 
 def _stop_ids(params: SamplingParams, eos_ids: frozenset[int]) -> list[int]:

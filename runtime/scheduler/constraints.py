@@ -140,10 +140,27 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
             by_backend.setdefault(constrained.output.backend, []).append((k, each.request))
     for backend, group in by_backend.items():
         _fill(backend, group, bits)
+    healing = {k: each for k, each in live if each.request.healing is not None}
     for k, constrained, num_output in outputs:
-        if constrained.failure is None:
+        if constrained.failure is None and k not in healing:
             constrained.output.finish_mask(bits[k], num_output)
+    for k, each in healing.items():
+        _fill_healing(each, bits[k])
     return bits
+
+
+def _fill_healing(running: RunningRequest, bits: Ints) -> None:
+    """WRITES bits [W] int32, the mask of what may come first."""
+    healing, constrained = running.request.healing, running.request.constrained
+    assert healing is not None, running.uid
+    if constrained is None:
+        healing.fill_mask(running.output, bits, None)
+    elif constrained.failure is None:
+        try:
+            healing.fill_mask(running.output, bits, constrained.output)
+        except Exception as error:  # noqa: BLE001 - as in `_fill`
+            constrained.failure = _failed(running.request, error)
+            bits[:] = -1
 
 
 def _fill(backend: Backend, group: list[tuple[int, Request]], bits: Ints) -> None:
@@ -213,9 +230,24 @@ class ConstrainedRows:
     def begin(self, running: RunningRequest) -> Finish | None:
         """What the output begins with whatever the model says is computed together with the prompt."""
         request = running.request
-        if request.next_logprob is not None or not running.remaining:
+        if request.next_logprob is not None or not running.remaining or request.healing is not None:
             return None  # something is returned of the prompt: it must be computed in any case
         finish = self._jump_on(running, _of(running))
+        self._flush(running, finish)
+        return finish
+
+    def begin_with(
+        self, running: RunningRequest, told: list[tuple[int, Logprobs | None]], beyond: bytes, spelled: list[int]
+    ) -> Finish | None:
+        """Its whole output are the tokens `told`, whose last one has `beyond` the prompt's end, spelled by others."""
+        constrained = _of(running)
+        constrained.unsent += told
+        try:
+            constrained.output.begin_with(beyond, spelled)
+        except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+            return _failed(running.request, error)
+        ended = Finish(FinishKind.STOP) if constrained.output.ended else None
+        finish = ended or self._decide(running, told[-1][0]) or self._jump_on(running, constrained)
         self._flush(running, finish)
         return finish
 

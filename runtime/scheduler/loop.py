@@ -33,6 +33,7 @@ from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request import Request, RowTable, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
@@ -79,6 +80,7 @@ class Scheduler:
         self._seeds = np.random.default_rng(seed)
         self._args, self._inbox, self._clock = args, inbox, clock
         self.overlapped = _overlaps(args, runner)
+        self._tokenizer = tokenizer
         self._loaded, self._hidden_size = runner, runner.hidden_size
         self._device = DeviceThread(runner) if self.overlapped and runner.blocking else runner
         self._in_flight: InFlight | None = None
@@ -322,10 +324,10 @@ class Scheduler:
         base = given if given is not None else int(self._seeds.integers(1 << 63))
         embeds = message.embeds
         values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
-        refusal = self._refusal(spec)
+        refusal, tail = self._refusal(spec), self._tail(message) if message.tail else None
         for sample, uid in enumerate(message.uids):
             seed = seed_of_sample(base, sample)
-            request = Request(uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values)
+            request = Request(uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values, tail=tail)
             if refusal:
                 finish = Finish(FinishKind.ABORT, message=refusal, status=400, place="custom_logit_processor")
                 self._results.close_waiting(request, finish)
@@ -340,6 +342,11 @@ class Scheduler:
                 self.waiting.add(request)
             elif (attached := self._constraints.attach(request)) is not False:
                 self._wait_or_close(request, None if attached is True else attached)
+
+    def _tail(self, message: Admit) -> Tail:
+        assert self._tokenizer is not None, "a prompt is healed without a tokenizer"
+        table = self._tokenizer.token_bytes_table(self._loaded.vocab_size)
+        return Tail(message.tail, table, message.spec.params.max_new_tokens)
 
     def _wait_or_close(self, request: Request, refused: Finish | None) -> None:
         if refused is None:

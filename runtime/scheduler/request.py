@@ -21,6 +21,8 @@ from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
+from ramet.runtime.scheduler.tail_search import Healing
+from ramet.runtime.text.healing import Tail
 
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
@@ -49,15 +51,18 @@ class Request:
         "embeds",
         "epoch",
         "first_logprob",
+        "healing",
         "match_length",
         "match_version",
         "next_hidden",
         "next_logprob",
+        "num_healed",
         "num_retractions",
         "opened",
         "prompt_len",
         "seed",
         "spec",
+        "tail_bytes",
         "tokens",
         "uid",
     )
@@ -71,6 +76,7 @@ class Request:
         seed: int,
         arrival_s: float = 0.0,
         embeds: Floats | None = None,
+        tail: Tail | None = None,
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.tokens = prompt
@@ -86,6 +92,10 @@ class Request:
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
         self.num_retractions = 0
         self.constrained: Constrained | None = None  # set when its constraint is compiled
+        # set while the end of its prompt is chosen again
+        self.healing = Healing(tail, None if spec.params.greedy else seed) if tail is not None else None
+        self.tail_bytes = len(tail.text) if tail is not None else 0  # of its output, which are the prompt's
+        self.num_healed = 0  # the first tokens of its output that spell nothing but the prompt's end
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
 
@@ -98,6 +108,12 @@ class Request:
         """How many are returned at each place, if any are."""
         asked = self.spec.logprobs
         return 1 if asked is None else 1 + asked.num_top + len(asked.ids)
+
+    @property
+    def num_logprob_ids(self) -> int:
+        """How many of them are those of ids that the client has chosen."""
+        asked = self.spec.logprobs
+        return 0 if asked is None else len(asked.ids)
 
     def ending(self, eos_ids: frozenset[int]) -> Ending:
         """What ends its output inside a constraint."""
@@ -176,7 +192,9 @@ class RowFlag:
     IGNORE_EOS = 32
     CONSTRAINED = 64  # draws what a grammar allows
     JUMPS = 128  # what follows its next token may not be drawn: it cannot be planned before that token is known
-    SERIAL = PROCESSOR | JUMPS
+    HEALING = 256  # the end of its prompt is chosen again: its next token may be taken back
+    SERIAL = PROCESSOR | JUMPS | HEALING
+    MASKED = CONSTRAINED | HEALING
 
 
 class RowTable:
@@ -194,12 +212,13 @@ class RowTable:
         self.scheduled, self.applied = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.allocated = np.zeros(num, np.int32)
         self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
-        self.flags = np.zeros(num, np.uint8)  # of RowFlag
+        self.flags = np.zeros(num, np.uint16)  # of RowFlag
         # how it samples
         self.temperature, self.top_p = np.zeros(num, np.float32), np.ones(num, np.float32)
         self.top_k, self.min_p = np.zeros(num, np.int64), np.zeros(num, np.float32)
         self.seeds = np.zeros(num, np.uint64)
         self.min_new = np.zeros(num, np.int32)
+        self.num_healed = np.zeros(num, np.int32)  # tokens of the output that only spell the end of its prompt
         self.penalty_slots = np.zeros(num, np.int32)  # 0: no penalties
         self.frequency, self.presence = np.zeros(num, np.float32), np.zeros(num, np.float32)
         self.repetition = np.ones(num, np.float32)
@@ -220,6 +239,7 @@ class RowTable:
         self.temperature[row] = 0.0 if params.greedy else min(params.temperature, HOTTEST)
         self.top_k[row], self.top_p[row], self.min_p[row] = max(params.top_k, 0), params.top_p, params.min_p
         self.seeds[row], self.min_new[row] = request.seed, params.min_new_tokens
+        self.num_healed[row] = request.num_healed
         self.penalty_slots[row] = penalty_slot
         self.frequency[row], self.presence[row] = params.frequency_penalty, params.presence_penalty
         self.repetition[row] = max(params.repetition_penalty, LEAST_REPETITION)
@@ -237,6 +257,7 @@ def _flags_of(request: Request) -> int:
         RowFlag.IGNORE_EOS: params.ignore_eos,
         RowFlag.CONSTRAINED: request.constrained is not None,
         RowFlag.JUMPS: request.constrained is not None and request.constrained.output.jumps,
+        RowFlag.HEALING: request.healing is not None,
     }
     return sum(flag for flag, is_set in asked.items() if is_set)
 

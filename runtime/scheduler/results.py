@@ -32,9 +32,10 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.sampling.columns import PlaceLogprobs
+from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import ConstrainedRows
+from ramet.runtime.scheduler.healing import HealedRows
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
@@ -46,8 +47,9 @@ from ramet.runtime.text.tokenizer import Tokenizer
 class StopWatch:
     """Watches the text of one request for its stop strings and patterns."""
 
-    def __init__(self, params: SamplingParams, tokenizer: Tokenizer) -> None:
-        self._decoder = TextDecoder(tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens)
+    def __init__(self, params: SamplingParams, tokenizer: Tokenizer, tail_bytes: int) -> None:
+        shown = params.skip_special_tokens, params.spaces_between_special_tokens
+        self._decoder = TextDecoder(tokenizer, *shown, tail_bytes)
         self._matcher = StopMatcher(params.stop, params.stop_regex)
         self._no_trim = params.no_stop_trim
 
@@ -66,12 +68,15 @@ class Stopping:
         self._watches: dict[Uid, StopWatch] = {}
 
     def decide(self, running: RunningRequest, token: int) -> Finish | None:
-        """`token` is the newest one of its output. Call it once for every token of a request with stop texts."""
+        """`token` is the newest one of its output. Call it once for every token of a request with stop texts, from the
+        first one that has text.
+        """
         params = running.request.params
-        if token in params.stop_token_ids or (token in self.eos_ids and not params.ignore_eos):
+        is_text = running.num_output > running.request.num_healed
+        if (token in params.stop_token_ids and is_text) or (token in self.eos_ids and not params.ignore_eos):
             return Finish(FinishKind.STOP, matched=token)
         if params.stop or params.stop_regex:
-            found = self._watch(running).push(token)
+            found = self._watch(running, running.num_output - 1).push(token)
             if found is not None:
                 return found
         if running.remaining == 0:
@@ -84,15 +89,16 @@ class Stopping:
     def rewound(self, running: RunningRequest) -> None:
         """The last tokens of its output were taken back: look at what is left again."""
         if self._watches.pop(running.uid, None) is not None:
-            watch = self._watch(running)
-            for token in running.output.tolist():
-                watch.push(token)
+            self._watch(running, running.num_output)
 
-    def _watch(self, running: RunningRequest) -> StopWatch:
-        watch = self._watches.get(running.uid)
+    def _watch(self, running: RunningRequest, num_seen: int) -> StopWatch:
+        """It has seen the first tokens of the output."""
+        watch, request = self._watches.get(running.uid), running.request
         if watch is None:
             assert self._tokenizer is not None, "a request with stop text needs a tokenizer"
-            watch = self._watches[running.uid] = StopWatch(running.request.params, self._tokenizer)
+            watch = self._watches[running.uid] = StopWatch(request.params, self._tokenizer, request.tail_bytes)
+            for token in running.output[:num_seen].tolist():
+                watch.push(token)
         return watch
 
 
@@ -122,6 +128,9 @@ class Results:
         self._running, self._leases, self._stopping, self._detokenizer = running, leases, stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
         self.constrained = ConstrainedRows(running, decide=self._decide, rewound=stopping.rewound, send=self._add_token)
+        self.healed = HealedRows(
+            running, self.constrained, decide=self._decide, send=self._add_token, show=self._add_states
+        )
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
@@ -153,9 +162,11 @@ class Results:
             draws, tokens = draws[kept], tokens[kept]
         self._append_tokens(rows[draws], tokens)
         drawn = dict(self._drawn_logprobs(step, result, going))
-        ends |= self._finished(step, draws, tokens, going, drawn)
+        healed = self._healed_places(step, result)
+        held = self._hold_hidden(step, result, going, healed) if healed else set()
+        ends |= self._finished(step, draws, tokens, going, drawn, healed)
         self._news.logprobs += drawn.values()
-        self._add_hidden(step, result, going, ends)
+        self._add_hidden(step, result, going, ends, held)
         for index in sorted(ends):
             self._end(self._running.at(rows[index]), ends[index])
         self._running.confirm(step.number)
@@ -178,7 +189,7 @@ class Results:
         table = self._running.table
         table.tokens[rows, table.totals[rows]] = tokens
         table.totals[rows] += 1
-        free = (table.flags[rows] & RowFlag.CONSTRAINED) == 0
+        free = (table.flags[rows] & RowFlag.MASKED) == 0
         if not free.all():
             rows, tokens = rows[free], tokens[free]
         self.generated_tokens += len(rows)
@@ -193,22 +204,32 @@ class Results:
             self._news.logprobs.append(logprobs)
 
     def _finished(
-        self, step: Step, draws: Ints, tokens: Ints, going: Flags, logprobs: dict[int, Logprobs]
+        self,
+        step: Step,
+        draws: Ints,
+        tokens: Ints,
+        going: Flags,
+        logprobs: dict[int, Logprobs],
+        healed: dict[int, HealedPlace],
     ) -> dict[int, Finish]:
         """Rows that end with this step; of those at `draws` only those that may are looked at.
 
-        WRITES `logprobs`, by row: those under a constraint are taken out, and told with the tokens that follow.
+        WRITES `logprobs`, by row: those under a mask are taken out, and told with the tokens that follow.
+        `healed`, by row: of those whose prompt is healed.
         """
         table, rows = self._running.table, step.batch.rows[draws]
         may_end = table.totals[rows] == table.limits[rows]
         flags = table.flags[rows]
-        may_end |= (flags & (RowFlag.STOP_CHECK | RowFlag.CONSTRAINED)) != 0
+        may_end |= (flags & (RowFlag.STOP_CHECK | RowFlag.MASKED)) != 0
         for eos in self._eos_ids:
             may_end |= (tokens == eos) & ((flags & RowFlag.IGNORE_EOS) == 0)
         ends: dict[int, Finish] = {}
         for i in np.flatnonzero(may_end):
             running, token = self._running.at(rows[i]), int(tokens[i])
-            if flags[i] & RowFlag.CONSTRAINED:
+            if flags[i] & RowFlag.HEALING:
+                index = int(draws[i])
+                finish = self.healed.push(running, token, healed[index], logprobs.pop(index, None))
+            elif flags[i] & RowFlag.CONSTRAINED:
                 finish = self.constrained.push(running, token, logprobs.pop(int(draws[i]), None))
             else:
                 finish = self._decide(running, token)
@@ -245,9 +266,30 @@ class Results:
                 token = result.tokens[asked.row : asked.row + 1]
                 yield index, _packed(Uid(int(step.uids[index])), False, token, values)
 
-    def _add_hidden(self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish]) -> None:
+    def _healed_places(self, step: Step, result: StepResult) -> dict[int, HealedPlace]:
+        """By index of the row."""
+        rows = (int(step.batch.draws[each.row]) for each in step.batch.sampling.healed)
+        return dict(zip(rows, result.healed, strict=True))
+
+    def _hold_hidden(self, step: Step, result: StepResult, going: Flags, healed: dict[int, HealedPlace]) -> set[int]:
+        """Indices of rows whose hidden states wait until it is known which tokens heal their prompt."""
+        held = set[int]()
         for span, states in zip(step.hidden, result.hidden, strict=True):
-            if not going[span.index]:
+            if span.index in healed and going[span.index] and not span.last:
+                running = self._running.at(step.batch.rows[span.index])
+                if span.start >= running.request.prompt_len:
+                    held.add(span.index)
+                    self.healed.hold(running, states)
+        return held
+
+    def _add_states(self, states: HiddenStates) -> None:
+        self._news.hidden.append(states)
+
+    def _add_hidden(
+        self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish], held: set[int]
+    ) -> None:
+        for span, states in zip(step.hidden, result.hidden, strict=True):
+            if not going[span.index] or span.index in held:
                 continue
             self._running.at(step.batch.rows[span.index]).request.next_hidden = span.stop
             if not span.last or span.index in ends:
@@ -292,7 +334,8 @@ class Results:
         request.opened = True
         cached = request.cached_tokens or 0
         ids = request.prompt.tobytes() if request.spec.returns_prompt else b""
-        self._news.opened.append(Opened(request.uid, request.spec, request.prompt_len, cached, ids))
+        opened = Opened(request.uid, request.spec, request.prompt_len, cached, ids, request.tail_bytes)
+        self._news.opened.append(opened)
         start = request.first_logprob
         if start is not None and start < request.prompt_len:
             first = request.tokens[start : start + 1]

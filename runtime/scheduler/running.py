@@ -251,6 +251,19 @@ class RunningSet:
         if slot:
             self._reset_penalties(running.request, slot, running.output.copy())
 
+    def end_healing(self, running: RunningRequest) -> None:
+        """From here on its output is as any other."""
+        self._num_serial -= self._is_serial(running)
+        self.table.flags[running.row] &= ~np.uint16(RowFlag.HEALING)
+        self.table.num_healed[running.row] = running.request.num_healed
+        self._num_serial += self._is_serial(running)
+        self._decoding = None
+
+    def forget_memory(self, running: RunningRequest) -> None:
+        """Tokens were taken back that its logit processor may remember."""
+        if running.request.spec.processor is not None:
+            self._forgotten.append(running.uid)
+
     def end(self, running: RunningRequest, *, publish: bool = True) -> None:
         """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
         if publish:
@@ -268,7 +281,10 @@ class RunningSet:
     def _retract(self, running: RunningRequest) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
         request = running.request
-        request.tokens = running.tokens.copy()
+        if request.healing is None:
+            request.tokens = running.tokens.copy()
+        else:
+            request.healing.restart()
         request.epoch += 1
         request.num_retractions += 1
         self.num_retractions += 1
@@ -367,7 +383,7 @@ class RunningSet:
         return resets
 
     def take_forgotten(self) -> tuple[int, ...]:
-        """Uids with a logit processor that have ended."""
+        """Uids with a logit processor that have ended, or must begin anew with what it remembers."""
         forgotten, self._forgotten = tuple(self._forgotten), []
         return forgotten
 

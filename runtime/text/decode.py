@@ -15,19 +15,30 @@ MOST_HELD = 3  # tokens that may wait for the rest of a character: three of its 
 
 
 class TextDecoder:
-    """The output of one sequence. `push` gives the text that became certain, `flush` what the end makes certain."""
+    """The output of one sequence. `push` gives the text that became certain, `flush` what the end makes certain.
+
+    Its first `tail_bytes` are the prompt's: they are no text of the output. Each token must have bytes of its own then.
+    """
 
     __slots__ = ("_after_special", "_hidden", "_shown", "_spaced", "_special", "_text")
 
     def __init__(
-        self, tokenizer: Tokenizer, skip_special_tokens: bool = True, spaces_between_special_tokens: bool = True
+        self,
+        tokenizer: Tokenizer,
+        skip_special_tokens: bool = True,
+        spaces_between_special_tokens: bool = True,
+        tail_bytes: int = 0,
     ) -> None:
         pieces = tokenizer.pieces
         self._special = tokenizer.special_ids
         self._hidden = skip_special_tokens
         self._spaced = spaces_between_special_tokens
         self._after_special = False
-        self._text: _Joined | _Differences = _Joined(pieces) if pieces is not None else _Differences(tokenizer)
+        self._text: _Joined | _Differences
+        if pieces is None:
+            self._text = _Differences(tokenizer)
+        else:
+            self._text = _AfterTail(pieces, tail_bytes) if tail_bytes else _Joined(pieces)
 
     def push(self, token_id: int) -> str:
         if token_id in self._special:
@@ -59,16 +70,37 @@ class _Joined:
         piece = self._pieces[token_id]
         if piece.__class__ is str and not self._waiting:
             return piece  # the usual case: whole characters, nothing held
-        text = self._utf8.decode(piece.encode() if isinstance(piece, str) else piece)
+        return self._add(piece.encode() if isinstance(piece, str) else piece)
+
+    def flush(self) -> str:
+        self._waiting = False
+        return self._utf8.decode(b"", final=True)
+
+    def _add(self, spelled: bytes) -> str:
+        text = self._utf8.decode(spelled)
         waiting = self._utf8.getstate()[0]
         if len(waiting) == 2 and waiting[0] == 0xED and waiting[1] >= 0xA0:  # half a surrogate: the codec waits in vain
             return text + self.flush()
         self._waiting = waiting != b""
         return text
 
-    def flush(self) -> str:
-        self._waiting = False
-        return self._utf8.decode(b"", final=True)
+
+class _AfterTail(_Joined):
+    """What follows the first bytes."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, pieces: Pieces, tail_bytes: int) -> None:
+        super().__init__(pieces)
+        self._left = tail_bytes  # still to come
+
+    def push(self, token_id: int) -> str:
+        if not self._left:
+            return super().push(token_id)
+        piece = self._pieces[token_id]
+        spelled = piece.encode() if isinstance(piece, str) else piece
+        shown, self._left = spelled[self._left :], max(self._left - len(spelled), 0)
+        return self._add(shown)
 
 
 class _Differences:

@@ -99,7 +99,8 @@ class Detokenizer:
 
     def _decoder(self, opened: Opened) -> TextDecoder:
         params = opened.spec.params
-        return TextDecoder(self._tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens)
+        shown = params.skip_special_tokens, params.spaces_between_special_tokens
+        return TextDecoder(self._tokenizer, *shown, opened.tail_bytes)
 
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)

@@ -44,6 +44,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_stop_patterns
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
+from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -68,7 +69,9 @@ class Encoder:
 
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
-            ids = self._prompt(request)
+            ids, tail = self._prompt(request), b""
+            if request.spec.token_healing:
+                ids, tail = self._take_tail(ids, request.spec.params.max_new_tokens)
             spec = replace(
                 request.spec,
                 params=self._fit(request.spec.params, len(ids)),
@@ -83,7 +86,7 @@ class Encoder:
                 check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
             return Rejected(request.uids, error.record)
-        return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s)
+        return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s, tail)
 
     def admit_all(self, batch: GenerateAll) -> list[Admit] | list[Rejected]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""
@@ -150,6 +153,11 @@ class Encoder:
             raise self._longer_than_context(place, f"{len(ids)} tokens")
         check_ids(place, ids, self._limits.vocab_size)
         return ids
+
+    def _take_tail(self, ids: list[int], new_tokens: int) -> tuple[list[int], bytes]:
+        """What stays of a prompt, and the bytes that are chosen again. Raises ClientError."""
+        most = min(new_tokens, self._limits.context_length - len(ids))
+        return take_tail(self._tokenizer, ids, self._limits.vocab_size, most)
 
     def _encode(
         self, text: str, place: str = "text", add_special_tokens: bool = True, may_exceed: bool = False
@@ -247,6 +255,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     """The whole life of one tokenizer process; it ends when it is killed."""
     started = time.perf_counter()
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
+    check_healing(args, tokenizer)
     chats = Chats.of(args)
     loaded = time.perf_counter()
     inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)

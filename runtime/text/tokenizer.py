@@ -7,7 +7,7 @@ decode.py's; a decoder that looks at neighbours has no table of pieces, and deco
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import tokenizers
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.text.files import read_json
 from ramet.runtime.text.length_bound import BYTE_OF, BYTE_TOKENS, most_bytes_per_token
+from ramet.runtime.text.token_bytes import TokenBytes
 
 Spelling = Callable[[str], bytes]  # an entry of the vocabulary -> the bytes it adds to a text
 
@@ -104,6 +105,7 @@ class Tokenizer:
         self.added_tokens: dict[str, int] = {token.content: i for i, token in added.items()}
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
         self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
+        self._tables: dict[int, TokenBytes] = {}
 
     @classmethod
     def from_folder(cls, folder: Path, model_folder: Path | None = None) -> "Tokenizer":
@@ -134,6 +136,21 @@ class Tokenizer:
             return None
         piece = self.pieces[token_id]
         return piece.encode() if isinstance(piece, str) else piece
+
+    def token_bytes_table(self, vocab_size: int) -> TokenBytes:
+        """The ordinary tokens below `vocab_size`, made once. A decoder that looks at neighbours has none."""
+        table = self._tables.get(vocab_size)
+        if table is None:
+            table = self._tables[vocab_size] = TokenBytes(self._ordinary(vocab_size))
+        return table
+
+    def _ordinary(self, vocab_size: int) -> Iterator[tuple[bytes, int]]:
+        added, unknown = set(self.added_tokens.values()), getattr(self._source.model, "unk_token", None)
+        for token, token_id in self._source.get_vocab().items():
+            if token_id < vocab_size and token_id not in added and token_id not in self.eos_ids and token != unknown:
+                spelled = self.token_bytes(token_id)
+                if spelled:
+                    yield spelled, token_id
 
     @property
     def vocab_size(self) -> int:

@@ -28,6 +28,7 @@ from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.scheduler.invariants import check_locks, check_owners
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.text.healing import take_tail
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
 
@@ -68,7 +69,7 @@ class BenchTop:
             clock=self.clock,
             grammars=grammars,
         )
-        self.deep_checks = deep_checks
+        self.deep_checks, self._tokenizer = deep_checks, tokenizer
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.opened: dict[int, Opened] = {}
         self.scores: dict[int, LogprobLists] = {}  # of those that asked for log-probabilities
@@ -81,8 +82,12 @@ class BenchTop:
     def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
         spec = make_spec(**{"max_new_tokens": num_new, "temperature": 0.0, "n": n, **more})
-        uids = list(range(uid, uid + n))
-        self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock()))
+        uids, tail = list(range(uid, uid + n)), b""
+        if spec.token_healing:
+            assert self._tokenizer is not None
+            prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
+            self.runner.heals = True
+        self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock(), tail=tail))
 
     @property
     def reserve_ratio(self) -> float:

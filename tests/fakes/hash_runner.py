@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ramet.runtime.engine.batch import Batch, Done, HiddenRows, PlaceLogprobs, PromptLogprobs, StepResult
-from ramet.runtime.sampling.columns import LogprobRow
+from ramet.runtime.sampling.columns import HealedPlace, HealedRow, LogprobRow
 
 VOCABULARY = 97
 NEVER_WRITTEN = -7
@@ -115,6 +115,7 @@ class HashRunner:
         self.computed_tokens = 0
         self.largest_step = 0
         self.draws: list[tuple[int, int]] = []  # (seed, position) of every token that was drawn, in order
+        self.heals = False  # outputs may begin with the end of their prompt
         self.break_rows: set[int] = set()  # rows whose next draw is "not finite"
 
     def refusal(self, processor: str, params: dict[str, Any]) -> str:
@@ -156,7 +157,27 @@ class HashRunner:
         )
         prompt_logprobs = tuple(self._score_prompt(batch, scoring) for scoring in batch.prompt_logprobs)
         hidden = tuple(self._hidden(batch, rows) for rows in batch.hidden)
-        return StepResult(tokens, broken, drawn_logprobs=drawn_logprobs, prompt_logprobs=prompt_logprobs, hidden=hidden)
+        healed = tuple(self._heal(batch, row, drawn) for row in batch.sampling.healed)
+        return StepResult(
+            tokens,
+            broken,
+            drawn_logprobs=drawn_logprobs,
+            prompt_logprobs=prompt_logprobs,
+            healed=healed,
+            hidden=hidden,
+        )
+
+    def _heal(self, batch: Batch, asked: HealedRow, drawn: list[int]) -> HealedPlace:
+        """One token in thirteen has no probability; the others have more inside a tail than where they cover it."""
+        read = self._read(batch, asked.row)
+        told = [logprob(read, token) for token in (VOCABULARY, drawn[asked.row], *asked.inner.tolist())]
+        covered, own, *inner = (-np.inf if value % 13 == 0 else value / 100 for value in told)
+        return HealedPlace(covered, own, np.array(inner, np.float32) / 8)
+
+    def _read(self, batch: Batch, at: int) -> np.ndarray:
+        """What is read before the `at`-th draw."""
+        i = int(batch.draws[at])
+        return self.pool[self.table[batch.rows[i], : batch.seq_lens[i]]]
 
     def _banned(self, batch: Batch) -> dict[int, set[int]]:
         """Index among the draws -> what it must not draw."""
@@ -175,8 +196,7 @@ class HashRunner:
 
     def _draw(self, batch: Batch, at: int, banned: set[int], allowed: np.ndarray | None) -> int:
         """What is read decides; above temperature 0 the row's seed and position as well."""
-        i, columns = int(batch.draws[at]), batch.sampling
-        read = self.pool[self.table[batch.rows[i], : batch.seq_lens[i]]]
+        columns, read = batch.sampling, self._read(batch, at)
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
         if columns.temperature[at] > 0:
             read = np.append(read, [int(columns.seeds[at]) & 0x7FFFFFFF, int(columns.positions[at])])
@@ -191,17 +211,16 @@ class HashRunner:
         openings, positions = batch.sampling.openings, batch.sampling.positions
         if openings is None:
             return {}
-        assert not positions[openings.rows].any(), "a thought begins an output or there is none"
+        assert self.heals or not positions[openings.rows].any(), "a thought begins an output or there is none"
         return dict(zip(openings.rows.tolist(), openings.ids.tolist(), strict=True))
 
     def _score_drawn(
         self, batch: Batch, asked: LogprobRow, drawn: list[int], allowed: np.ndarray | None
     ) -> PlaceLogprobs:
-        if allowed is not None and np.bitwise_count(allowed).sum() == 1:
+        healed = any(row.row == asked.row for row in batch.sampling.healed)  # seen as if there was no mask
+        if allowed is not None and np.bitwise_count(allowed).sum() == 1 and not healed:
             return certain(drawn[asked.row], asked.num_top, asked.ids.tolist())
-        row = int(batch.draws[asked.row])
-        read = self.pool[self.table[batch.rows[row], : batch.seq_lens[row]]]
-        return scored([read], [drawn[asked.row]], asked.num_top, asked.ids.tolist())
+        return scored([self._read(batch, asked.row)], [drawn[asked.row]], asked.num_top, asked.ids.tolist())
 
     def _reads(self, batch: Batch, first: int, num: int) -> list[np.ndarray]:
         """What each of the tokens [first, first + num) of the T can read, itself included."""

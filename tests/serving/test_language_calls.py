@@ -168,6 +168,18 @@ def test_a_raw_prompt_is_generated_from_as_generate_does(server: Live) -> None:
     assert plain(post(server, "generate", body)) == plain(native)
 
 
+def test_a_prompts_end_is_healed_where_a_client_wrote_it(server: Live) -> None:
+    text = "The capital of Fran"
+    healed = server.generate(text=text, sampling_params=SHORT, token_healing=True).json()
+    ours = post(server, "generate", {"prompt": [text], "sampling_params": SHORT})
+    assert plain(ours) == plain(healed) and ours["text"].startswith("ce")
+    closed = {"prompt": [{"role": "user", "content": ["Where is Fran"]}], "sampling_params": SHORT}
+    opened = {**closed, "prompt": [*closed["prompt"], {"role": "assistant", "content": ["It is in Eur"], "open": True}]}
+    for body, differs in ((closed, False), (opened, True)):
+        unsaid, off = (post(server, "generate", {**body, "token_healing": each}) for each in (None, False))
+        assert (unsaid["meta_info"]["prompt_tokens"] < off["meta_info"]["prompt_tokens"]) == differs
+
+
 def test_an_open_turn_is_generated_from_as_a_chat_is(server: Live) -> None:
     body = {"prompt": [{"role": "user", "content": ["Hi"]}, {"role": "assistant", "open": True}]}
     ours = post(server, "generate", with_params(body))

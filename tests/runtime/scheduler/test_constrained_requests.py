@@ -409,6 +409,24 @@ def test_a_grammar_that_becomes_too_complex_ends_its_output_alone(overlap: str, 
 
 
 @overlaps
+@pytest.mark.parametrize("where, last", [("fill_mask", 0), ("accept", 1)])
+def test_a_grammar_that_fails_where_it_begins_inside_a_token_ends_its_output_alone(
+    overlap: str, where: str, last: int
+) -> None:
+    top = bench(FailingBackend(GrammarError("became too complex"), where), overlap=overlap)
+    prompt = [*PROMPT, *ids_of(" th")]
+    top.add(1, prompt, 12, constraint=regex(str(last)), token_healing=True)
+    top.add(2, prompt, 12, constraint=regex("1000"), ignore_eos=True, token_healing=True)
+    top.add(3, prompt, 12, token_healing=True)
+    top.run()
+    assert top.opened[1].tail_bytes == 3
+    assert (top.finish[1].kind, top.finish[1].status) == (FinishKind.ABORT, 400)
+    assert top.finish[1].message == "regex became too complex"
+    assert len(top.tokens[2]) == 12 and len(top.tokens[3]) > 0
+    nothing_is_held(top)
+
+
+@overlaps
 @pytest.mark.parametrize("where", ["start", "fill_mask", "accept", "forced"])
 @pytest.mark.parametrize("error", [RuntimeError("of the library"), IllegalToken("of the library")])
 def test_a_library_that_raises_anything_ends_its_output_alone(

@@ -88,6 +88,15 @@ def test_fields_ask_for_what_they_ask_of_generate(fields: dict[str, Any]) -> Non
     served(check, enable_custom_logit_processor=True)
 
 
+def test_the_prompts_end_is_healed_unless_the_body_says_otherwise() -> None:
+    async def check(server: Served) -> None:
+        for healing in (None, True, False):
+            await asked(server, GENERATE, {**HELLO, "token_healing": healing})
+        assert [message.spec.token_healing for message in server.engine.of_type(Generate)] == [True, True, False]
+
+    served(check)
+
+
 def test_a_request_is_named_by_its_body() -> None:
     async def check(server: Served) -> None:
         for path, body in ((GENERATE, HELLO), (SELECT, PICK)):

@@ -1,0 +1,103 @@
+"""Running requests whose prompt is healed: the search for the sequence that begins with its tail, in the request's row.
+
+A row's output is the node that is looked at, or one on the way to it. Each step adds or replaces one token, which needs
+no memory, and nobody is told of any until the answer is found. Then it is an output as any other: its row is planned
+without waiting, and its penalties, lengths and stop texts are those of the tokens that it has.
+Knows no tensor.
+"""
+
+import math
+from collections.abc import Callable
+
+from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs, Uid
+from ramet.runtime.arrays import Floats
+from ramet.runtime.sampling.columns import HealedPlace
+from ramet.runtime.scheduler.constraints import ConstrainedRows, Decide, Send
+from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.tail_search import MAX_NODES, Healing, Path
+
+NOTHING_LEFT = "no output that begins with the healed end of the prompt can be drawn"
+TOO_MANY = f"the healed end of the prompt was looked for in {MAX_NODES} steps (send token_healing: false)"
+
+
+class HealedRows:
+    """`decide` says whether a token ends its request, `send` and `show` tell the client of tokens and hidden states."""
+
+    def __init__(
+        self,
+        running: RunningSet,
+        constrained: ConstrainedRows,
+        *,
+        decide: Decide,
+        send: Send,
+        show: Callable[[HiddenStates], None],
+    ) -> None:
+        self._running, self._constrained = running, constrained
+        self._decide, self._send, self._show = decide, send, show
+
+    def hold(self, running: RunningRequest, states: Floats) -> None:
+        """states [n, N] of the last token of its output, before the token that was just drawn: it may be taken back."""
+        _of(running.request).states[_path(running)] = states
+
+    def push(self, running: RunningRequest, token: int, place: HealedPlace, logprobs: Logprobs | None) -> Finish | None:
+        """`token` was drawn. Why the request ends, if it does."""
+        healing, path, constrained = _of(running.request), _path(running), running.request.constrained
+        if constrained is not None and constrained.failure is not None:
+            return constrained.failure
+        search = healing.search
+        if path == search.at:
+            healing.keep(path, logprobs)
+            search.learn(place, token, healing.covers and place.covered > -math.inf)
+            if search.failed:
+                why = NOTHING_LEFT if search.num_nodes < MAX_NODES else TOO_MANY
+                return Finish(FinishKind.ABORT, message=why, status=400, place="token_healing")
+        if not (search.found and (*path, token) == search.at):
+            self._move(running, path, search.at)  # also where the token is the same: its row is planned anew
+        return self._found(running, healing) if search.found and _whole(running) == search.at else None
+
+    def _move(self, running: RunningRequest, path: Path, goal: Path) -> None:
+        """In the place of the token that was drawn, one more of `goal`, after those that `path` has of it."""
+        differing = (i for i, (own, other) in enumerate(zip(path, goal)) if own != other)
+        kept = next(differing, min(len(path), len(goal) - 1))
+        done = self._running.replace(running, len(path) + 1 - kept, 1)
+        assert done, f"request {running.uid} has no memory for one token in the place of others"
+        self._running.append(running, goal[kept])
+        self._running.extend(running)
+        self._running.forget_memory(running)
+
+    def _found(self, running: RunningRequest, healing: Healing) -> Finish | None:
+        request, path, offset = running.request, healing.search.at, healing.search.offset
+        beyond = healing.tail.beyond_of(path[-1], offset)
+        request.num_healed = len(path) if not beyond else len(path) - 1
+        request.healing = None
+        self._running.end_healing(running)
+        self._tell_hidden(running, healing, path)
+        num_asked, ends = request.num_logprob_ids, range(1, len(path) + 1)
+        told = [(path[i - 1], healing.logprobs_of(path[:i], num_asked)) for i in ends]
+        if request.constrained is not None:
+            return self._constrained.begin_with(running, told, beyond, healing.tail.table.spell(beyond) or [])
+        for token, logprobs in told:
+            self._send(running.uid, token, logprobs)
+        return self._decide(running, path[-1])
+
+    def _tell_hidden(self, running: RunningRequest, healing: Healing, path: Path) -> None:
+        for i in range(1, len(path)):
+            states = healing.states.get(path[:i])
+            if states is not None:
+                self._show(HiddenStates(Uid(running.uid), states.shape[1], states.tobytes()))
+                running.request.next_hidden = running.request.prompt_len + i
+
+
+def _of(request: Request) -> Healing:
+    assert request.healing is not None, request.uid
+    return request.healing
+
+
+def _whole(running: RunningRequest) -> Path:
+    return tuple(running.output.tolist())
+
+
+def _path(running: RunningRequest) -> Path:
+    """Its output before the token that was just drawn."""
+    return _whole(running)[:-1]
