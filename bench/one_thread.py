@@ -73,7 +73,7 @@ class KnownRunner:
     """What a scheduler asks of a runner that has no model. Subclasses launch."""
 
     hidden_size = 0
-    blocking = asynchronous = False
+    blocking = asynchronous = windowed = False
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:
         self.vocab_size, self.max_running, self.context_length = vocab_size, rows, context_length

@@ -57,6 +57,7 @@ class Generate(Message, frozen=True):
     ids: bytes | None = None  # packed int32
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
     arrival_s: float = 0.0
+    contexts: Contexts = ()  # with ids alone
 
 
 class GenerateAll(Message, frozen=True):
@@ -74,6 +75,7 @@ class Admit(Message, frozen=True):
     embeds: bytes | None = None  # in the place of ids, which are zeros then
     arrival_s: float = 0.0
     tail: bytes = b""  # of the prompt's text after `ids`: the output begins with these bytes, which are not shown
+    contexts: Contexts = ()
 
 
 class Abort(Message, frozen=True):

@@ -19,7 +19,7 @@ usage: ramet COMMAND [OPTIONS]
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
                    simulated time), sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
-                   imports (how long `import ramet` takes)
+                   imports (how long `import ramet` takes), contexts (documents side by side, or in sequence)
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   doctor           what this machine has, what ramet will choose, and what is missing
@@ -33,7 +33,7 @@ BENCHES = {  # word -> module
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
     "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
-    "compiles": "compiles", "imports": "imports",
+    "compiles": "compiles", "imports": "imports", "contexts": "contexts",
 }  # fmt: skip
 
 

@@ -17,15 +17,17 @@ class ForwardInputs:
     """One step on the device, with the host's copy of what backends plan by. Rows with one new token come first."""
 
     token_ids: Tensor  # [T] int64
-    positions: Tensor  # [T] int64
+    positions: Tensor  # [T] int64, index of each token in its row of the table
     slots: Tensor  # [T] int64, where each new token's keys and values go
     last_tokens: Tensor  # [Q] int64, index into T of the token whose logits are drawn from
-    table: Tensor  # [max_running + 1, L] int32, the slot of every position of every row; new tokens included
+    table: Tensor  # [rows of the table, L] int32, the slot of every position of every row; new tokens included
     rows: Ints  # [R] host
     num_new: Ints  # [R] host, >= 1
     seq_lens: Ints  # [R] host, new tokens included
     num_decode: int  # rows [0, num_decode) have one new token
     embeds: tuple[tuple[int, Tensor], ...] = ()  # (first of the T, [n, N]): embeddings in the place of ids
+    shifts: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
+    shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
 
     @property
     def num_tokens(self) -> int:

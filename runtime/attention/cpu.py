@@ -3,7 +3,8 @@
 Decides which row goes where (without compiled kernels every row is attended in torch, long_extends.py), which rows read
 a shared prefix together, and where long rows are cut so that every core has cuts. A slot holds one token of one
 position, so two rows with equal slots at a position have equal slots before it: where a common prefix ends is found by
-bisection. T new tokens, R rows, H query heads.
+bisection. Only rows with parallel contexts may hold the same slots in another order: these are compared slot by slot.
+T new tokens, R rows, H query heads.
 
     row 1   [0 ......... 1024)[1024 .. 1060)      one item: keys [0, 1024) for the queries of rows 1, 2 and 3
     row 2   [   the same     )[1024 . 1050)       three items: each row's own keys
@@ -65,9 +66,17 @@ class _Run:
         return (self.stop - self.start) * (3 + len(self.tokens))  # widening a key once costs as much as three queries
 
 
-def cut(table: Ints, rows: Ints, first_tokens: Ints, num_new: Ints, seq_lens: Ints, threads: int) -> KernelItems:
+def cut(
+    table: Ints,
+    rows: Ints,
+    first_tokens: Ints,
+    num_new: Ints,
+    seq_lens: Ints,
+    threads: int,
+    shifts: Ints | None = None,
+) -> KernelItems:
     """table [rows, L] slots; the others [R]. Row r owns tokens [first_tokens[r], first_tokens[r] + num_new[r])."""
-    shares = find_shares(table, rows, seq_lens - num_new)
+    shares = find_shares(table, rows, seq_lens - num_new, shifts)
     if not shares and threads == 1 and num_new.max() == 1:
         return _whole_rows(rows, first_tokens, seq_lens)
     own_start = np.zeros(len(rows), dtype=np.int32)
@@ -86,8 +95,11 @@ def cut(table: Ints, rows: Ints, first_tokens: Ints, num_new: Ints, seq_lens: In
     return _pieces(runs, threads, bool(shares))
 
 
-def find_shares(table: Ints, rows: Ints, num_cached: Ints) -> list[Share]:
-    """Common prefixes worth reading together, outermost first; only the first num_cached[r] slots of a row count."""
+def find_shares(table: Ints, rows: Ints, num_cached: Ints, shifts: Ints | None = None) -> list[Share]:
+    """Common prefixes worth reading together, outermost first; only the first num_cached[r] slots of a row count.
+
+    shifts [R]: rows with parallel contexts are those above 0; None: there are none.
+    """
     if len(rows) < 2:
         return []
     found: list[Share] = []
@@ -96,7 +108,8 @@ def find_shares(table: Ints, rows: Ints, num_cached: Ints) -> list[Share]:
         group, start = pending.pop()
         group = group[num_cached[group] >= start + MIN_SHARED]
         for alike in _split_by(table[rows[group], start], group):
-            stop = _common_end(table, rows[alike], start, int(num_cached[alike].min()))
+            common_end = _common_end if shifts is None or not shifts[alike].any() else _compared_end
+            stop = common_end(table, rows[alike], start, int(num_cached[alike].min()))
             if stop - start >= MIN_SHARED:
                 found.append(Share(alike, start, stop))
                 pending.append((alike, stop))
@@ -123,6 +136,13 @@ def _common_end(table: Ints, rows: Ints, start: int, limit: int) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _compared_end(table: Ints, rows: Ints, start: int, limit: int) -> int:
+    """As `_common_end`, whatever comes after the first difference."""
+    part = table[rows, start:limit]
+    differs = (part != part[0]).any(axis=0)
+    return start + int(differs.argmax()) if differs.any() else limit
 
 
 def _tokens(first: Ints, count: Ints) -> Ints:
@@ -223,7 +243,9 @@ class CpuAttention:
     def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints, ops: CpuOps) -> Plan:
         threads = ops.threads
         table = inputs.table.numpy()
-        cuts = cut(table, inputs.rows[short], firsts[short], inputs.num_new[short], inputs.seq_lens[short], threads)
+        shifts = None if inputs.shifts is None else inputs.shifts[short]
+        rows, num_new, seq_lens = inputs.rows[short], inputs.num_new[short], inputs.seq_lens[short]
+        cuts = cut(table, rows, firsts[short], num_new, seq_lens, threads, shifts)
         limits = inputs.positions.numpy().astype(np.int32) + 1
         self._kept = cuts, limits  # the plan holds bare addresses
         self._fit_partials(cuts.num_partials)

@@ -68,9 +68,9 @@ class PageAllocator:
 class RowAllocator:
     """Free rows of a table of running requests. Row 0 is padding."""
 
-    def __init__(self, num_rows: int) -> None:
+    def __init__(self, num_rows: int, first: int = 1) -> None:
         self.num_rows = num_rows
-        self._free = list(range(num_rows, 0, -1))
+        self._free = list(range(first + num_rows - 1, first - 1, -1))
 
     @property
     def num_free(self) -> int:
@@ -142,9 +142,13 @@ class PrefixCache:
 
     def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         """Lease the longest cached prefix of tokens[:-1]; also its slots. [lease.length]"""
+        return self.acquire_all(tokens[:-1], namespace)
+
+    def acquire_all(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
+        """As `acquire`, of tokens after which nothing is drawn: all of them may be cached."""
         if not self.enabled:
             return Lease(0, namespace, None), _EMPTY
-        node, slots = self._tree.match(tokens[:-1], namespace)
+        node, slots = self._tree.match(tokens, namespace)
         self._tree.lock(node)
         return Lease(len(slots), namespace, node), slots
 
@@ -174,6 +178,17 @@ class PrefixCache:
                 seen.add(node)
                 node = node.parent
         return sum(len(node.run) for node in seen)
+
+    def locked_tokens(self, prefixes: Iterable[tuple[Ints, Namespace]]) -> int:
+        """How many tokens of these prefixes are leased by somebody; what several of them share counts once."""
+        seen: set[Node] = set()
+        total = 0
+        for tokens, namespace in prefixes if self.enabled else ():
+            for node, common in self._tree.walk(tokens, namespace):
+                if node.locks and node not in seen:
+                    seen.add(node)
+                    total += common
+        return total
 
     def release(self, lease: Lease) -> None:
         if lease.node is not None:

@@ -56,23 +56,39 @@ class RadixTree:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
+    def walk(self, tokens: Ints, namespace: Namespace) -> Iterator[tuple[Node, int]]:
+        """(child, tokens it shares with the rest of `tokens`) along the longest match; only the last may be partial."""
+        node = self._roots.get(namespace)
+        page, start = self.page_size, 0
+        while node is not None and start + page <= len(tokens):
+            child = node.children.get(tokens[start : start + page].tobytes())
+            if child is None:
+                return
+            common = self._common(child.run, tokens[start:])
+            whole = len(child.run)
+            yield child, common
+            if common < whole:
+                return
+            start += common
+            node = child
+
     def match_length(self, tokens: Ints, namespace: Namespace = ()) -> int:
         """Length of the longest cached prefix of `tokens`. Changes nothing, not even the time of last use."""
         length = 0
-        for _, common in self._walk(tokens, namespace):
+        for _, common in self.walk(tokens, namespace):
             length += common
         return length
 
     def path(self, tokens: Ints, namespace: Namespace = ()) -> list[Node]:
         """The nodes along the longest cached prefix, from the top; the last may match in part. Changes nothing."""
-        return [node for node, _ in self._walk(tokens, namespace)]
+        return [node for node, _ in self.walk(tokens, namespace)]
 
     def match(self, tokens: Ints, namespace: Namespace = ()) -> tuple[Node, Ints]:
         """The node that ends the longest cached prefix, and the prefix's slots. Splits an edge that matches in part."""
         self._clock += 1
         node = self._root(namespace)
         pieces = []
-        for child, common in self._walk(tokens, namespace):
+        for child, common in self.walk(tokens, namespace):
             node = child if common == len(child.run) else self._split(child, common)
             self._touch(node)
             pieces.append(node.slots)
@@ -147,22 +163,6 @@ class RadixTree:
         return freed
 
     # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _walk(self, tokens: Ints, namespace: Namespace) -> Iterator[tuple[Node, int]]:
-        """(child, tokens it shares with the rest of `tokens`) along the longest match; only the last may be partial."""
-        node = self._roots.get(namespace)
-        page, start = self.page_size, 0
-        while node is not None and start + page <= len(tokens):
-            child = node.children.get(tokens[start : start + page].tobytes())
-            if child is None:
-                return
-            common = self._common(child.run, tokens[start:])
-            whole = len(child.run)
-            yield child, common
-            if common < whole:
-                return
-            start += common
-            node = child
 
     def _common(self, a: Ints, b: Ints) -> int:
         """Length of the common prefix, rounded down to pages."""

@@ -13,6 +13,7 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int32)
+PART_ROWS = 16  # rows of the slot table beside those of requests, for parallel contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Batch:
     num_new: Ints  # [R] new tokens, >= 1
     seq_lens: Ints  # [R] tokens after this step, cached prefix and new ones together
     token_ids: Ints  # [T]; what it says of a relayed token means nothing
-    positions: Ints  # [T]
+    positions: Ints  # [T] index of each token in its row of the slot table
     slots: Ints  # [T] where the keys and values of each new token go
     num_decode: int  # rows [0, num_decode) have one new token, the others may have more
     draws: Ints  # [Q] indices into R of the rows that draw a token after this step
@@ -71,6 +72,7 @@ class Batch:
     hidden: tuple[HiddenRows, ...] = ()
     embeds: tuple[Embeds, ...] = ()
     forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
+    shifts: Ints | None = None  # [R] how much smaller than its index a token's position is to the model; None: nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,11 @@ class LoadedRunner(Runner, Protocol):
 
     @property
     def max_running(self) -> int:
-        """Rows beside the padding row."""
+        """Rows of requests: beside them there are the padding row and PART_ROWS."""
+
+    @property
+    def windowed(self) -> bool:
+        """Whether some layer sees only the last tokens before each."""
 
     @property
     def resolved(self) -> dict[str, object]:

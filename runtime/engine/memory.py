@@ -8,6 +8,7 @@ Pure: numbers in, plan out; ConfigError when the numbers cannot be met. Knows no
 
 from dataclasses import dataclass
 
+from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.errors import ConfigError
 
 CPU_SHARE, CUDA_SHARE = 0.4, 0.85
@@ -44,7 +45,7 @@ class MemoryPlan:
         """(what, bytes, the flag that moves it)"""
         needs = self.needs
         pool = (self.max_total_tokens + needs.page_size) * needs.bytes_per_token
-        table = (needs.max_running + 1) * self.context_length * SLOT_BYTES
+        table = (needs.max_running + PART_ROWS + 1) * self.context_length * SLOT_BYTES
         reserve = self.available - needs.weights - pool - table - needs.activations - needs.penalties
         return [
             ("weights", needs.weights, "--dtype"),

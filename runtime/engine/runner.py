@@ -21,6 +21,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
 from ramet.runtime.engine.batch import (
     NO_ROWS,
+    PART_ROWS,
     Batch,
     Done,
     HiddenRows,
@@ -176,6 +177,10 @@ class ModelRunner:
         return self.plan.needs.max_running
 
     @property
+    def windowed(self) -> bool:
+        return any(layer.attention.window is not None for layer in self.shape.layers)
+
+    @property
     def resolved(self) -> dict[str, object]:
         return {
             "device": self.device.type,
@@ -235,8 +240,9 @@ class ModelRunner:
             dtype=self.dtype,
             device=self.device,
         )
-        self._table = SlotTable(self.max_running, self.context_length, self.device)
-        self._row_buffer = RowBuffer(self.max_running + 1, self.device)
+        num_rows = self.max_running + PART_ROWS
+        self._table = SlotTable(num_rows, self.context_length, self.device)
+        self._row_buffer = RowBuffer(num_rows + 1, self.device)
         self._attention: AttentionBackend = choose_attention(
             args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers]
         )

@@ -20,7 +20,7 @@ class ScriptedRunner:
     """Runner whose token depends on nothing but (seed, position)."""
 
     hidden_size = 0
-    blocking = asynchronous = False
+    blocking = asynchronous = windowed = False
 
     def __init__(
         self,

@@ -7,19 +7,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 
 class SlotTable:
-    """[max_running + 1, L] int32 on the device: the slot of every position of every row; row 0 is padding, all zeros.
+    """[num_rows + 1, L] int32 on the device: the slot of every position of every row; row 0 is padding, all zeros.
 
     A step writes what is new: the slots of its new tokens, and of cached prefixes that the scheduler names.
     """
 
-    def __init__(self, max_running: int, context_length: int, device: torch.device) -> None:
-        self.device = torch.zeros((max_running + 1, context_length), dtype=torch.int32, device=device)
+    def __init__(self, num_rows: int, context_length: int, device: torch.device) -> None:
+        self.device = torch.zeros((num_rows + 1, context_length), dtype=torch.int32, device=device)
 
     def update(self, batch: Batch) -> None:
         updates = batch.slot_updates
@@ -63,7 +64,14 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
         embeds=tuple((each.first, torch.from_numpy(each.values.copy()).to(device)) for each in batch.embeds),
+        shifts=batch.shifts,
+        shifted=None if batch.shifts is None else positions - _of_tokens(batch, batch.shifts).to(device),
     )
+
+
+def _of_tokens(batch: Batch, column: Ints) -> Tensor:
+    """column [R] -> [T] int64: every token has the number of its row."""
+    return torch.from_numpy(np.repeat(column, batch.num_new).astype(np.int64))
 
 
 class Readback:

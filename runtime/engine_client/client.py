@@ -309,7 +309,8 @@ class EngineClient:
             sequence = Sequence(uid, len(submission.sequences), worker, prompt, submission, sample)
             submission.sequences.append(sequence)
             self._sequences.add(sequence)
-        return Generate(uids, prompt.spec, prompt.text, prompt.ids, prompt.embeds, submission.arrival_s)
+        given = prompt.text, prompt.ids, prompt.embeds
+        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts)
 
     def _leave(self, submission: Submission) -> None:
         """The handler is done with its request: nothing more is kept of what still runs."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
-from ramet.ipc.messages import Finish, Uid
+from ramet.ipc.messages import Contexts, Finish, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.errors import ClientError, RametError, ServerError
@@ -53,6 +53,7 @@ class Prompt(NamedTuple):
     entry: str = ""  # where it stands in a list of prompts, as "[2]"
     listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
     parts: Mapping[str, str] = {}  # places inside its constraint -> the client's fields that they were made of
+    contexts: Contexts = ()  # of ids
 
     @property
     def params(self) -> SamplingParams:

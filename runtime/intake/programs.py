@@ -10,6 +10,8 @@ from functools import partial
 from operator import index
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from ramet.ipc.messages import Chat, Limits
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Prompt
@@ -27,6 +29,12 @@ from ramet.runtime.intake.tool_choice import Calls, Keeping
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 PROMPT = "a text, token ids, or a floating array of embeddings [tokens, hidden size]"
+
+
+class _ContextFields(Struct, frozen=True):
+    """The parallel contexts of one prompt."""
+
+    contexts: list[list[int]]
 
 
 def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
@@ -48,8 +56,18 @@ def _read(
     each: list[tuple[str, Any]], sampling_params: Any, extras: dict[str, Any], defaults: Defaults
 ) -> list[Prompt]:
     contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
-    read = make_prompts(_spec_lists(sampling_params, extras), contents, True, [""] * len(contents), defaults)
-    return [prompt._replace(entry=at) for prompt, (at, _) in zip(read, each, strict=True)]
+    fields = {name: value for name, value in extras.items() if name != "contexts"}
+    read = make_prompts(_spec_lists(sampling_params, fields), contents, True, [""] * len(contents), defaults)
+    placed = [prompt._replace(entry=at) for prompt, (at, _) in zip(read, each, strict=True)]
+    return placed if extras.get("contexts") is None else _with_contexts(placed, extras["contexts"])
+
+
+def _with_contexts(prompts: list[Prompt], contexts: Any) -> list[Prompt]:
+    """What the groups must be beside the ids is checked with these (text/parallel_contexts.py)."""
+    if len(prompts) != 1 or prompts[0].ids is None:
+        raise ClientError("contexts", "are set, but the call is not of one prompt of token ids")
+    given = convert({"contexts": plain("contexts", contexts)}, _ContextFields)
+    return [prompts[0]._replace(contexts=tuple(map(tuple, given.contexts)))]
 
 
 def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:

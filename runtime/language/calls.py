@@ -26,7 +26,7 @@ from ramet.runtime.intake.language import (
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.language.replies import LanguageReply, Output, RenderedPrompt, SelectReply
-from ramet.runtime.language.selection import Selection, refuse_contexts
+from ramet.runtime.language.selection import Selection
 
 
 class LanguageCalls:
@@ -45,8 +45,8 @@ class LanguageCalls:
         # what is wrong with the parameters is said before anything is rendered
         [prompt] = make_prompts(body, [("prompt", {"ids": b""})], False, [rid], self._defaults)
         rendered = await submission.during(self._client.render_prompt(segments))
-        refuse_contexts(rendered.contexts)
-        prompt = prompt._replace(ids=rendered.ids, spec=healed_if(body, rendered.may_heal, prompt.spec))
+        spec = healed_if(body, rendered.may_heal, prompt.spec)
+        prompt = prompt._replace(ids=rendered.ids, contexts=rendered.contexts, spec=spec)
         reading = None
         if style is not None:
             prompt, reading = _thoughts_apart(prompt, style, body, rendered)

@@ -30,13 +30,13 @@ class Selection:
         self._body, self._rid, self._tokens = body, rid, tokens
         self._method = body.method or METHOD
         _check_method(self._method, tokens)
-        refuse_contexts(tokens.contexts)
         self._ends = tokens.ends if self._method == WITH_END else ()
         each = [tuple(unpack_ids(ids)) for ids in tokens.choices]
         # behind every leaf a token, at whose place the probability of an end is told
         self._trie = Trie.of(each, self._ends[:1])
         self._bare = Trie.of(each if self._method == WITHOUT_PROMPT else [])
-        self.prompts = self._prompts(self._trie, tokens.ids) + self._prompts(self._bare, tokens.opening)
+        self.prompts = self._prompts(self._trie, tokens.ids, tokens.contexts)
+        self.prompts += self._prompts(self._bare, tokens.opening)
 
     def reply(self, done: list[Sequence]) -> SelectReply:
         """`done`: the sequences of the prompts, which have ended. Raises ServerError."""
@@ -70,24 +70,19 @@ class Selection:
             ),
         )
 
-    def _prompts(self, trie: Trie, before: bytes) -> list[Prompt]:
+    def _prompts(self, trie: Trie, before: bytes, contexts: Contexts = ()) -> list[Prompt]:
         """For each leaf what comes before it, and the leaf; what is told begins with its token `start`."""
         prompts = []
         for leaf, choice in zip(trie.leaves, trie.choices, strict=True):
             spec = read_scoring(self._body, len(before) // ID_BYTES + leaf.start, self._ends)
-            prompts.append(Prompt(self._rid, spec, ids=before + pack_ids(leaf.ids), place=f"choices[{choice}]"))
+            ids, place = before + pack_ids(leaf.ids), f"choices[{choice}]"
+            prompts.append(Prompt(self._rid, spec, ids=ids, place=place, contexts=contexts))
         return prompts
 
     def _cached(self, done: list[Sequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""
         found = min(sequence.num_cached for sequence in done[: len(self._trie.leaves)])
         return min(found, self._tokens.prompt_tokens)
-
-
-def refuse_contexts(contexts: Contexts) -> None:
-    if contexts:
-        fact = "has contexts, but this feature is not built yet"
-        raise ClientError("prompt", fact, "write them one after another")
 
 
 def _check_method(method: str, tokens: ChoicesReply) -> None:

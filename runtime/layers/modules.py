@@ -129,7 +129,7 @@ class SelfAttention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             self.q_norm.heads(qkv[:, : self._heads])
             self.k_norm.heads(qkv[:, self._heads : turning])
-        self._ops.rotate(qkv[:, :turning], *rope, inputs.positions)
+        self._ops.rotate(qkv[:, :turning], *rope, inputs.positions if inputs.shifted is None else inputs.shifted)
         q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
         out = attention.forward(q, k, v, self._layer, inputs)  # [T, H, D]
         return self.o(out.view(-1, self._heads * self._head_dim))

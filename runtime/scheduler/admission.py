@@ -20,8 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramet.ipc.messages import Uid
+from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.cache.radix import Node, RadixTree
+from ramet.runtime.cache.radix import Namespace, Node, RadixTree
+from ramet.runtime.scheduler.contexts import first_prefixes, memory_of_parts
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
@@ -143,13 +145,13 @@ class UnpublishedPrefixes:
         self._tree = RadixTree(page_size)
 
     def add(self, request: Request) -> None:
-        known = request.tokens
-        whole = known[: len(known) - len(known) % self._tree.page_size]
-        self._tree.insert(whole, whole, request.spec.namespace)  # the slots do not matter here
+        for known in first_prefixes(request.tokens, request.groups) if request.groups else (request.tokens,):
+            whole = known[: len(known) - len(known) % self._tree.page_size]
+            self._tree.insert(whole, whole, request.spec.namespace)  # the slots do not matter here
 
-    def worth_waiting(self, request: Request, matched: int) -> int:
-        """Tokens that `request` would find cached if it waited, beyond those that are; 0 when it is not worth it."""
-        gain = self._tree.match_length(request.reusable[:-1], request.spec.namespace) - matched
+    def worth_waiting(self, tokens: Ints, namespace: Namespace, matched: int) -> int:
+        """Tokens that a prompt would find cached if it waited, beyond those that are; 0 when it is not worth it."""
+        gain = self._tree.match_length(tokens[:-1], namespace) - matched
         return gain if gain >= MIN_SHARED else 0
 
 
@@ -206,6 +208,8 @@ class Admission:
         table, rows = self._running.table, self._running.rows
         remaining = np.minimum(table.limits[rows] - table.planned_totals[rows], CLIP_NEW_TOKENS)
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
+        if self._running.parts.assemblies:
+            self._reserved += self._running.parts.promised_tokens(self._cache.page_size)
         self._unpublished = UnpublishedPrefixes(self._cache.page_size)
         for running in self._running:
             if running.applied < len(running.request.tokens):
@@ -216,12 +220,23 @@ class Admission:
             return Refused(f"finds all {len(self._running)} rows of --max-running-requests taken", full=True)
         if request.params.penalised and not self._running.num_free_penalty_slots:
             return Refused("finds all places of --max-penalised-requests taken", full=False)
-        gain = self._unpublished.worth_waiting(request, self._policy.matched(request))
+        gain = self._worth_waiting(request)
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
         return self._run(request)
 
+    def _worth_waiting(self, request: Request) -> int:
+        namespace = request.spec.namespace
+        if not request.groups:
+            return self._unpublished.worth_waiting(request.reusable, namespace, self._policy.matched(request))
+        return max(
+            self._unpublished.worth_waiting(tokens, namespace, self._cache.peek(tokens, namespace))
+            for tokens in first_prefixes(request.tokens, request.groups)
+        )
+
     def _run(self, request: Request) -> Admitted | Refused:
+        if request.groups:
+            return self._run_apart(request)
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
         needed = len(request.tokens) - lease.length + self._cache.page_size + self._reserve(request)
@@ -234,6 +249,19 @@ class Admission:
         self._policy.admitted(request)
         self._announce(request)
         return Admitted(running)
+
+    def _run_apart(self, request: Request) -> Admitted | Refused:
+        """One whose prompt has contexts. What others have leased takes no memory; what is cached besides is counted."""
+        asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size)
+        prefixes = [(tokens, request.spec.namespace) for tokens in first_prefixes(request.tokens, request.groups)]
+        needed = asked - self._cache.locked_tokens(prefixes) + self._cache.page_size + self._reserve(request)
+        spare = self._cache.available_tokens - self._reserved
+        if needed > spare and len(self._running):
+            return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
+        self._reserved += needed
+        self._policy.admitted(request)
+        self._announce(request)
+        return Admitted(self._running.take_apart(request, request.spec.namespace))
 
     def _announce(self, request: Request) -> None:
         """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""

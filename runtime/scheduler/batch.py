@@ -137,6 +137,7 @@ def plan_step(
         hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),
         embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
         forgotten=running.take_forgotten(),
+        shifts=_shifts(table, rows),
     )
     prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
     indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
@@ -180,6 +181,7 @@ class DecodePlanner:
             penalty_resets=running.take_penalty_resets(),
             hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
             forgotten=running.take_forgotten(),
+            shifts=kept.shifts,
         )
         running.advance(number, decoding, kept.ones, decoding)
         return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, (), hidden_spans)
@@ -197,6 +199,7 @@ class _Kept:
     prompt_lens: npt.NDArray[np.int64]  # [R]
     flags: int  # those of any row
     most_min_new: int
+    shifts: Ints | None  # [R]
     columns: SamplingColumns  # as of the first of the steps
 
     @classmethod
@@ -211,6 +214,7 @@ class _Kept:
             table.prompt_lens[rows].astype(np.int64),
             int(np.bitwise_or.reduce(table.flags[rows])) if num else 0,
             int(table.min_new[rows].max(initial=0)),
+            _shifts(table, rows),
             sampling_columns(running, rows, eos_ids),
         )
 
@@ -221,8 +225,14 @@ class _Kept:
         return replace(self.columns, positions=ends - self.prompt_lens)
 
 
+def _shifts(table: RowTable, rows: Ints) -> Ints | None:
+    """[R] of rows with parallel contexts; None: there are none."""
+    shifts = table.shifts[rows]
+    return shifts if shifts.any() else None
+
+
 def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:
-    """Position in its own sequence of every new token. [T]"""
+    """Index in its own sequence of every new token. [T]"""
     if num_decode == len(starts):
         return starts
     first = np.cumsum(num_new) - num_new

@@ -40,14 +40,14 @@ class HealedRows:
         """states [n, N] of the last token of its output, before the token that was just drawn: it may be taken back."""
         _of(running.request).states[_path(running)] = states
 
-    def push(self, running: RunningRequest, token: int, place: HealedPlace, logprobs: Logprobs | None) -> Finish | None:
-        """`token` was drawn. Why the request ends, if it does."""
+    def push(self, running: RunningRequest, token: int, place: HealedPlace, reported: Logprobs | None) -> Finish | None:
+        """`token` was drawn, of which the client gets `reported`. Why the request ends, if it does."""
         healing, path, constrained = _of(running.request), _path(running), running.request.constrained
         if constrained is not None and constrained.failure is not None:
             return constrained.failure
         search = healing.search
         if path == search.at:
-            healing.keep(path, logprobs)
+            healing.keep(path, reported)
             search.learn(place, token, healing.covers and place.covered > -math.inf)
             if search.failed:
                 why = NOTHING_LEFT if search.num_nodes < MAX_NODES else TOO_MANY
@@ -77,8 +77,8 @@ class HealedRows:
         told = [(path[i - 1], healing.logprobs_of(path[:i], num_asked)) for i in ends]
         if request.constrained is not None:
             return self._constrained.begin_with(running, told, beyond, healing.tail.table.spell(beyond) or [])
-        for token, logprobs in told:
-            self._send(running.uid, token, logprobs)
+        for token, reported in told:
+            self._send(running.uid, token, reported)
         return self._decide(running, path[-1])
 
     def _tell_hidden(self, running: RunningRequest, healing: Healing, path: Path) -> None:

@@ -12,8 +12,9 @@ def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, pe
     """free + tree (locked or not) + owned by running requests and by steps in flight = total; the same of rows."""
     parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
     assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
-    used = len(running) + running.num_held_rows
-    assert rows.num_taken == used, f"{rows.num_taken} rows taken, {used} in use"
+    taken = rows.num_taken + running.parts.rows.num_taken
+    used = len(running) + len(running.parts.running) + running.num_held_rows
+    assert taken == used, f"{taken} rows taken, {used} in use"
     penalised = sum(each.request.params.penalised for each in running) + running.num_held_penalty_slots
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
@@ -33,7 +34,8 @@ def check_idle(
 def check_locks(cache: PrefixCache, running: RunningSet, leases: PrefixLeases) -> None:
     """Every lock is that of a running request, of a step in flight or of a client. Slow: for tests."""
     locks: Counter[Node] = Counter()
-    for lease in (*(each.lease for each in running), *running.held_leases, *leases.leases):
+    own = [each.lease for each in running]
+    for lease in (*own, *running.parts.leases, *running.held_leases, *leases.leases):
         node = lease.node
         while node is not None:
             locks[node] += 1
@@ -49,10 +51,12 @@ def check_owners(cache: PrefixCache, running: RunningSet) -> None:
     for node in cache.tree.nodes():
         owners.update(node.slots.tolist())
         in_tree.update(node.slots.tolist())
-    for each in running:
-        owners.update(each.slots[each.lease.length :].tolist())
-        leased = each.slots[: each.lease.length].tolist()
-        assert in_tree.issuperset(leased), f"request {each.uid} leases slots that the tree does not have"
+    parked = [slot for pages in running.parts.parked_pages for slot in pages.tolist()]
+    owners.update(parked)
+    for each in (*running, *running.parts.running.values()):
+        owners.update(each.slots[each.leased :].tolist())
+        leased = each.slots[: each.leased].tolist()
+        assert in_tree.union(parked).issuperset(leased), f"request {each.uid} has slots that nobody keeps for it"
     for slots in running.held_slots:
         owners.update(slots.tolist())
     twice = [slot for slot, count in owners.items() if count > 1]

@@ -24,8 +24,10 @@ from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
+from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.constraints import Constraints, MaskThread
+from ramet.runtime.scheduler.contexts import groups_of, memory_of_parts
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -102,6 +104,7 @@ class Scheduler:
         self._stopping = Stopping(tokenizer, eos_ids)
         self._decode_planner = DecodePlanner(self.running, eos_ids)
         self._results = Results(self.running, self.leases, self._stopping, detokenizer)
+        self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._masks = MaskThread(self.running, runner.vocab_size)
@@ -259,6 +262,8 @@ class Scheduler:
         retracted = self.running.make_room()
         if retracted is None:
             raise MemoryShort
+        if self.running.parts.assemblies:
+            retracted += self._assembler.proceed()
         for request in retracted:
             self.waiting.add(request)
         decoding, budget = self.running.decoding, PrefillBudget(self._chunk, self._hidden_size)
@@ -294,7 +299,7 @@ class Scheduler:
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
-                    if self._results.open(running):
+                    if not request.groups and self._results.open(running):
                         prefills += budget.take(running)
                 case Refused(reason, full):
                     self._refusals[request.uid] = reason
@@ -324,14 +329,18 @@ class Scheduler:
         base = given if given is not None else int(self._seeds.integers(1 << 63))
         embeds = message.embeds
         values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
-        refusal, tail = self._refusal(spec), self._tail(message) if message.tail else None
+        groups = groups_of(message.contexts) if message.contexts else ()
+        refusal, place = self._refusal(spec, bool(groups))
+        tail = self._tail(message) if message.tail else None
         for sample, uid in enumerate(message.uids):
             seed = seed_of_sample(base, sample)
-            request = Request(uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values, tail=tail)
+            request = Request(
+                uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values, tail=tail, groups=groups
+            )
             if refusal:
-                finish = Finish(FinishKind.ABORT, message=refusal, status=400, place="custom_logit_processor")
+                finish = Finish(FinishKind.ABORT, message=refusal, status=400, place=place)
                 self._results.close_waiting(request, finish)
-            elif request.limit > self.cache.total_tokens:
+            elif self._most_memory(request) > self.cache.total_tokens:
                 room = f"{self.cache.total_tokens} tokens of the KV pool"
                 fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
@@ -354,12 +363,20 @@ class Scheduler:
         else:
             self._results.close_waiting(request, refused)
 
-    def _refusal(self, spec: RequestSpec) -> str:
-        """Why it cannot be served by this model; empty: it can."""
-        if spec.processor is None:
-            return ""
-        fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})
-        return f"custom_logit_processor {fact}" if fact else ""
+    def _most_memory(self, request: Request) -> int:
+        """Tokens that it may need."""
+        return request.limit + (memory_of_parts(request.groups, self.cache.page_size) if request.groups else 0)
+
+    def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
+        """Why it cannot be served by this model, and the field that is refused; empty: it can."""
+        if has_contexts and self._loaded.windowed:
+            place, fact = "contexts", "need a model whose layers see every token, this one's have a sliding window"
+        elif spec.processor is not None:
+            place = "custom_logit_processor"
+            fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})
+        else:
+            return "", ""
+        return (f"{place} {fact}", place) if fact else ("", "")
 
     def _abort(self, message: Abort) -> None:
         for uid in message.uids:

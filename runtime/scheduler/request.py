@@ -20,7 +20,9 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
+from ramet.runtime.scheduler.contexts import Base, Group, Part
 from ramet.runtime.scheduler.tail_search import Healing
 from ramet.runtime.text.healing import Tail
 
@@ -45,12 +47,14 @@ class Request:
 
     __slots__ = (
         "arrival_s",
+        "base",
         "biases",
         "cached_tokens",
         "constrained",
         "embeds",
         "epoch",
         "first_logprob",
+        "groups",
         "healing",
         "match_length",
         "match_version",
@@ -59,6 +63,7 @@ class Request:
         "num_healed",
         "num_retractions",
         "opened",
+        "part",
         "prompt_len",
         "seed",
         "spec",
@@ -77,11 +82,15 @@ class Request:
         arrival_s: float = 0.0,
         embeds: Floats | None = None,
         tail: Tail | None = None,
+        groups: tuple[Group, ...] = (),
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.tokens = prompt
         self.prompt_len = len(prompt)
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
+        self.groups = groups  # parallel contexts of its prompt
+        self.base: Base | None = None  # what its row begins with, while it runs; None: nothing but its own prefix
+        self.part: Part | None = None  # set where it is one sequence of a prompt with contexts
         self.biases = _biases_of(spec.params)  # made once: thousands of them would cost milliseconds in every step
         self.epoch = 0  # raised by a retraction: results of steps that were planned before it are dropped
         self.next_hidden = 0  # index of the first token whose hidden state was not returned yet (ALL, MEAN)
@@ -154,9 +163,41 @@ class Request:
 
     @property
     def reusable(self) -> Ints:
-        """The known tokens of which all but the last may come from the cache: what is returned must be computed."""
+        """The known tokens of which all but the last may come from the cache: what is returned must be computed.
+
+        Those after its base; of contexts that are to be computed only the first is among them.
+        """
         end = len(self.tokens) if self.next_logprob is None else self.next_logprob
-        return self.tokens[: min(end, self.next_hidden + 1) if self.spec.hidden in EVERY_STATE else end]
+        if self.returns_every_state:
+            end = min(end, self.next_hidden + 1)
+        if self.groups and self.base is None:
+            end = min(end, self.groups[0].start + self.groups[0].lengths[0] + 1)
+        return self.tokens[self.base_length : end]
+
+    @property
+    def returns_every_state(self) -> bool:
+        """Or their mean: every token of the prompt must be computed."""
+        return self.spec.hidden in EVERY_STATE
+
+    def unknown_logprob(self, token: int) -> Logprobs:
+        """Of a token of the prompt before which none has seen all that it follows."""
+        asked = self.spec.logprobs
+        assert asked is not None, self.uid
+        nan, ids = np.float32(np.nan).tobytes(), np.array([token], dtype=np.int32).tobytes()
+        return Logprobs(self.uid, True, ids, nan, ids * asked.num_top, nan * asked.num_top, nan * len(asked.ids))
+
+    @property
+    def base_length(self) -> int:
+        return 0 if self.base is None else self.base.length
+
+
+def made_part(request: Request, uid: Uid, tokens: Ints, base: Base, own: int, returns_states: bool) -> Request:
+    """A sequence of its prompt that is computed apart, without output. `own`: as in `Part`."""
+    states = request.spec.hidden if returns_states else None
+    spec = RequestSpec(SamplingParams(max_new_tokens=0), request.spec.logprobs, hidden=states)
+    made = Request(uid, tokens, spec, seed=0, arrival_s=request.arrival_s)
+    made.base, made.part, made.next_hidden, made.next_logprob = base, Part(own), own, None
+    return made
 
 
 def _biases_of(params: SamplingParams) -> tuple[Ints, Floats] | None:
@@ -201,7 +242,7 @@ class RowTable:
     """Columns [M] unless said otherwise; the tokens and slots are [M, L]. Unwritten pages take no memory."""
 
     def __init__(self, max_running: int, context_length: int, page_size: int) -> None:
-        num = max_running + 1
+        num = max_running + PART_ROWS + 1
         width = -(-context_length // page_size) * page_size
         self.tokens: Ints = np.empty((num, width), dtype=np.int32)
         self.slots: Ints = np.empty((num, width), dtype=np.int32)
@@ -211,6 +252,7 @@ class RowTable:
         self.totals, self.planned_totals = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.scheduled, self.applied = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.allocated = np.zeros(num, np.int32)
+        self.shifts = np.zeros(num, np.int32)  # how much smaller than its index a token's position is to the model
         self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
         self.flags = np.zeros(num, np.uint16)  # of RowFlag
         # how it samples
@@ -230,9 +272,14 @@ class RowTable:
         self.uids[row], self.epochs[row] = request.uid, request.epoch
         self.prompt_lens[row], self.limits[row] = request.prompt_len, request.limit
         self.totals[row] = self.planned_totals[row] = known
-        self.scheduled[row] = self.applied[row] = self.allocated[row] = num_cached
+        self.begin(row, request, num_cached)
         self.last_steps[row] = 0
         self._set_sampling(row, request, penalty_slot)
+
+    def begin(self, row: int, request: Request, num_cached: int) -> None:
+        """Its first `num_cached` tokens are computed."""
+        self.scheduled[row] = self.applied[row] = self.allocated[row] = num_cached
+        self.shifts[row] = 0 if request.base is None else request.base.shift
 
     def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
         params = request.params
@@ -263,7 +310,7 @@ def _flags_of(request: Request) -> int:
 
 
 class RunningRequest:
-    """A request in its row. Slots [0, lease.length) belong to the tree, [lease.length, allocated) to this request."""
+    """A request in its row. Slots [0, leased) belong to its base and the tree, [leased, allocated) to this request."""
 
     __slots__ = ("_table", "lease", "next_hidden", "next_logprob", "request", "row", "target")
 
@@ -314,6 +361,11 @@ class RunningRequest:
     def slots(self) -> Ints:
         """Those that are allocated: a view."""
         return self._table.slots[self.row, : int(self._table.allocated[self.row])]
+
+    @property
+    def leased(self) -> int:
+        """Tokens whose slots are not its own."""
+        return self.request.base_length + self.lease.length
 
     @property
     def prefilling(self) -> bool:

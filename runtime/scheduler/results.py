@@ -256,7 +256,8 @@ class Results:
                 continue
             request = self._running.at(step.batch.rows[span.index]).request
             request.next_logprob = span.stop if span.stop < request.prompt_len else None
-            self._news.logprobs.append(_packed(request.uid, True, request.tokens[span.start : span.stop], values))
+            news = self._news.logprobs if request.part is None else request.part.logprobs
+            news.append(_packed(request.uid, True, request.tokens[span.start : span.stop], values))
 
     def _drawn_logprobs(self, step: Step, result: StepResult, going: Flags) -> Iterator[tuple[int, Logprobs]]:
         """By index of the row."""
@@ -291,20 +292,30 @@ class Results:
         for span, states in zip(step.hidden, result.hidden, strict=True):
             if not going[span.index] or span.index in held:
                 continue
-            self._running.at(step.batch.rows[span.index]).request.next_hidden = span.stop
+            request = self._running.at(step.batch.rows[span.index]).request
+            request.next_hidden = span.stop
             if not span.last or span.index in ends:
-                self._news.hidden.append(_states(Uid(int(step.uids[span.index])), states))
+                news = self._news.hidden if request.part is None else request.part.states
+                news.append(_states(request.uid, states))
 
     # -- the life of a request --------------------------------------------------------------------------------------
 
     def open(self, running: RunningRequest) -> bool:
         """Say that a request runs; once in its life. False: its constraint leaves nothing to compute, it has ended."""
-        self.cached_tokens += 0 if running.request.opened else running.lease.length
+        self.cached_tokens += 0 if running.request.opened else running.request.cached_tokens or 0
         self._open(running.request)
+        if running.request.base is not None:
+            self._add_parts(running.request)
         finish = self.constrained.begin(running) if running.request.constrained is not None else None
         if finish is not None:
             self._end(running, finish)
         return finish is None
+
+    def _add_parts(self, request: Request) -> None:
+        """What was computed of the parts of its prompt is told once it is open."""
+        assembly = self._running.parts.assemblies[request.uid]
+        self._news.logprobs += [replace(each, uid=request.uid) for each in assembly.logprobs]
+        self._news.hidden += [replace(each, uid=request.uid) for each in assembly.states]
 
     def close_waiting(self, request: Request, finish: Finish) -> None:
         """End a request that does not run."""
@@ -313,6 +324,7 @@ class Results:
 
     def close_running(self, running: RunningRequest, finish: Finish) -> None:
         """End a request between two steps; what it computed is sound and stays cached."""
+        self._open(running.request)
         self._running.end(running)
         self._close(running.request, finish)
 
@@ -325,6 +337,8 @@ class Results:
             )
 
     def _end(self, running: RunningRequest, finish: Finish) -> None:
+        if running.request.part is not None:
+            return self._running.park(running)
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish)
 

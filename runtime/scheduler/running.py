@@ -13,7 +13,10 @@ import numpy as np
 from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
+from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
+from ramet.runtime.scheduler.assembly import Assembly, part_of
+from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
 
 NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
@@ -55,7 +58,8 @@ class RunningSet:
         self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
         self._held: list[_Held] = []  # by `until`
-        self._confirmed = 0  # number of the last step whose result was applied
+        self._planned = self._confirmed = 0  # numbers of the last step that was planned, and whose result was applied
+        self.parts = Parts(table, first_row=rows.num_rows + 1)
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
         self._penalty_resets: list[PenaltyReset] = []
         self._forgotten: list[int] = []
@@ -92,6 +96,8 @@ class RunningSet:
         """Rows whose next token can be planned now: all known tokens but the last are scheduled, more may follow."""
         if self._decoding is None:
             waits = self._prefilling.keys() | self._extending.keys()
+            if self.parts.assemblies:
+                waits |= {assembly.owner.uid for assembly in self.parts.open}
             decoding = [each.row for each in self._running.values() if each.uid not in waits]
             self._decoding = np.array(decoding, dtype=np.int32)
         rows, table = self._decoding, self.table
@@ -116,7 +122,7 @@ class RunningSet:
 
     @property
     def num_held_rows(self) -> int:
-        """Rows without a running request that a step in flight still has."""
+        """Rows without a running request that a step in flight still has, those of parts as well."""
         return sum(held.row is not None for held in self._held)
 
     @property
@@ -136,8 +142,9 @@ class RunningSet:
     @property
     def owned_tokens(self) -> int:
         """Slots that belong to running requests, or to steps in flight, and not to the tree."""
-        own = sum(int(self.table.allocated[each.row]) - each.lease.length for each in self._running.values())
-        return own + sum(len(held.slots) for held in self._held)
+        own = sum(int(self.table.allocated[each.row]) - each.leased for each in self._running.values())
+        parts = self.parts.owned_tokens if self.parts.assemblies else 0
+        return own + parts + sum(len(held.slots) for held in self._held)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -151,20 +158,68 @@ class RunningSet:
         running = RunningRequest(request, row, lease, self.table)
         penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
         self.table.open(row, request, lease.length, penalty_slot)
-        while not self._grow(running, len(request.tokens)):
-            if self._in_flight or not self._give_way():
+        while not self.occupy(running, prefix):
+            if self.in_flight or not self._give_way():
                 self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
                 return None
-        self.table.slots[row, : lease.length] = prefix
-        if lease.length:
-            self._slot_updates[row] = (0, lease.length)
-        if penalty_slot:
-            self._reset_penalties(request, penalty_slot, request.tokens[request.prompt_len :])
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
-        self._num_serial += self._is_serial(running)
-        self._running[request.uid] = self._by_row[row] = self._prefilling[request.uid] = running
+        self._enter(running)
+        self._prefill(running)
         return running
+
+    def take_apart(self, request: Request, cached_in: Namespace) -> RunningRequest:
+        """Run a request whose prompt has contexts: it has no slots until they are computed (assembler.py)."""
+        row = self._rows.allocate()
+        running = RunningRequest(request, row, Lease(0, cached_in, None), self.table)
+        self.table.open(row, request, 0, self._penalty_slots.allocate() if request.params.penalised else 0)
+        self._enter(running)
+        self.parts.assemblies[request.uid] = Assembly(running, cached_in, self._cache.enabled)
+        return running
+
+    def take_part(self, request: Request, lease: Lease, slots: Ints) -> bool:
+        """Compute a part, whose first `slots` [n] are there; False: memory is short. A row of parts must be free."""
+        running = RunningRequest(request, self.parts.rows.allocate(), lease, self.table)
+        self.table.open(running.row, request, len(slots), 0)
+        if not self.occupy(running, slots):
+            self.parts.rows.free(running.row)
+            return False
+        self.parts.running[request.uid] = running
+        self._prefill(running)
+        return True
+
+    def take_rest(self, running: RunningRequest, lease: Lease, slots: Ints) -> bool:
+        """What follows the contexts of a request, whose base is set: as `take_part`, in its own row."""
+        request, nothing = running.request, running.lease
+        running.lease = lease
+        self.table.begin(running.row, request, len(slots))
+        if not self.occupy(running, slots):
+            running.lease = nothing
+            self.table.begin(running.row, request, 0)
+            return False
+        running.next_logprob, running.next_hidden = request.next_logprob, request.next_hidden
+        self._prefill(running)
+        return True
+
+    def _enter(self, running: RunningRequest) -> None:
+        request, penalty_slot = running.request, int(self.table.penalty_slots[running.row])
+        if penalty_slot:
+            self._reset_penalties(request, penalty_slot, request.tokens[request.prompt_len :])
+        self._num_serial += self._is_serial(running)
+        self._running[request.uid] = self._by_row[running.row] = running
+
+    def occupy(self, running: RunningRequest, prefix: Ints) -> bool:
+        """Slots for every known token, beside `prefix` [leased], which are others'; False: memory is short."""
+        if not self._grow(running, len(running.request.tokens)):
+            return False
+        self.table.slots[running.row, : len(prefix)] = prefix
+        if len(prefix):
+            self._slot_updates[running.row] = (0, len(prefix))
+        return True
+
+    def _prefill(self, running: RunningRequest) -> None:
+        """Its slots are there: steps may compute what it has known when it began to wait."""
+        self._by_row[running.row] = self._prefilling[running.uid] = running
 
     def make_room(self) -> list[Request] | None:
         """A slot for the next token of every decoding row, retracting requests if need be. Returns the retracted.
@@ -178,18 +233,23 @@ class RunningSet:
             if slots is not None:
                 self._append_pages(rows, slots)
                 break
-            if self._in_flight:
+            if self.in_flight:
                 return None
-            if len(self._running) > 1:
-                retracted.append(self._retract(self._victim()))
-            elif not self._give_way():
-                raise AssertionError(f"request {self._victim().uid} alone does not fit the pool")
+            retracted += self.free_some()
         return retracted
+
+    def free_some(self) -> list[Request]:
+        """Memory is short and no step is in flight: retract a request, or end a lease of a client."""
+        if len(self._running) > 1:
+            return [self._retract(self._victim())]
+        if not self._give_way():
+            raise AssertionError(f"request {self._victim().uid} alone does not fit the pool")
+        return []
 
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
-        row, before = running.row, running.lease.length
-        computed = slice(0, running.applied)
+        row, before = running.row, running.leased
+        computed = slice(running.request.base_length, running.applied)
         tokens, slots = self.table.tokens[row, computed], self.table.slots[row, computed]
         running.lease, duplicates = self._cache.publish(running.lease, tokens, slots)
         if len(duplicates):  # the tree has put its own slots in the place of ours
@@ -205,26 +265,29 @@ class RunningSet:
         Keys and values, slots, lease, penalty counts and planned steps follow; results of steps that were planned
         before are dropped. Then `append` each token, and `extend`.
         """
-        row, table, page = running.row, self.table, self._cache.page_size
-        kept, held, allocated = running.total - num_dropped, running.lease.length, int(table.allocated[row])
+        row, table, page, base = running.row, self.table, self._cache.page_size, running.request.base_length
+        kept, held, allocated = running.total - num_dropped, running.leased, int(table.allocated[row])
         computed = min(running.applied, kept, kept + num_new - 1)  # what draws next must be read once more
-        lease = self._cache.shorten(running.lease, table.tokens[row, :computed]) if computed < held else running.lease
-        given_back = held - lease.length  # the tree's slots, which this request will write no more
+        lease = running.lease
+        if computed < held:
+            lease = self._cache.shorten(lease, table.tokens[row, base:computed])
+        leased = base + lease.length
+        given_back = held - leased  # the tree's slots, which this request will write no more
         needed = kept + num_new
         if computed == needed - 1:
             needed -= 1  # one token that is read next, as after a draw: make_room finds its slot
-        num_pages = max(-(-needed // page) - allocated // page, 0) + given_back // page
+        num_pages = max(-(-(needed - base) // page) - (allocated - base) // page, 0) + given_back // page
         slots = self._cache.allocate(num_pages)
         if slots is None:
             if lease is not running.lease:
                 self._cache.release(lease)
             return False
-        table.slots[row, lease.length : held] = slots[:given_back]
+        table.slots[row, leased:held] = slots[:given_back]
         table.slots[row, allocated : allocated + len(slots) - given_back] = slots[given_back:]
         table.allocated[row] = allocated + len(slots) - given_back
         if lease is not running.lease:
             self._hold(_Held(int(table.last_steps[row]), NO_TOKENS, running.lease))
-            running.lease, computed = lease, min(computed, lease.length)
+            running.lease, computed = lease, min(computed, leased)
         if num_dropped:
             table.totals[row] = table.planned_totals[row] = kept
             table.scheduled[row] = table.applied[row] = computed
@@ -272,11 +335,38 @@ class RunningSet:
         if running.request.spec.processor is not None:
             self._forgotten.append(running.uid)
 
+    def park(self, running: RunningRequest) -> None:
+        """A part is computed: its row is free, its slots stay until its request leaves."""
+        self.publish(running)
+        part, row = part_of(running.request), running.row
+        part.lease, part.slots = running.lease, running.slots[: running.total].copy()
+        part.pages = running.slots[running.leased :].copy()
+        del self.parts.running[running.uid]
+        self._vacate(running)
+        self._hold(_Held(int(self.table.last_steps[row]), NO_TOKENS, None, row))
+
     def _leave(self, running: RunningRequest) -> None:
-        row, table = running.row, self.table
         self._forget(running)
-        own = table.slots[row, running.lease.length : int(table.allocated[row])].copy()
+        self._hold_all(running)
+        if running.uid in self.parts.assemblies:
+            self._take_down(self.parts.assemblies.pop(running.uid))
+
+    def _hold_all(self, running: RunningRequest) -> None:
+        """Of a request or part that has left."""
+        row, table = running.row, self.table
+        own = table.slots[row, running.leased : int(table.allocated[row])].copy()
         self._hold(_Held(int(table.last_steps[row]), own, running.lease, row, int(table.penalty_slots[row])))
+
+    def _take_down(self, assembly: Assembly) -> None:
+        """Its request leaves, and with it what was computed for it apart."""
+        for request in dict.fromkeys(assembly.parts):
+            running, part = self.parts.running.pop(request.uid, None), part_of(request)
+            if running is not None:
+                self.publish(running)
+                self._vacate(running)
+                self._hold_all(running)
+            elif part.lease is not None:
+                self._hold(_Held(self._planned, part.pages, part.lease))
 
     def _retract(self, running: RunningRequest) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
@@ -290,17 +380,21 @@ class RunningSet:
         self.num_retractions += 1
         self.publish(running)
         self._leave(running)
+        request.base = None
         return request
 
     def _victim(self) -> RunningRequest:
         """The lowest priority, with the fewest output tokens, the latest arrival: in this order."""
         return min(self._running.values(), key=_standing)
 
-    def _forget(self, running: RunningRequest) -> None:
+    def _vacate(self, running: RunningRequest) -> None:
         self.table.uids[running.row] = 0
         self._by_row[running.row] = None
         self._slot_updates.pop(running.row, None)
         self._prefilling.pop(running.uid, None)
+
+    def _forget(self, running: RunningRequest) -> None:
+        self._vacate(running)
         self._extending.pop(running.uid, None)
         self._num_serial -= self._is_serial(running)
         del self._running[running.uid]
@@ -317,14 +411,14 @@ class RunningSet:
         if held.lease is not None:
             self._cache.release(held.lease)
         if held.row is not None:
-            self._rows.free(held.row)
+            (self._rows if held.row <= self._rows.num_rows else self.parts.rows).free(held.row)
         if held.penalty_slot:
             self._penalty_slots.free(held.penalty_slot)
 
     @property
-    def _in_flight(self) -> bool:
-        rows = self.rows
-        return bool(self._held) or bool((self.table.last_steps[rows] > self._confirmed).any())
+    def in_flight(self) -> bool:
+        """A step was planned whose result was not applied."""
+        return self._planned > self._confirmed
 
     def _without_slot(self) -> Ints:
         """Rows that decode next and have no slot for the token they read."""
@@ -340,9 +434,9 @@ class RunningSet:
 
     def _grow(self, running: RunningRequest, num_tokens: int) -> bool:
         """Slots for the first `num_tokens` tokens; False (and nothing taken) if even eviction does not give them."""
-        row, page = running.row, self._cache.page_size
+        row, page, base = running.row, self._cache.page_size, running.request.base_length
         held = int(self.table.allocated[row])
-        slots = self._cache.allocate(-(-num_tokens // page) - held // page)
+        slots = self._cache.allocate(-(-(num_tokens - base) // page) - (held - base) // page)
         if slots is None:
             return False
         self.table.slots[row, held : held + len(slots)] = slots
@@ -356,7 +450,7 @@ class RunningSet:
         table = self.table
         table.scheduled[rows] += num_new
         table.planned_totals[drawing] += 1
-        table.last_steps[rows] = number
+        table.last_steps[rows] = self._planned = number
         for running in self.prefilling:
             if not running.prefilling:
                 self._prefilling.pop(running.uid, None)

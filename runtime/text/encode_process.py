@@ -45,6 +45,7 @@ from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_stop_patterns
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
 from ramet.runtime.text.healing import check_healing, take_tail
+from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -70,8 +71,10 @@ class Encoder:
     def admit(self, request: Generate) -> Admit | Rejected:
         try:
             ids, tail = self._prompt(request), b""
+            if request.contexts:
+                check_contexts(request, len(ids))
             if request.spec.token_healing:
-                ids, tail = self._take_tail(ids, request.spec.params.max_new_tokens)
+                ids, tail = self._take_tail(ids, request)
             spec = replace(
                 request.spec,
                 params=self._fit(request.spec.params, len(ids)),
@@ -86,7 +89,7 @@ class Encoder:
                 check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
         except ClientError as error:
             return Rejected(request.uids, error.record)
-        return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s, tail)
+        return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s, tail, request.contexts)
 
     def admit_all(self, batch: GenerateAll) -> list[Admit] | list[Rejected]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""
@@ -154,10 +157,10 @@ class Encoder:
         check_ids(place, ids, self._limits.vocab_size)
         return ids
 
-    def _take_tail(self, ids: list[int], new_tokens: int) -> tuple[list[int], bytes]:
+    def _take_tail(self, ids: list[int], request: Generate) -> tuple[list[int], bytes]:
         """What stays of a prompt, and the bytes that are chosen again. Raises ClientError."""
-        most = min(new_tokens, self._limits.context_length - len(ids))
-        return take_tail(self._tokenizer, ids, self._limits.vocab_size, most)
+        most = min(request.spec.params.max_new_tokens, self._limits.context_length - len(ids))
+        return take_tail(self._tokenizer, ids, self._limits.vocab_size, most, 1 + end_of_contexts(request))
 
     def _encode(
         self, text: str, place: str = "text", add_special_tokens: bool = True, may_exceed: bool = False

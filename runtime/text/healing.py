@@ -25,17 +25,19 @@ def check_healing(args: Args, tokenizer: Tokenizer) -> None:
         raise ConfigError(f"--token-healing is on, but {NO_BYTES}")
 
 
-def take_tail(tokenizer: Tokenizer, ids: list[int], vocab_size: int, most_tokens: int) -> tuple[list[int], bytes]:
-    """The tokens of a prompt that stay, at least one, and the bytes of the tail; b"" where nothing is healed.
+def take_tail(
+    tokenizer: Tokenizer, ids: list[int], vocab_size: int, most_tokens: int, num_kept: int = 1
+) -> tuple[list[int], bytes]:
+    """The tokens of a prompt that stay, and the bytes of the tail; b"" where nothing is healed.
 
-    `most_tokens`: how many the output may have. The tail has no more, so that some output begins with it.
-    Raises ClientError.
+    `most_tokens`: how many the output may have. The tail has no more, so that some output begins with it. `num_kept`:
+    tokens that stay in any case, at least one. Raises ClientError.
     """
     if tokenizer.pieces is None:
         raise ClientError("token_healing", f"is True, but {NO_BYTES}", hint="omit it")
     table = tokenizer.token_bytes_table(vocab_size)
     first, texts = len(ids), list[bytes]()  # of the tokens [first, len(ids)), the last one first
-    while first > 1 and len(texts) < most_tokens and sum(map(len, texts)) < table.longest:
+    while first > num_kept and len(texts) < most_tokens and sum(map(len, texts)) < table.longest:
         text = tokenizer.token_bytes(ids[first - 1]) or b""
         if ids[first - 1] not in table.equal(text):
             break

@@ -12,6 +12,7 @@ from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.messages import (
     Abort,
     Admit,
+    Contexts,
     Control,
     ControlReply,
     Finish,
@@ -44,11 +45,12 @@ class BenchTop:
         eos_ids: Iterable[int] = (),
         tokenizer: Tokenizer | None = None,
         grammars: GrammarSource | None = None,
+        runners: tuple[type[HashRunner], type[DelayedRunner]] = (HashRunner, DelayedRunner),
         **options: Any,
     ) -> None:
         page = options.get("page_size", 1)
         self.clock = ManualClock()
-        self.runner = (DelayedRunner if options.get("overlap") == "on" else HashRunner)(total, rows, context, page)
+        self.runner = runners[options.get("overlap") == "on"](total, rows, context, page)
         if grammars is not None:  # their masks are over the tokenizer's whole vocabulary
             assert tokenizer is not None
             self.runner.vocab_size = tokenizer.vocab_size
@@ -79,7 +81,9 @@ class BenchTop:
         self.replies: list[ControlReply] = []
         self.told: list[TokenStep] = []  # every message to the detokenizer, in order
 
-    def add(self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, **more: Any) -> None:
+    def add(
+        self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, contexts: Contexts = (), **more: Any
+    ) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
         spec = make_spec(**{"max_new_tokens": num_new, "temperature": 0.0, "n": n, **more})
         uids, tail = list(range(uid, uid + n)), b""
@@ -87,7 +91,7 @@ class BenchTop:
             assert self._tokenizer is not None
             prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
             self.runner.heals = True
-        self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock(), tail=tail))
+        self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock(), tail=tail, contexts=contexts))
 
     @property
     def reserve_ratio(self) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ramet.runtime.engine.batch import Batch, Done, HiddenRows, PlaceLogprobs, PromptLogprobs, StepResult
+from ramet.runtime.engine.batch import PART_ROWS, Batch, Done, HiddenRows, PlaceLogprobs, PromptLogprobs, StepResult
 from ramet.runtime.sampling.columns import HealedPlace, HealedRow, LogprobRow
 
 VOCABULARY = 97
@@ -102,14 +102,14 @@ class HashStep:
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
-    blocking = asynchronous = False
+    blocking = asynchronous = windowed = False
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:
         self.max_total_tokens, self.max_running, self.context_length = max_total_tokens, max_running, context_length
         self.pool = np.full(max_total_tokens + page_size, NEVER_WRITTEN, dtype=np.int32)
         self.counted: dict[int, set[int]] = {}  # penalty slot -> tokens
-        self.table = np.zeros((max_running + 1, context_length + 1), dtype=np.int32)
-        self.drawn = np.full(max_running + 1, NEVER_WRITTEN, dtype=np.int32)  # what each row drew last
+        self.table = np.zeros((max_running + 1 + PART_ROWS, context_length + 1), dtype=np.int32)
+        self.drawn = np.full(max_running + 1 + PART_ROWS, NEVER_WRITTEN, dtype=np.int32)  # what each row drew last
         self.page_size = page_size
         self.steps = 0
         self.computed_tokens = 0

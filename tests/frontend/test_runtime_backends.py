@@ -172,3 +172,28 @@ def test_ten_thousand_programs_on_the_runtime():
     with LLM(runner="scripted", context_length=10_000, max_total_tokens=100_000) as llm:
         states = short.run_batch([(i,) for i in range(10_000)], backend=llm)
         assert all(state["x"] and f"Number {i}:" in state.text() for i, state in enumerate(states))
+
+
+def test_joined_forks_are_read_apart_from_each_other_and_words_behind_them_are_healed(llm: LLM, server: Endpoint):
+    @function
+    def program(s: Any, mode: str) -> None:
+        s += "Read this. "
+        forks = s.fork(3)
+        forks += ["The capital of Peru is Lima. ", "Ada lives in Oslo. ", "Two and two are four. "]
+        forks.join(mode)
+        s += "Question: What is the capital of Peru?\nAns" + gen("x", max_tokens=8, return_logprob=True)
+
+    apart, again = (program.run("concate_and_append", backend=each, temperature=0) for each in (llm, server))
+    whole = program.run("gather_variable", backend=llm, temperature=0)
+    assert apart["x"] == again["x"] and apart["x"].startswith("wer:") and "Lima" in apart["x"]
+    meta = apart.get_meta_info("x")
+    assert meta["prompt_tokens"] > whole.get_meta_info("x")["prompt_tokens"]
+    inside = "Read this. The capital of Peru is Lima. Ada lives in Oslo. Two and two are four. Question:"
+    assert apart.text().startswith(inside)
+
+    @function
+    def in_sequence(s: Any) -> None:
+        s += inside + " What is the capital of Peru?\nAns" + gen("x", max_tokens=8, return_logprob=True)
+
+    read = in_sequence.run(backend=llm, temperature=0).get_meta_info("x")
+    assert read["output_token_logprobs"][0][0] != meta["output_token_logprobs"][0][0], "attention to other forks shows"

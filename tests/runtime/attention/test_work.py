@@ -86,3 +86,15 @@ def test_what_an_older_request_left_behind_a_row_is_no_prefix() -> None:
     table = np.zeros((3, 400), np.int32)
     table[1:, :] = np.arange(1, 401)  # both rows hold the same old slots, but only the first 3 are theirs
     assert find_shares(table, np.array([1, 2], np.int32), np.array([3, 3], np.int32)) == []
+
+
+def test_rows_with_contexts_are_compared_slot_by_slot() -> None:
+    #  first 100, then a context of its own, then both have the same context in the same place
+    first, shared = list(range(1, 101)), list(range(500, 900))
+    runs = [[*first, *range(200, 220), *shared, 401], [*first, *range(300, 320), *shared, 402]]
+    lens = np.array([len(run) for run in runs], np.int32)
+    rows = np.arange(1, 3, dtype=np.int32)
+    shares = find_shares(table_of(runs), rows, lens - 1, shifts=np.array([20, 20], np.int32))
+    assert [(share.rows.tolist(), share.start, share.stop) for share in shares] == [([0, 1], 0, 100)]
+    same = find_shares(table_of([runs[0], runs[0]]), rows, lens - 1, shifts=np.array([20, 20], np.int32))
+    assert [(share.start, share.stop) for share in same] == [(0, 520)]

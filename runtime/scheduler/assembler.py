@@ -1,0 +1,93 @@
+"""Brings prompts with parallel contexts to run: gives their parts rows and memory, stage by stage, then the rest.
+
+Decides when a part begins: as soon as its stage may be computed, a row of PART_ROWS is free and memory is there. Parts
+are computed as rows of the same steps as everything else, in chunks, and none of them is retracted by itself: their
+request is, whole. If nothing can run because several such requests hold the memory that the others need, they are
+retracted one by one. Knows the cache and the running set, not the policy and not the device.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.scheduler.assembly import Assembly, part_of
+from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
+
+
+class Assembler:
+    def __init__(self, cache: PrefixCache, running: RunningSet, opened: Callable[[RunningRequest], bool]) -> None:
+        """`opened` is told of each request whose contexts are computed: its own tokens come next."""
+        self._cache, self._running, self._opened = cache, running, opened
+
+    def proceed(self) -> list[Request]:
+        """Begin what can begin. Returns the requests that had to be retracted."""
+        retracted: list[Request] = []
+        self._proceed()
+        while self._is_stuck:
+            retracted += self._running.free_some()
+            self._proceed()
+        return retracted
+
+    @property
+    def _is_stuck(self) -> bool:
+        running = self._running
+        if running.in_flight or running.prefilling or len(running.decoding):
+            return False
+        return bool(running.parts.open)
+
+    def _proceed(self) -> None:
+        for assembly in self._running.parts.open:
+            self._proceed_with(assembly)
+
+    def _proceed_with(self, assembly: Assembly) -> None:
+        while assembly.advance():
+            for request in assembly.waiting:
+                if not self._begin(assembly, request):
+                    return
+            if any(part_of(request).lease is None for request in assembly.stage):
+                return
+        self._open(assembly)
+
+    def _begin(self, assembly: Assembly, request: Request) -> bool:
+        """Compute a part, if it is not cached whole; False: there is no row or no memory."""
+        running, base, part = self._running, request.base, part_of(request)
+        assert base is not None, request.uid
+        if not running.parts.rows.num_free:
+            return False
+        if request.next_logprob is None and not request.returns_every_state:
+            lease, prefix = self._cache.acquire_all(request.tokens[base.length :], base.cached_in)
+        else:
+            lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
+        slots = np.concatenate([base.slots, prefix])
+        if len(slots) == len(request.tokens):
+            part.lease, part.slots = lease, slots
+        elif not running.take_part(request, lease, slots):
+            self._cache.release(lease)
+            return False
+        part.num_cached = max(len(slots) - max(part.own, base.length), 0)
+        assembly.begun(request)
+        return True
+
+    def _open(self, assembly: Assembly) -> None:
+        """Every context is computed: what follows them begins, if there is memory for it."""
+        owner, base = assembly.owner, assembly.base
+        request = owner.request
+        request.base = base
+        asked, told = request.next_logprob, request.next_hidden
+        if asked is not None and asked <= base.length:
+            request.next_logprob = base.length + 1 if base.length + 1 < request.prompt_len else None
+        if request.returns_every_state:
+            request.next_hidden = max(told, base.length)
+        lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
+        if not self._running.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
+            self._cache.release(lease)
+            request.base, request.next_logprob, request.next_hidden = None, asked, told
+            return
+        assembly.is_open = False
+        if asked is not None and asked <= base.length:
+            assembly.of_rest = [request.unknown_logprob(int(request.tokens[base.length]))]
+        if request.cached_tokens is None:
+            request.cached_tokens = min(assembly.num_cached + lease.length, request.prompt_len)
+        self._opened(owner)

@@ -1,0 +1,104 @@
+"""Parallel contexts: groups of a prompt's tokens, and what a row begins with where they were computed apart.
+
+Section 6.2.5 of the SGLang paper, parallel context windows (Ratner et al., 2023). Each context of a group sees what
+comes before the group and itself. Its positions begin where the group begins; what follows the group sees everything,
+and its positions go on after the longest context. Knows no memory and no step.
+
+    ids     [ before | context 1 | context 2 | after ]        index of a token: its place here and in its row
+    part    [ before | context 1 ]                            a sequence like any other: cached under its own tokens
+    part    [ before | context 2 ]
+    row     [ before | context 1 | context 2 | after ]        the slots of the parts, then its own
+                                                              position of a token: index - shift
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ramet.ipc.messages import Contexts, HiddenStates, Logprobs
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.cache.radix import Namespace
+
+NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Contexts that lie one after the other from index `start` on."""
+
+    start: int
+    lengths: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + sum(self.lengths)
+
+    @property
+    def shift(self) -> int:
+        """How much smaller than its index a later token's position is because of this group."""
+        return sum(self.lengths) - max(self.lengths)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """[start, stop) of each context."""
+        at = self.start
+        for length in self.lengths:
+            yield at, at + length
+            at += length
+
+
+def groups_of(contexts: Contexts) -> tuple[Group, ...]:
+    """A single context is text like any other."""
+    return tuple(Group(start, tuple(lengths)) for start, *lengths in contexts if len(lengths) > 1)
+
+
+def num_parts(groups: Sequence[Group]) -> int:
+    """Sequences that are computed apart: each context, and the text before each group."""
+    return sum(len(group.lengths) + 1 for group in groups)
+
+
+def memory_of_parts(groups: Sequence[Group], page_size: int) -> int:
+    """Tokens that a prompt with `groups` needs beyond its own, at most: pages at the ends of its parts."""
+    return 2 * page_size * num_parts(groups)
+
+
+def first_prefixes(ids: Ints, groups: Sequence[Group]) -> list[Ints]:
+    """What the contexts of the first group are cached under."""
+    first = groups[0]
+    return [np.concatenate([ids[: first.start], ids[start:stop]]) for start, stop in first.spans]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a row begins with: slots that others own, for as long as it runs."""
+
+    slots: Ints
+    shift: int
+    cached_in: Namespace  # the tokens that follow
+
+    @property
+    def length(self) -> int:
+        return len(self.slots)
+
+
+def namespace_after(outer: Namespace, ids: Ints, groups: Sequence[Group]) -> Namespace:
+    """Of tokens that follow `groups`, which are all that ids have. No ordinary prefix has such a namespace."""
+    digest = hashlib.sha256(repr([(group.start, group.lengths) for group in groups]).encode())
+    digest.update(ids.tobytes())
+    return (*outer, f"contexts {digest.hexdigest()}")
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """What a sequence that was computed apart leaves to its request."""
+
+    own: int  # index of its first token that is its own: those before are shared with other parts
+    lease: Lease | None = None  # None: it is not computed yet
+    slots: Ints = field(default_factory=lambda: NO_SLOTS)  # of all its tokens
+    pages: Ints = field(default_factory=lambda: NO_SLOTS)  # slots of the pages that are its own
+    num_cached: int = 0
+    logprobs: list[Logprobs] = field(default_factory=list)
+    states: list[HiddenStates] = field(default_factory=list)
