@@ -111,7 +111,8 @@ def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Sty
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     pooling = read_pooling(args.model_folder)
-    return Service(args, client, metrics, defaults, int(time.time()), pooling, style, store)
+    started, heals = int(time.time()), args.heals_unasked
+    return Service(args, client, metrics, defaults, started, pooling, style, store, heals_unasked=heals)
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:

@@ -30,6 +30,7 @@ class Service:
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
     first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups
+    heals_unasked: bool = False  # text prompts of /generate that do not say
 
 
 class Access(Enum):

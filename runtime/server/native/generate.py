@@ -38,7 +38,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     body = await read_body(request, calls.GenerateBody)
     rid = set_request_id(request, new_id(), calls.named_by(body))
     processors_on = service.args.execute.enable_custom_logit_processor
-    defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.args.heals_unasked)
+    defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
     items, batch = calls.read_generate(body, rid, defaults)
     as_list = batch or items[0].params.n > 1
     tag = await _closing_tag(service) if body.require_reasoning else None

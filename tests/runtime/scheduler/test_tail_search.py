@@ -4,7 +4,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from itertools import product
 
 import numpy as np
 import pytest
@@ -35,13 +34,16 @@ def made_up(seed: int, sharpness: float = 2.0, zeros: float = 0.0) -> Probabilit
 
 def every_sequence(tail: bytes, most: int, probabilities: Probabilities) -> dict[Path, float]:
     found: dict[Path, float] = {}
-    for num in range(1, most + 1):
-        for path in product(range(len(TEXTS)), repeat=num):
-            before = b"".join(TEXTS[token] for token in path[:-1])
-            inside = len(before) < len(tail) and tail.startswith(before)
-            if inside and (before + TEXTS[path[-1]]).startswith(tail):
-                factors = (probabilities(path[:i])[path[i]] for i in range(num))
-                found[path] = math.prod(factors)
+
+    def go_on(path: Path, rest: bytes, probability: float) -> None:
+        following = probabilities(path)
+        for token, text in enumerate(TEXTS):
+            if text.startswith(rest):
+                found[*path, token] = probability * following[token]
+            elif rest.startswith(text) and len(path) + 1 < most:
+                go_on((*path, token), rest[len(text) :], probability * following[token])
+
+    go_on((), tail, 1.0)
     return found
 
 
