@@ -1,11 +1,13 @@
 """Every call shape of gen and select: on Mock what reaches a backend, on the bundled model what comes back."""
 
+import datetime
+import enum
 import inspect
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pydantic
@@ -251,6 +253,15 @@ def test_a_class_s_output_is_an_instance(llm: LLM, kind: Any):
     assert json.loads(text) == {"x": point.x, "y": point.y}
 
 
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Pair(NamedTuple):
+    word: str
+    number: int
+
+
 class Line(pydantic.BaseModel):
     begin: ModelPoint
     ends: list[ModelPoint]
@@ -278,13 +289,18 @@ def test_a_class_s_output_has_its_fields_only():
         (list[Point], '[{"x": 1, "y": 2}]', [Point(1, 2)]),
         (dict[str, float], '{"a": 1.5}', {"a": 1.5}),
         (int, "3", 3),
+        (Point | None, "null", None),
+        (Literal["a", "b"], '"b"', "b"),
+        (Colour, '"red"', Colour.RED),
+        (Pair, '["a", 1]', Pair("a", 1)),
+        (datetime.date, '"2026-01-31"', datetime.date(2026, 1, 31)),
     ],
 )
-def test_types_that_are_made_of_others(kind: Any, text: str, value: Any):
+def test_other_types(kind: Any, text: str, value: Any):
     assert run(gen("x", json_schema=kind), Mock([text]))["x"] == value
 
 
-@pytest.mark.parametrize("schema", ["{no json", 3, object()])
+@pytest.mark.parametrize("schema", ["{no json", 3, object(), complex, list[complex]])
 def test_what_is_no_schema_is_refused(schema: Any):
     with pytest.raises(ValueError, match="json_schema is"):
         gen("x", json_schema=schema)
