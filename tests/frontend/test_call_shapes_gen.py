@@ -137,6 +137,13 @@ def test_a_wrong_value_is_refused_at_the_line_that_gives_it(keywords: dict[str, 
         gen("x", **keywords)
 
 
+@pytest.mark.parametrize("name", [5, b"x", "", ["x"]])
+def test_a_name_is_a_text(name: Any):
+    for make in (gen, lambda name: gen(name, choices=["a"]), lambda name: select(name, ["a"]), gen_int):
+        with pytest.raises(ValueError, match=r"^name is .*, must be a text that is not empty$"):
+            make(name)
+
+
 def test_calls_without_a_name_are_numbered():
     @function
     def program(s):

@@ -335,6 +335,17 @@ def test_a_join_may_append_the_texts_too():
     assert state["x"] == ["<1>", "<1>", "<9>", "<9>"]
 
 
+def test_forks_are_joined_once():
+    def body(s):
+        forks = s.fork(2)
+        forks += gen("x")
+        forks.join()
+        with pytest.raises(ProgramError, match="these forks are joined already"):
+            forks.join()
+
+    assert run(body)["x"] == ["<0>", "<0>"]
+
+
 def test_a_join_has_two_modes():
     def body(s):
         with pytest.raises(ValueError, match="must be 'gather_variable' or 'concate_and_append'"):
