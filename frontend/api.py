@@ -93,6 +93,7 @@ def gen(
     """
     given = {name: value for name, value in locals().items() if name in CHECKS or name in OPTIONS or name in SHORT}
     where = caller()
+    _check_name(name)
     if choices is not None:
         _only("choices", dtype=dtype, regex=regex, json_schema=json_schema, ebnf=ebnf, structural_tag=structural_tag)
         return _select(name, choices, choices_method, given, where)
@@ -136,7 +137,13 @@ def select(
     """
     given = {"temperature": temperature, "seed": seed, "priority": priority, "cache_salt": cache_salt}
     given |= {"extra_key": extra_key, "token_healing": token_healing}
+    _check_name(name)
     return _select(name, choices, choices_method, given, caller())
+
+
+def _check_name(name: Any) -> None:
+    if name is not None and (not isinstance(name, str) or not name):
+        raise ValueError(f"name is {name!r}, must be a text that is not empty")
 
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,6 +6,7 @@ stream. One state is appended to by one thread at a time; forks may go to others
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
@@ -69,6 +70,8 @@ class BaseState(Words):
 
     def __init__(self, run: Run, stream: Stream | None = None, parent: "BaseState | None" = None) -> None:
         self.run = run
+        self._parent_root: BaseState | None = parent._root if parent else None  # None, not itself: no cycle to collect
+        self._forks: weakref.WeakSet[BaseState] = weakref.WeakSet()  # of a root: all that came from it
         self._stream = stream or Stream(run)
         self._variables: Variables = Variables(parent._variables if parent else None)
         self._new: dict[str, Result] = {}  # variables that came after the fork, for a join
@@ -80,6 +83,11 @@ class BaseState(Words):
         self._body: int | None = None  # the thread that runs the function; None: it does not, or nobody else asks
         self._body_error: BaseException | None = None  # what it raised
         self.ret_value: Any = None  # of the program's function
+
+    @property
+    def _root(self) -> "BaseState":
+        """The state that the function was given."""
+        return self._parent_root or self
 
     # -- appending --------------------------------------------------------------------------------------------------
 
@@ -218,6 +226,7 @@ class BaseState(Words):
         where = caller()
         streams = [Stream(self.run, begun=False) for _ in range(size)]
         children = [type(self)(self.run, stream, self) for stream in streams]
+        self._root._forks.update(children)
         self._stream.fork(streams, where)
         return StateGroup(self, children)
 
@@ -308,11 +317,15 @@ class BaseState(Words):
         """End the calls of the whole run; whoever waits for their values gets Cancelled."""
         self.run.cancel()
 
-    def finish(self, error: BaseException | None = None) -> None:
-        """The program's function has returned, or raised; whoever reads its text comes to its end."""
+    def _end_feed(self, error: BaseException | None = None) -> None:
         if error is not None and self._stream.feed is not None:
             self._stream.feed.end(error)
         self._stream.close_feed()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """The program's function has returned, or raised; whoever reads its text comes to its end."""
+        for state in (self, *self._forks):
+            state._end_feed(error)
         with self._declared:
             self._body_error = error
             self._body = None
@@ -323,7 +336,7 @@ class StateGroup(Generic[S]):
     """Forks of one state, in order: group[i], `group += ...` for all of them, `group.join()`."""
 
     def __init__(self, parent: S, states: list[S]) -> None:
-        self._parent, self._states = parent, states
+        self._parent, self._states, self._joined = parent, states, False
 
     def __iadd__(self, value: Any) -> Self:
         """One thing for all of them, a list with one for each, or a function of the index that gives it."""
@@ -341,14 +354,19 @@ class StateGroup(Generic[S]):
         gather_variable: each of their new variables becomes a list there, in their order; a further join of forks with
         the same names makes the lists longer. concate_and_append: their texts are appended as well; where the backend
         computes parallel contexts, none of them attends to another (section 6.2.5 of the SGLang paper), which gives
-        other outputs than the same text read in sequence.
+        other outputs than the same text read in sequence. Forks are joined once: ProgramError.
         """
         parent, states = self._parent, self._states
         if mode not in ("gather_variable", "concate_and_append"):
             raise ValueError(f"mode is {mode!r}, must be 'gather_variable' or 'concate_and_append'")
+        if self._joined:
+            raise ProgramError("these forks are joined already")
         if mode == "concate_and_append":
             parent._append_forks(states, caller())
         parent._gather(states)
+        self._joined = True
+        for state in states:
+            state._end_feed()
 
     def __getitem__(self, index: int) -> S:
         return self._states[index]

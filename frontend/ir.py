@@ -45,6 +45,9 @@ class Expr:
     def __radd__(self, other: Any) -> "Expr":
         return joined(other, self)
 
+    def __format__(self, spec: str) -> str:
+        raise TypeError(f"{type(self).__name__} cannot stand inside an f-string: put texts and calls together with +")
+
     def leaves(self) -> Iterator["Expr"]:
         """Its nodes in order."""
         yield self
@@ -119,12 +122,29 @@ class Select(Expr):
     options: Mapping[str, Any] = None  # type: ignore[assignment]  # set by select(), which checks them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Variable(Expr):
-    """The value of another state's call, which is appended when it is there. In async programs `await` gives it."""
+    """The value of another state's call, which is appended when it is there. In async programs `await` gives it.
+
+    Whatever would take it for the value itself raises TypeError.
+    """
 
     name: str
     result: Any  # results.Result
+
+    def __format__(self, spec: str) -> str:
+        raise self._unknown()
+
+    def __bool__(self) -> bool:
+        raise self._unknown()
+
+    def __eq__(self, other: object) -> bool:
+        raise self._unknown()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _unknown(self) -> TypeError:
+        return TypeError(f"{self.name!r} is still to come: await it")
 
     def __await__(self) -> Generator[Any, None, Any]:
         waiting: Generator[Any, None, Any] = self.result.wait().__await__()

@@ -4,6 +4,7 @@ s["x"] of a plain program blocks until its call is done; in an async program it 
 Errors of calls are raised here, where a value is used.
 """
 
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -82,26 +83,31 @@ class State(BaseState):
         return self._error()
 
     def text_iter(self, var_name: str | None = None) -> Iterator[str]:
-        """The text as it grows, or that of a variable; for run(stream=True)."""
-        for piece in self._feed().pieces():
+        """The text as it grows, or that of a variable; for run(stream=True).
+
+        A variable that is not of a call, such as a scope's, comes whole, at the end. Raises ProgramError where the
+        function itself would wait for its own end.
+        """
+        for piece in self._feed(var_name).pieces():
             if var_name is None or piece.name == var_name:
                 if piece.text:
                     yield piece.text
                 if piece.last and var_name is not None:
                     return
         if var_name is not None:
-            raise KeyError(f"{var_name!r} is no variable of this state")
+            yield str(self._result(var_name).get())
 
     async def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> AsyncIterator[Any]:
         """The same on any event loop. `return_meta_data`: pairs of text and, with a call's last one, its meta_info."""
-        async for piece in self._feed().pieces_async():
+        async for piece in self._feed(var_name).pieces_async():
             if var_name is None or piece.name == var_name:
                 if piece.text or (return_meta_data and piece.last):
                     yield (piece.text, piece.meta) if return_meta_data else piece.text
                 if piece.last and var_name is not None:
                     return
         if var_name is not None:
-            raise KeyError(f"{var_name!r} is no variable of this state")
+            text = str(await self._result(var_name).wait())
+            yield (text, None) if return_meta_data else text
 
     def prompt(self) -> Prompt:
         """As it is after everything that was appended, by a function that still runs as well."""
@@ -115,9 +121,11 @@ class State(BaseState):
                 self._check_wait()
                 self._declared.wait()
 
-    def _feed(self) -> Feed:
+    def _feed(self, var_name: str | None) -> Feed:
         if self._stream.feed is None:
             raise ProgramError("texts are read as they grow only of run(stream=True)")
+        if var_name is None and self._root._body == threading.get_ident():
+            raise ProgramError("the whole text ends with the function that reads it: give the name of a variable")
         return self._stream.feed
 
     def _wait(self, result: Result) -> Any:

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import is_dataclass
-from typing import Any, NamedTuple, get_origin, is_typeddict
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
 
@@ -86,7 +85,8 @@ def wanted_dtype(dtype: Any) -> Wanted:
 def wanted_schema(schema: Any) -> Wanted:
     """A JSON schema (an object or its text, whose outputs stay texts), or a type, of which outputs become instances.
 
-    Types: Pydantic's models, dataclasses, msgspec's structs, typed dictionaries, and what is made of them: list[Point].
+    Types: Pydantic's models, and those that msgspec reads: dataclasses, its structs, typed dictionaries, named tuples,
+    enums, literals, numbers, dates, and what is made of them: list[Point], Point | None.
     Raises ValueError.
     """
     if isinstance(schema, dict):
@@ -99,10 +99,12 @@ def wanted_schema(schema: Any) -> Wanted:
         return Wanted(Held("json_schema", value))
     if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
         return Wanted(Held("json_schema", _closed(schema.model_json_schema())), schema.model_validate_json)
-    if _has_schema(schema):
-        decoder = msgspec.json.Decoder(schema)
-        return Wanted(Held("json_schema", _closed(msgspec.json.schema(schema))), decoder.decode)
-    raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
+    if not isinstance(schema, type) and get_origin(schema) is None:
+        raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
+    try:
+        return Wanted(Held("json_schema", _closed(msgspec.json.schema(schema))), msgspec.json.Decoder(schema).decode)
+    except TypeError as error:
+        raise ValueError(f"json_schema is {schema!r}, of which no JSON schema can be made: {error}") from None
 
 
 def _closed(schema: Any) -> Any:
@@ -114,8 +116,3 @@ def _closed(schema: Any) -> Any:
     fields = schema.get("properties")
     closed = {"additionalProperties": False} if isinstance(fields, dict) and schema.get("type") == "object" else {}
     return closed | {name: _closed(value) for name, value in schema.items()}
-
-
-def _has_schema(schema: Any) -> bool:
-    known = is_dataclass(schema) or is_typeddict(schema) or get_origin(schema) is not None
-    return known or (isinstance(schema, type) and issubclass(schema, msgspec.Struct | int | float | bool | str))

@@ -84,9 +84,11 @@ def test_an_example_loads_the_bundled_model_itself():
     assert re.fullmatch(FORMS["multi_turn_chat"], printed("multi_turn_chat"))
 
 
-@pytest.mark.parametrize("name", ["essay_judge", "few_shot_qa", "react", "json_extraction"])
-def test_an_example_runs_on_a_server(server: Live, name: str):
-    assert re.fullmatch(FORMS[name], printed(name, "--backend", server.url))
+@pytest.mark.parametrize("name", FORMS)
+def test_an_example_runs_on_a_server(server: Live, capsys: pytest.CaptureFixture[str], name: str):
+    example(name).main(server.url)
+    out = capsys.readouterr().out
+    assert re.fullmatch(FORMS[name], out), out
 
 
 def test_a_chat_is_the_same_on_a_server_and_in_process(llm: LLM, server: Live, capsys: pytest.CaptureFixture[str]):

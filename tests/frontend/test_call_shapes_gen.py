@@ -1,11 +1,13 @@
 """Every call shape of gen and select: on Mock what reaches a backend, on the bundled model what comes back."""
 
+import datetime
+import enum
 import inspect
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pydantic
@@ -135,6 +137,13 @@ def test_a_wrong_value_is_refused_at_the_line_that_gives_it(keywords: dict[str, 
         gen("x", **keywords)
 
 
+@pytest.mark.parametrize("name", [5, b"x", "", ["x"]])
+def test_a_name_is_a_text(name: Any):
+    for make in (gen, lambda name: gen(name, choices=["a"]), lambda name: select(name, ["a"]), gen_int):
+        with pytest.raises(ValueError, match=r"^name is .*, must be a text that is not empty$"):
+            make(name)
+
+
 def test_calls_without_a_name_are_numbered():
     @function
     def program(s):
@@ -238,17 +247,26 @@ POINT = {
 
 @pytest.mark.parametrize("schema", [POINT, json.dumps(POINT)], ids=["dict", "text"])
 def test_a_schema_s_output_stays_a_text(llm: LLM, schema: Any):
-    value = run(gen("x", json_schema=schema, max_tokens=64), llm)["x"]
+    value = run(gen("x", json_schema=schema, max_tokens=64), llm, temperature=0)["x"]
     assert isinstance(value, str) and set(json.loads(value)) == {"x", "y"}
 
 
 @pytest.mark.parametrize("kind", [Point, StructPoint, ModelPoint])
 def test_a_class_s_output_is_an_instance(llm: LLM, kind: Any):
-    state = run(gen("x", json_schema=kind, max_tokens=64), llm)
+    state = run(gen("x", json_schema=kind, max_tokens=64), llm, temperature=0)
     point = state["x"]
     assert isinstance(point, kind)
     text = state.text().removeprefix("The answer is ")
     assert json.loads(text) == {"x": point.x, "y": point.y}
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Pair(NamedTuple):
+    word: str
+    number: int
 
 
 class Line(pydantic.BaseModel):
@@ -278,13 +296,18 @@ def test_a_class_s_output_has_its_fields_only():
         (list[Point], '[{"x": 1, "y": 2}]', [Point(1, 2)]),
         (dict[str, float], '{"a": 1.5}', {"a": 1.5}),
         (int, "3", 3),
+        (Point | None, "null", None),
+        (Literal["a", "b"], '"b"', "b"),
+        (Colour, '"red"', Colour.RED),
+        (Pair, '["a", 1]', Pair("a", 1)),
+        (datetime.date, '"2026-01-31"', datetime.date(2026, 1, 31)),
     ],
 )
-def test_types_that_are_made_of_others(kind: Any, text: str, value: Any):
+def test_other_types(kind: Any, text: str, value: Any):
     assert run(gen("x", json_schema=kind), Mock([text]))["x"] == value
 
 
-@pytest.mark.parametrize("schema", ["{no json", 3, object()])
+@pytest.mark.parametrize("schema", ["{no json", 3, object(), complex, list[complex]])
 def test_what_is_no_schema_is_refused(schema: Any):
     with pytest.raises(ValueError, match="json_schema is"):
         gen("x", json_schema=schema)

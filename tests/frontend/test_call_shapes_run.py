@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -364,6 +365,55 @@ def test_a_stream_is_read_on_an_event_loop(backend: Any):
     state, pieces, whole = asyncio.run(main())
     assert "".join(text for text, _ in pieces) == state["b"] and whole.endswith(state["b"])
     assert [meta for _, meta in pieces if meta] == [state.get_meta_info("b")]
+
+
+def test_variables_that_are_no_calls_are_read_when_they_are_known():
+    @function
+    def program(s):
+        with s.var_scope("whole"):
+            s += "a" + gen("x")
+        s["set"] = 5
+
+    state = program.run(stream=True, backend=Mock(echo))
+    assert ["".join(state.text_iter(name)) for name in ("whole", "x", "set")] == ["a<1>", "<1>", "5"]
+
+    async def read():
+        return [piece async for piece in state.text_async_iter("whole", return_meta_data=True)]
+
+    assert asyncio.run(read()) == [("a<1>", None)]
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_fork_is_read_as_it_grows(joins: bool):
+    readers = []
+
+    @function
+    def program(s):
+        forks = s.fork(2)
+        readers.extend(threads.submit(lambda fork=fork: "".join(fork.text_iter())) for fork in forks)
+        forks += lambda i: "ab"[i] + gen("x")
+        assert ["".join(fork.text_iter("x")) for fork in forks] == ["<1>", "<1>"]
+        if joins:
+            forks.join()
+            assert [reader.result(30) for reader in readers] == ["a<1>", "b<1>"]
+
+    with ThreadPoolExecutor() as threads:
+        program.run(stream=True, backend=Mock(echo)).sync()
+        assert [reader.result(30) for reader in readers] == ["a<1>", "b<1>"]
+
+
+def test_a_function_does_not_wait_for_its_own_end():
+    @function
+    def program(s):
+        s += "a" + gen("x")
+        for state in (s, *s.fork(2)):
+            with pytest.raises(ProgramError, match="ends with the function that reads it"):
+                list(state.text_iter())
+        return True
+
+    state = program.run(stream=True, backend=Mock(echo))
+    state.sync()
+    assert state.ret_value is True
 
 
 def test_only_a_run_that_streams_is_read_as_it_grows():

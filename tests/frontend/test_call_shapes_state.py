@@ -1,6 +1,7 @@
 """Every call shape of a state: what may be appended, turns, scopes, variables, forks, joins, copies, thoughts."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -75,6 +76,24 @@ def test_what_cannot_be_appended_is_refused_where_it_is(value: Any):
 
     run(body)
     assert reached
+
+
+def test_a_call_inside_an_f_string_is_refused():
+    """Its text would be that of a Python object."""
+    for make in (lambda: f"a {gen('x')}", lambda: "a {}".format(select("x", ["b"])), lambda: f"{user('a'):>9}"):
+        with pytest.raises(TypeError, match=r"put texts and calls together with \+"):
+            make()
+
+
+def test_a_value_that_is_still_to_come_is_not_compared_and_not_put_into_an_f_string():
+    async def body(s):
+        s += gen("x")
+        for use in (lambda: s["x"] == "<0>", lambda: s["x"] != "", lambda: bool(s["x"]), lambda: f"{s['x']}"):
+            with pytest.raises(TypeError, match="'x' is still to come: await it"):
+                use()
+        s["is right"] = await s["x"] == "<0>"
+
+    assert run(body)["is right"] is True
 
 
 def test_a_node_may_be_appended_to_many_states():
@@ -316,6 +335,17 @@ def test_a_join_may_append_the_texts_too():
     assert state["x"] == ["<1>", "<1>", "<9>", "<9>"]
 
 
+def test_forks_are_joined_once():
+    def body(s):
+        forks = s.fork(2)
+        forks += gen("x")
+        forks.join()
+        with pytest.raises(ProgramError, match="these forks are joined already"):
+            forks.join()
+
+    assert run(body)["x"] == ["<0>", "<0>"]
+
+
 def test_a_join_has_two_modes():
     def body(s):
         with pytest.raises(ValueError, match="must be 'gather_variable' or 'concate_and_append'"):
@@ -333,6 +363,23 @@ def test_a_copy_goes_its_own_way_and_gives_its_variables():
 
     state = run(body)
     assert (state.text(), state["x"], state["y"]) == ("ad<2>", "<3>", "<2>")
+
+
+def test_forks_may_be_given_to_threads():
+    def body(s):
+        s += "p"
+        forks = s.fork(8)
+
+        def work(i):
+            for _ in range(20):
+                forks[i] += str(i) + gen("x")
+            return forks[i].text()
+
+        with ThreadPoolExecutor(8) as threads:
+            s["texts"] = list(threads.map(work, range(8)))
+
+    for i, text in enumerate(run(body, Mock(lambda prompt, call: "-"))["texts"]):
+        assert text == "p" + f"{i}-" * 20
 
 
 def test_forks_of_the_model_are_computed_on_one_prefix(llm: LLM):
