@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.fakes.exchanges import Exchange, Service, cut, events, raw
-from tests.fakes.interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 import ramet
 from ramet import BackendError, CallFailed, OpenAI, Unsupported, assistant, function, gen, select, system, user
+from tests.fakes.exchanges import Exchange, Service, cut, events, raw
+from tests.fakes.interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 CHAT = "/v1/chat/completions"
 USAGE = {
@@ -392,7 +392,7 @@ def test_a_stop_text_is_cut_also_where_the_service_leaves_it():
         assert state.get_meta_info("answer")["finish_reason"] == {"type": "stop", "matched": "END"}
 
 
-# -- what is refused, before any call ----------------------------------------------------------------------------------
+# -- what is refused, before any call ---------------------------------------------------------------------------------
 
 
 def refused(program: Any, error: str, **arguments: Any) -> None:
@@ -520,7 +520,7 @@ def test_bad_arguments_of_the_backend():
         OpenAI("gpt-4o", is_azure=True)
 
 
-# -- many at once -------------------------------------------------------------------------------------------------------
+# -- many at once -----------------------------------------------------------------------------------------------------
 
 
 def test_many_programs_share_one_backend():
