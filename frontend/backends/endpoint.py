@@ -77,7 +77,7 @@ class Endpoint(Backend):
         return await other.render(prompt)
 
     async def flush_cache(self) -> None:
-        await self._http.post("/flush_cache?timeout=60")
+        await self._http.tell("/flush_cache?timeout=60")
 
     async def close(self) -> None:
         await self._http.close()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ramet.frontend.backends.base import Capabilities, Completion, GenCall, SelectCall, Selection, Told
-from ramet.frontend.backends.bodies import Growing, completions
+from ramet.frontend.backends.bodies import Growing, completions, sampling_params
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.service import together
 from ramet.frontend.backends.templates import ChatTemplate
@@ -123,7 +123,7 @@ class SGLang:
         return self._template.render(prompt)
 
     def _body(self, prompt: Prompt, call: GenCall) -> dict[str, Any]:
-        params = {name: dict(value) if name == "logit_bias" else value for name, value in call.sampling.items()}
+        params = sampling_params(call)
         stops = self._template.stops if self._template is not None and prompt.has_turns else ()
         if stops:
             params["stop"] = [*params.get("stop", ()), *stops]

@@ -1,7 +1,7 @@
-"""A service that knows its conversation by heart: it checks each request against the expected ones, and answers as written.
+"""A service that knows its conversation by heart: it compares each request with expected ones, and answers as written.
 
-Requests come in any order, and each exchange is used once. A request that fits none is refused with what it has instead,
-and fails the test at the end, as an exchange that was not used does.
+Requests come in any order, and each exchange is used once. A request that fits none is refused, and fails the test at
+the end with what it has instead, as an exchange that was not used does.
 """
 
 import asyncio
@@ -74,8 +74,7 @@ async def closed(request: web.Request) -> web.StreamResponse:
 
 async def silent(request: web.Request) -> web.StreamResponse:
     """No answer comes, until whoever asks has gone."""
-    while request.transport is not None and not request.transport.is_closing():
-        await asyncio.sleep(0.01)
+    await asyncio.get_running_loop().create_future()
     return web.Response()
 
 
@@ -113,7 +112,7 @@ class Service:
     async def _start(self) -> None:
         app = web.Application(client_max_size=1 << 28)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from exchanges import Exchange, Service, cut, events
+from interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 from ramet import Anthropic, CallFailed, Unsupported, assistant, function, gen, select, separate_reasoning, system, user
-from tests.fakes.exchanges import Exchange, Service, cut, events
-from tests.fakes.interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 PATH = "/v1/messages"
 NEW, OLD = "claude-haiku-4-5", "claude-3-5-haiku-20241022"
@@ -390,7 +390,7 @@ def test_the_parser_of_thoughts_is_the_services():
     def named(s: Any) -> None:
         s += user("Hi") + assistant(separate_reasoning(gen("answer"), model_type="qwen3"))
 
-    with Service() as service, pytest.raises(Unsupported, match="model_type: .* leave model_type out"):
+    with Service() as service, pytest.raises(Unsupported, match=r"model_type: .* leave model_type out"):
         named.run(backend=model(service))
 
 
@@ -429,9 +429,9 @@ def test_a_stream_that_breaks_off_is_an_error(answer: Any, error: str):
 
 def test_an_error_is_in_the_services_words():
     fault = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: too large"}}
-    with Service(Exchange(PATH, HI, fault, status=400)) as service:
-        with pytest.raises(CallFailed, match=r"max_tokens: too large \(HTTP 400\)"):
-            ask.run(backend=model(service))["answer"]
+    error = r"max_tokens: too large \(HTTP 400\)"
+    with Service(Exchange(PATH, HI, fault, status=400)) as service, pytest.raises(CallFailed, match=error):
+        ask.run(backend=model(service))["answer"]
 
 
 @pytest.mark.parametrize("name", ["seed", "frequency_penalty", "min_p", "logit_bias", "return_logprob"])

@@ -1,13 +1,13 @@
-"""OpenAI's API, against exchanges written by hand after its reference: chat completions, completions, streams, errors."""
+"""OpenAI's API, against exchanges written by hand after its reference: chats, completions, streams, errors."""
 
 from typing import Any
 
 import pytest
+from exchanges import Exchange, Service, cut, events, raw
+from interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 import ramet
 from ramet import BackendError, CallFailed, OpenAI, Unsupported, assistant, function, gen, select, system, user
-from tests.fakes.exchanges import Exchange, Service, cut, events, raw
-from tests.fakes.interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 CHAT = "/v1/chat/completions"
 USAGE = {
@@ -204,7 +204,7 @@ def test_models_that_think_are_known_by_name(name: str, thinks: bool):
     if thinks:
         with pytest.raises(Unsupported, match=r"gen\('answer'\): temperature: .* has no such parameter"):
             ask.run(backend=backend, temperature=0.5)
-        with pytest.raises(Unsupported, match="stop: .* has no such parameter"):
+        with pytest.raises(Unsupported, match=r"stop: .* has no such parameter"):
             ask.run(backend=backend, stop="\n")
 
 
@@ -486,7 +486,7 @@ def test_text_outside_of_turns_that_comes_late_is_refused_before_the_call():
     with Service(Exchange(CHAT, HI, reply(said("Hello")))) as service:
         backend = model(service)
         value = ramet.frontend.ir.Variable("a", other.run(backend=backend).results()["a"])
-        with pytest.raises(CallFailed, match="text outside of turns: .* takes chats only"):
+        with pytest.raises(CallFailed, match=r"text outside of turns: .* takes chats only"):
             late.run(value, backend=backend)["answer"]
 
 
