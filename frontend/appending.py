@@ -33,7 +33,7 @@ from ramet.frontend.ir import (
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
-from ramet.frontend.speculation import Saved
+from ramet.frontend.speculation import Saved, may_speculate
 
 S = TypeVar("S", bound="BaseState")
 ELSEWHERE = -1  # some other thread
@@ -134,11 +134,11 @@ class BaseState(Words):
 
     def _append_gen(self, node: Gen) -> None:
         settings, backend = self.run.settings, self.run.backend
-        place = self._place
-        if settings.spec_tokens:  # a whole turn is asked for
-            place = place._replace(turn_has_text=False)
+        place, sampling = self._place, {**settings.sampling, **node.sampling}
         asked = replace(node, options={**settings.options, **node.options})
-        backend.check_gen(asked, {**settings.sampling, **node.sampling}, place)
+        if settings.spec_tokens and may_speculate(asked, sampling):  # a whole turn is asked for
+            place = place._replace(turn_has_text=False)
+        backend.check_gen(asked, sampling, place)
         result = self._declare(node.name)
         thought = None
         if node.thoughts is not None and node.name is not None:

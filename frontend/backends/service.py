@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ramet.frontend.backends.base import Backend, Completion, GenCall, Place, SelectCall, Selection, Told
-from ramet.frontend.backends.chat import stopped
+from ramet.frontend.backends.chat import read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form
 from ramet.frontend.backends.stops import UntilStop
 from ramet.frontend.errors import BackendError, Unsupported
@@ -75,6 +75,7 @@ class Service(Backend):
         """Raises Unsupported for a form that cannot be asked for there."""
 
     async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+        self._check_turn_is_new("gen", prompt)
         try:
             form = self.form(call.held, call.kind, prompt.has_turns)
         except ValueError as error:
@@ -90,6 +91,7 @@ class Service(Backend):
         return [output for outputs in await together(asked) for output in outputs]
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        self._check_turn_is_new("select", prompt)
         try:
             form = self.choice_form(call.choices, prompt.has_turns)
         except ValueError as error:
@@ -100,6 +102,11 @@ class Service(Backend):
         sampling = {name: value for name, value in wanted.items() if self.honours(name)}
         (output,) = await self._outputs(prompt, Question(sampling, (), form), (), None)
         return Selection(call.choices.index(output.text), output.meta)
+
+    def _check_turn_is_new(self, what: str, prompt: Prompt) -> None:
+        """A turn that has text already would be answered by another one."""
+        if not self.capabilities.continues and prompt.has_turns and read_chat(self.name, prompt).words:
+            raise Unsupported(self.name, what, "cannot go on inside a turn that has text already")
 
     async def _outputs(
         self, prompt: Prompt, question: Question, stops: Sequence[str], told: Told | None
