@@ -83,7 +83,7 @@ class Speculation:
         if cut is None and not ahead.whole:
             return None
         text = rest if cut is None else rest[: cut[0]]
-        if len(text.encode()) > call.sampling["max_new_tokens"]:  # a token has a byte at least
+        if _most_tokens(text, cut) > call.sampling["max_new_tokens"]:
             return None
         self.saved.saved_calls += 1
         self.saved.saved_prompt_tokens += ahead.prompt_tokens
@@ -121,7 +121,7 @@ class Speculation:
         whole = _kind(output.meta) == "stop"
         own = text if cut is None else text[: cut[0]]
         short = num_tokens is not None and num_tokens <= call.sampling["max_new_tokens"]
-        if (cut is None and not whole) or not (short or len(own.encode()) <= call.sampling["max_new_tokens"]):
+        if (cut is None and not whole) or not (short or _most_tokens(own, cut) <= call.sampling["max_new_tokens"]):
             self.saved.unused_chars += len(text)
             return None
         tokens = int(output.meta.get("prompt_tokens") or 0)
@@ -147,6 +147,11 @@ def may_speculate(call: Gen | GenCall, sampling: Mapping[str, Any]) -> bool:
     plain = call.held is None and call.kind is None and call.thoughts is None and sampling.get("n", 1) == 1
     local = all(name in LOCAL or value == getattr(NEUTRAL, name) for name, value in sampling.items())
     return plain and local and OPTIONS.issuperset(call.options)
+
+
+def _most_tokens(text: str, cut: tuple[int, str] | None) -> int:
+    """Of a text and what ends it, a stop text or one token: each token has a byte at least."""
+    return len(text.encode()) + (len(cut[1].encode()) if cut is not None else 1)
 
 
 def _reason(cut: tuple[int, str] | None) -> dict[str, Any]:

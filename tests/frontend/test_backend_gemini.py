@@ -235,7 +235,7 @@ def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):
         (cut(reply(candidate("Hel", finish=None))), "ClientPayloadError|the answer ended before the output did"),
         (
             events({"error": {"code": 503, "message": "Overloaded.", "status": "UNAVAILABLE"}}),
-            "overloaded",
+            "Overloaded",
         ),
     ],
 )
