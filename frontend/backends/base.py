@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from ramet.frontend.choices import token_length_normalized
 from ramet.frontend.errors import Unsupported
 from ramet.frontend.ir import Begin, Gen, Held, Media, Select
 from ramet.frontend.loop import Loop, language_loop
@@ -152,8 +153,10 @@ class Backend(ABC):
         can, what = self.capabilities, f"select({node.name!r})" if node.name else "select"
         if not can.select:
             self._refuse(what, "has no choice between texts")
-        if can.select == "drawn" and not isinstance(node.method, str):
-            self._refuse(what, "gives no scores, which a choice method of your own reads")
+        if can.select == "drawn" and node.method != token_length_normalized:
+            self._refuse(
+                what, "names a choice and gives no scores, which a choices_method other than the default reads"
+            )
         for name in node.options:
             if can.options is not None and name not in can.options and name != "sampling_seed":
                 self._refuse(f"{what}: {name}", "has no such parameter")

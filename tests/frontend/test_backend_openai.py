@@ -473,6 +473,15 @@ def test_places_that_a_chat_does_not_have_are_refused():
     refused(picture, "takes no image input")
 
 
+@pytest.mark.parametrize("method", ["exact_sequence", "greedy_token_selection", lambda scored: 0])
+def test_choice_methods_that_read_scores_are_refused(method: Any):
+    @function
+    def choose(s: Any) -> None:
+        s += user("Hi") + assistant(select("it", choices=["a", "b"], choices_method=method))
+
+    refused(choose, r"select\('it'\): .* names a choice and gives no scores")
+
+
 def test_text_outside_of_turns_that_comes_late_is_refused_before_the_call():
     @function
     def late(s: Any, value: Any) -> None:
