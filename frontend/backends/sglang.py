@@ -7,7 +7,7 @@ asked for from a few tokens before the prompt's end on, so that what comes befor
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -38,6 +38,7 @@ OPTIONS = frozenset({
     "return_logprob", "logprob_start_len", "top_logprobs_num", "token_ids_logprob", "return_text_in_logprobs",
     "priority", "extra_key", "custom_logit_processor", "return_hidden_states",
 })  # fmt: skip
+PASSED = ("priority", "extra_key")  # of a select, to each of its requests
 CAPABILITIES = Capabilities(
     roles=frozenset({"system", "user", "assistant"}),
     held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}),
@@ -62,6 +63,7 @@ class SGLang:
         self._name, self._http, self._template = name, http, template
 
     async def generate(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+        self._check(call)
         body = self._body(prompt, call)
         if told is None:
             return completions(self._name, await self._http.post("/generate", body))
@@ -78,7 +80,11 @@ class SGLang:
         text, healed = self.text(prompt), call.options.get("token_healing") is not False
         if not healed:
             raise Unsupported(self._name, "select: token_healing", "tokenises prompt and choice as one text only")
-        paths, num_tokens = await self._paths(text, call.choices)
+        for name in call.options:
+            if name not in (*PASSED, "token_healing", "sampling_seed"):
+                raise Unsupported(self._name, f"select: {name}", "is a server of SGLang, which has no such parameter")
+        passed = {name: call.options[name] for name in PASSED if name in call.options}
+        paths, num_tokens = await self._paths(text, call.choices, passed)
         sums = [math.fsum(token.logprob or 0.0 for token in path) for path in paths]
         probabilities = softmax(sums)
         meta: dict[str, Any] = {"prompt_tokens": num_tokens, "completion_tokens": 0, "probabilities": probabilities}
@@ -94,7 +100,7 @@ class SGLang:
         if not isinstance(call.method, str):
             scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
             return Selection(picked(call.method, scored), meta)
-        meta["scores"] = scores = await self._scores(call, paths)
+        meta["scores"] = scores = await self._scores(call, paths, passed)
         if call.temperature > 0:
             weights = softmax([value / call.temperature for value in sums])
             index = random.Random(call.options.get("sampling_seed")).choices(range(len(weights)), weights)[0]
@@ -122,6 +128,15 @@ class SGLang:
             raise Unsupported(self._name, "a turn", f"{why}: pass chat_template_name")
         return self._template.render(prompt)
 
+    def _check(self, call: GenCall) -> None:
+        """Again: the program may have been checked while the server was not known yet. Raises Unsupported."""
+        known = SAMPLING | OPTIONS
+        for name in (*call.sampling, *call.options):
+            if name not in known:
+                raise Unsupported(self._name, f"gen: {name}", "is a server of SGLang, which has no such parameter")
+        if call.thoughts is not None:
+            raise Unsupported(self._name, "gen", "is a server of SGLang, of which thoughts are not separated")
+
     def _body(self, prompt: Prompt, call: GenCall) -> dict[str, Any]:
         params = sampling_params(call)
         stops = self._template.stops if self._template is not None and prompt.has_turns else ()
@@ -133,39 +148,44 @@ class SGLang:
 
     # -- choices ----------------------------------------------------------------------------------------------------
 
-    async def _paths(self, text: str, choices: Sequence[str]) -> tuple[list[list[Token]], int]:
+    async def _paths(
+        self, text: str, choices: Sequence[str], passed: Mapping[str, Any]
+    ) -> tuple[list[list[Token]], int]:
         """The tokens of each choice behind what all texts have in common, and how many the prompt has."""
-        num_tokens = await self._num_tokens(text)
+        num_tokens = await self._num_tokens(text, passed)
         window = WINDOW
         while True:
             start = max(0, num_tokens - window)
-            asked = [self._scored(whole, start) for whole in (text, *(text + choice for choice in choices))]
+            texts = [text, *(text + choice for choice in choices)]
+            asked = [self._scored(whole, start, passed) for whole in texts]
             own, *each = await together(asked)
             common = min(num_common(own, path) for path in each)
             if common > 0 or start == 0:
                 return [path[common:] for path in each], num_tokens
             window *= 2
 
-    async def _scores(self, call: SelectCall, paths: list[list[Token]]) -> list[float]:
+    async def _scores(self, call: SelectCall, paths: list[list[Token]], passed: Mapping[str, Any]) -> list[float]:
         if call.method == greedy_token_selection:
             return [float(num) for num in greedy_walk(paths)]
         means = [mean(path) for path in paths]
         if call.method == unconditional_likelihood_normalized:
-            bare = await together([self._scored(choice, 0) for choice in call.choices])
+            bare = await together([self._scored(choice, 0, passed) for choice in call.choices])
             return [value - mean(path[1:] or path) for value, path in zip(means, bare, strict=True)]
         return means
 
-    async def _num_tokens(self, text: str) -> int:
-        reply = await self._http.post("/generate", {"text": text, "sampling_params": {"max_new_tokens": 0}})
+    async def _num_tokens(self, text: str, passed: Mapping[str, Any]) -> int:
+        body = {"text": text, "sampling_params": {"max_new_tokens": 0}, **passed}
+        reply = await self._http.post("/generate", body)
         return int(reply["meta_info"]["prompt_tokens"])
 
-    async def _scored(self, text: str, start: int) -> list[Token]:
+    async def _scored(self, text: str, start: int, passed: Mapping[str, Any]) -> list[Token]:
         """The tokens of a text from `start` on; nothing is told of the first one's probability."""
         body = {
             "text": text,
             "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
             "return_logprob": True,
             "logprob_start_len": start,
+            **passed,
         }
         reply = await self._http.post("/generate", body)
         return [Token(*token) for token in reply["meta_info"]["input_token_logprobs"]]

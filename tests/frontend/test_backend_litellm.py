@@ -128,6 +128,13 @@ def test_a_stream_that_ends_early_is_no_result(monkeypatch: pytest.MonkeyPatch):
         ask.run(backend=backend, stream=True)["answer"]
 
 
+def test_an_error_in_an_answer_is_told_once(monkeypatch: pytest.MonkeyPatch):
+    backend, _ = model(monkeypatch, (HI, {"error": {"message": "broken", "code": 500}}))
+    state = ask.run(backend=backend)
+    state.sync()
+    assert str(state.error().reason) == "LiteLLM('groq/llama'): broken (HTTP 500)"
+
+
 def test_what_no_provider_has_is_refused(monkeypatch: pytest.MonkeyPatch):
     backend, _ = model(monkeypatch)
     with pytest.raises(Unsupported, match=r"top_k: LiteLLM\('groq/llama'\) has no such parameter"):

@@ -8,6 +8,8 @@ from interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 import ramet
 from ramet import BackendError, CallFailed, OpenAI, Unsupported, assistant, function, gen, select, system, user
+from ramet.frontend.backends.base import GenCall, SelectCall
+from ramet.frontend.prompt import EMPTY, TurnBegin, TurnEnd
 
 CHAT = "/v1/chat/completions"
 USAGE = {
@@ -497,6 +499,20 @@ def test_text_outside_of_turns_that_comes_late_is_refused_before_the_call():
         value = ramet.frontend.ir.Variable("a", other.run(backend=backend).results()["a"])
         with pytest.raises(CallFailed, match=r"text outside of turns: .* takes chats only"):
             late.run(value, backend=backend)["answer"]
+
+
+def test_a_turn_with_words_is_never_answered_by_another_turn():
+    """Whoever asks the backend itself."""
+    prompt = EMPTY.extended(TurnBegin("user")).extended("Hi").extended(TurnEnd("user"))
+    prompt = prompt.extended(TurnBegin("assistant")).extended("Well, ")
+    with Service() as service:
+        backend = model(service)
+        for asked in (
+            backend.generate(prompt, GenCall({"max_new_tokens": 5})),
+            backend.select(prompt, SelectCall(("a", "b"), "token_length_normalized", 0.0)),
+        ):
+            with pytest.raises(Unsupported, match="cannot go on inside a turn that has text already"):
+                backend.loop.start(asked).result()
 
 
 def test_a_completion_model_keeps_to_nothing():

@@ -208,15 +208,28 @@ def test_what_the_server_cannot_do_is_refused():
         Endpoint("http://127.0.0.1:9", server="x")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("arguments", [{"cache_salt": "x"}, {"grammar_backend": "outlines"}])
+def test_what_a_server_cannot_do_is_refused_also_where_it_was_not_known(arguments: dict[str, Any]):
+    with Service(*asked_once("/language/generate", {**FIRST, **arguments})) as service:
+        backend = Endpoint(service.url)
+        with pytest.raises(
+            CallFailed, match=r"Unsupported: gen: .* is a server of SGLang, which has no such parameter"
+        ):
+            plain.run(backend=backend, **arguments)["answer"]
+        with pytest.raises(Unsupported, match="has no such parameter"):
+            plain.run(backend=backend, **arguments)
+
+
 # -- select ------------------------------------------------------------------------------------------------------------
 
 
-def scored(text: str, start: int, *tokens: tuple[float | None, int, str]) -> Exchange:
+def scored(text: str, start: int, *tokens: tuple[float | None, int, str], **others: Any) -> Exchange:
     body = {
         "text": text,
         "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
         "return_logprob": True,
         "logprob_start_len": start,
+        **others,
     }
     return Exchange("/generate", body, reply("", input_token_logprobs=[list(token) for token in tokens]))
 
@@ -264,6 +277,28 @@ def test_a_longer_window_is_asked_for_where_all_of_it_differs():
     with Service(*exchanges) as service:
         state = choose.run("p", ["a"], backend=Endpoint(service.url, server="sglang"))
         assert state.get_meta_info("it")["scores"] == [-2.0]
+
+
+def test_a_choice_without_the_prompt_is_read_as_the_server_reads_it_alone():
+    """Of its first token nothing is told: that is what texts begin with."""
+    counted = Exchange(
+        "/generate", {"text": "p", "sampling_params": {"max_new_tokens": 0}, "priority": 3}, reply("", prompt_tokens=2)
+    )
+    exchanges = [
+        Exchange("/get_model_info", None, INFO, method="GET"),
+        counted,
+        scored("p", 0, (None, 1, "<s>"), (-1.0, 2, "p"), priority=3),
+        scored("pa", 0, (None, 1, "<s>"), (-1.0, 2, "p"), (-2.0, 3, "a"), priority=3),
+        scored("pb", 0, (None, 1, "<s>"), (-1.0, 2, "p"), (-3.0, 4, "b"), priority=3),
+        scored("a", 0, (None, 1, "<s>"), (-1.5, 3, "a"), priority=3),
+        scored("b", 0, (None, 1, "<s>"), (-6.0, 4, "b"), priority=3),
+    ]
+    method = "unconditional_likelihood_normalized"
+    with Service(*exchanges) as service:
+        backend = Endpoint(service.url, server="sglang")
+        state = choose.run("p", ["a", "b"], choices_method=method, priority=3, backend=backend)
+        assert state["it"] == "b"
+        assert state.get_meta_info("it")["scores"] == [-0.5, 3.0]
 
 
 def test_select_that_needs_the_models_end_is_refused():
