@@ -212,9 +212,7 @@ def test_what_the_server_cannot_do_is_refused():
 def test_what_a_server_cannot_do_is_refused_also_where_it_was_not_known(arguments: dict[str, Any]):
     with Service(*asked_once("/language/generate", {**FIRST, **arguments})) as service:
         backend = Endpoint(service.url)
-        with pytest.raises(
-            CallFailed, match=r"Unsupported: gen: .* is a server of SGLang, which has no such parameter"
-        ):
+        with pytest.raises(CallFailed, match=r"Unsupported: gen: .* is a server of SGLang, which has no"):
             plain.run(backend=backend, **arguments)["answer"]
         with pytest.raises(Unsupported, match="has no such parameter"):
             plain.run(backend=backend, **arguments)
