@@ -86,8 +86,8 @@ class Service(Backend):
         question = Question(sampling, stops if is_text else (), form, call.options, call.thoughts is not None)
         if self.samples_itself or call.num_samples == 1:
             return await self._outputs(prompt, question, stops, told)
-        alone = question._replace(sampling={name: value for name, value in sampling.items() if name != "n"})
-        asked = [self._outputs(prompt, alone, stops, told if i == 0 else None) for i in range(call.num_samples)]
+        each = [question._replace(sampling=_one_of(sampling, i)) for i in range(call.num_samples)]
+        asked = [self._outputs(prompt, one, stops, told if i == 0 else None) for i, one in enumerate(each)]
         return [output for outputs in await together(asked) for output in outputs]
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
@@ -136,6 +136,12 @@ class Service(Backend):
         if until.matched:
             answer.meta |= stopped(until.matched)
         return Completion(until.text, answer.meta, answer.thought)
+
+
+def _one_of(sampling: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Of one of n calls; with a seed each has its own, or all would give the same."""
+    alone = {name: value for name, value in sampling.items() if name != "n"}
+    return alone | ({"sampling_seed": alone["sampling_seed"] + index} if "sampling_seed" in alone else {})
 
 
 async def together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

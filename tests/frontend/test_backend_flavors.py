@@ -197,6 +197,11 @@ def test_n_outputs_take_n_calls_where_n_is_ignored(flavor: str):
         assert sorted(ask.run(backend=model(service, flavor), n=2)["answer"]) == ["a", "b"]
 
 
+def test_each_of_n_calls_has_a_seed_of_its_own():
+    with Service(*(Exchange(CHAT, body(seed=7 + i), reply(str(i))) for i in range(3))) as service:
+        assert ask.run(backend=model(service, "tgi"), n=3, seed=7)["answer"] == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("flavor", SERVERS)
 def test_texts_are_gone_on_with_by_the_completions_api(flavor: str):
     asked = {"model": "m", "prompt": "Hi", "max_tokens": 5}
