@@ -9,10 +9,12 @@ import threading
 import weakref
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 from ramet.frontend import api
-from ramet.frontend.errors import ProgramError, Unsupported
+from ramet.frontend.backends.base import Place
+from ramet.frontend.errors import ProgramError
 from ramet.frontend.executor import Stream
 from ramet.frontend.ir import (
     Begin,
@@ -32,7 +34,7 @@ from ramet.frontend.ir import (
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
-from ramet.frontend.speculation import Saved
+from ramet.frontend.speculation import Saved, may_speculate
 
 S = TypeVar("S", bound="BaseState")
 ELSEWHERE = -1  # some other thread
@@ -78,6 +80,7 @@ class BaseState(Words):
         self._role: str = parent._role if parent else ""
         self._has_turns: bool = parent._has_turns if parent else False
         self._turn_has_text: bool = parent._turn_has_text if parent else False
+        self._text_outside: bool = parent._text_outside if parent else False  # of every turn
         self._scopes: dict[str, Result] = {}
         self._declared = threading.Condition()
         self._body: int | None = None  # the thread that runs the function; None: it does not, or nobody else asks
@@ -112,11 +115,12 @@ class BaseState(Words):
         match leaf:
             case ConstantText(text):
                 self._turn_has_text = self._turn_has_text or text != ""
+                self._text_outside = self._text_outside or (not self._role and text.strip() != "")
                 self._stream.append(text)
             case Gen():
                 self._append_gen(leaf)
             case Select():
-                self.run.backend.check_select(leaf, self._has_turns)
+                self.run.backend.check_select(leaf, self._place)
                 self._stream.select(leaf, self._declare(leaf.name))
                 self._turn_has_text = True
             case Begin():
@@ -138,18 +142,22 @@ class BaseState(Words):
 
     def _append_gen(self, node: Gen) -> None:
         settings, backend = self.run.settings, self.run.backend
-        backend.check_gen(node, {**settings.sampling, **node.sampling}, self._has_turns)
-        goes_on = self._role != "" and self._turn_has_text
-        if goes_on and not backend.capabilities.continues and not settings.spec_tokens:
-            fact = "cannot go on inside a turn that has text already"
-            hint = "with @function(num_api_spec_tokens=N) one call makes the whole turn"
-            raise Unsupported(backend.name, f"gen({node.name!r})", f"{fact}; {hint}")
+        place, sampling = self._place, {**settings.sampling, **node.sampling}
+        asked = replace(node, options={**settings.options, **node.options})
+        if settings.spec_tokens and may_speculate(asked, sampling):  # a whole turn is asked for
+            place = place._replace(turn_has_text=False)
+        backend.check_gen(asked, sampling, place)
         result = self._declare(node.name)
         thought = None
         if node.thoughts is not None and node.name is not None:
             thought = self._declare(node.name + THOUGHT)
         self._stream.gen(node, result, thought)
         self._turn_has_text = True
+
+    @property
+    def _place(self) -> Place:
+        in_turn_with_text = self._role != "" and self._turn_has_text
+        return Place(self._role, self._has_turns, in_turn_with_text, self._text_outside)
 
     def _declare(self, name: str | None) -> Result:
         with self._declared:
@@ -170,6 +178,7 @@ class BaseState(Words):
     def _begin(self, turn: Begin) -> None:
         if self._role:
             raise ProgramError(f"{turn.role}: the turn of {self._role} has not ended, and turns do not nest")
+        self.run.backend.check_turn(turn)
         self._role, self._has_turns, self._turn_has_text = turn.role, True, False
         self._stream.append(TurnBegin(turn.role))
 

@@ -11,13 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ramet.frontend.backends.base import Backend, Completion, GenCall, Told
+from ramet.frontend.backends.base import NEUTRAL, Backend, Completion, GenCall, Told
+from ramet.frontend.backends.stops import first_stop
 from ramet.frontend.errors import BackendError
+from ramet.frontend.ir import Gen
 from ramet.frontend.prompt import Prompt, TurnBegin, TurnEnd
 
 ALONE = ("stop", "max_new_tokens")  # parameters that may differ between the call that drew a text and one that takes it
+LOCAL = frozenset({  # those that say the same of a token wherever in an output it stands: no counts, no seeds
+    *ALONE, "n", "temperature", "top_p", "top_k", "min_p", "logit_bias", "skip_special_tokens",
+    "spaces_between_special_tokens", "stream_interval",
+})  # fmt: skip
+OPTIONS = frozenset({"priority", "cache_salt", "extra_key", "token_healing"})  # fields that change no text
 TRIES = 3  # of a service that cannot go on inside a turn, for one that begins with the turn's words
-OPTIONS = frozenset[str]()  # fields of a call that do not keep it from speculation
 
 
 @dataclass
@@ -32,10 +38,11 @@ class Saved:
 
 @dataclass
 class Ahead:
-    """Text behind the end of a call: it follows `prompt`, which that call has completed."""
+    """An output of the service, which follows `prompt`. `used`: its characters that were taken, or matched."""
 
     prompt: Prompt
     text: str
+    used: int
     sampling: Mapping[str, Any]  # that it was drawn with, without ALONE
     whole: bool  # the output ends with it
     prompt_tokens: int
@@ -53,8 +60,7 @@ class Speculation:
 
     async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
         """As Backend.generate."""
-        plain = call.num_samples == 1 and call.held is None and call.kind is None and call.thoughts is None
-        if not plain or not OPTIONS.issuperset(call.options):
+        if not may_speculate(call, call.sampling):
             self._drop()
             return await self._asked(prompt, call, told)
         output = self._taken(prompt, call)
@@ -69,19 +75,19 @@ class Speculation:
         ahead = self._ahead
         if ahead is None or _others(call) != ahead.sampling:
             return None
-        between = _text_between(ahead.prompt, prompt)
-        if between is None or not ahead.text.startswith(between):
+        since = _text_since(ahead.prompt, prompt)
+        if since is None or not ahead.text.startswith(since):
             return None
-        rest = ahead.text[len(between) :]
-        cut = _first_stop(rest, call)
+        rest = ahead.text[len(since) :]
+        cut = first_stop(rest, call.sampling.get("stop", ()))
         if cut is None and not ahead.whole:
             return None
         text = rest if cut is None else rest[: cut[0]]
-        if len(text.encode()) > call.sampling["max_new_tokens"]:  # a token has a byte at least
+        if _most_tokens(text, cut) > call.sampling["max_new_tokens"]:
             return None
         self.saved.saved_calls += 1
         self.saved.saved_prompt_tokens += ahead.prompt_tokens
-        self._ahead = Ahead(prompt.extended(text), rest[len(text) :], ahead.sampling, ahead.whole, ahead.prompt_tokens)
+        ahead.used = len(since) + len(text)
         return Completion(text, {"finish_reason": _reason(cut), "speculated": True})
 
     async def _drawn(self, prompt: Prompt, call: GenCall) -> Completion:
@@ -89,7 +95,8 @@ class Speculation:
         self._drop()
         head = "" if self._backend.capabilities.continues else _words_of_open_turn(prompt)
         asked = prompt if not head else _without_words(prompt)
-        longer = {**call.sampling, "max_new_tokens": call.sampling["max_new_tokens"] + self._num_tokens, "stop": ()}
+        most = call.sampling["max_new_tokens"] + self._num_tokens + len(head.encode())
+        longer = {**call.sampling, "max_new_tokens": most, "stop": ()}
         for _ in range(TRIES if head else 1):
             (output,) = await self._asked(asked, call._replace(sampling=longer), None)
             if output.text.startswith(head):
@@ -110,15 +117,15 @@ class Speculation:
 
     def _divided(self, prompt: Prompt, output: Completion, text: str, call: GenCall) -> Completion | None:
         """`text` as the call's own part and what is ahead; None: where the call ends cannot be told."""
-        cut, num_tokens = _first_stop(text, call), output.meta.get("completion_tokens")
+        cut, num_tokens = first_stop(text, call.sampling.get("stop", ())), output.meta.get("completion_tokens")
         whole = _kind(output.meta) == "stop"
         own = text if cut is None else text[: cut[0]]
         short = num_tokens is not None and num_tokens <= call.sampling["max_new_tokens"]
-        if (cut is None and not whole) or not (short or len(own.encode()) <= call.sampling["max_new_tokens"]):
+        if (cut is None and not whole) or not (short or _most_tokens(own, cut) <= call.sampling["max_new_tokens"]):
             self.saved.unused_chars += len(text)
             return None
         tokens = int(output.meta.get("prompt_tokens") or 0)
-        self._ahead = Ahead(prompt.extended(own), text[len(own) :], _others(call), whole, tokens)
+        self._ahead = Ahead(prompt, text, len(own), _others(call), whole, tokens)
         return Completion(own, {**output.meta, "finish_reason": _reason(cut)})
 
     async def _asked(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
@@ -127,7 +134,7 @@ class Speculation:
 
     def _drop(self) -> None:
         if self._ahead is not None:
-            self.saved.unused_chars += len(self._ahead.text)
+            self.saved.unused_chars += len(self._ahead.text) - self._ahead.used
             self._ahead = None
 
 
@@ -135,12 +142,16 @@ def _others(call: GenCall) -> dict[str, Any]:
     return {name: value for name, value in call.sampling.items() if name not in ALONE}
 
 
-def _first_stop(text: str, call: GenCall) -> tuple[int, str] | None:
-    """Where the first stop text begins, and which it is; the one that is complete first ends an output."""
-    found = [
-        (text.find(stop) + len(stop), text.find(stop), stop) for stop in call.sampling.get("stop", ()) if stop in text
-    ]
-    return min(found)[1:] if found else None
+def may_speculate(call: Gen | GenCall, sampling: Mapping[str, Any]) -> bool:
+    """Whether a text that was drawn for an earlier call may be this one's. `sampling`: with the run's."""
+    plain = call.held is None and call.kind is None and call.thoughts is None and sampling.get("n", 1) == 1
+    local = all(name in LOCAL or value == getattr(NEUTRAL, name) for name, value in sampling.items())
+    return plain and local and OPTIONS.issuperset(call.options)
+
+
+def _most_tokens(text: str, cut: tuple[int, str] | None) -> int:
+    """Of a text and what ends it, a stop text or one token: each token has a byte at least."""
+    return len(text.encode()) + (len(cut[1].encode()) if cut is not None else 1)
 
 
 def _reason(cut: tuple[int, str] | None) -> dict[str, Any]:
@@ -152,8 +163,8 @@ def _kind(meta: Mapping[str, Any]) -> str:
     return str(reason["type"] if isinstance(reason, dict) else reason)
 
 
-def _text_between(before: Prompt, now: Prompt) -> str | None:
-    """What was appended since; None: something that is no text, or it is another prompt."""
+def _text_since(before: Prompt, now: Prompt) -> str | None:
+    """What was appended; None: something that is no text, or it is another prompt."""
     at: Prompt | None = now
     found = ""
     while at is not before:

@@ -30,10 +30,15 @@ if TYPE_CHECKING:
         user_end,
         video,
     )
+    from ramet.frontend.backends.anthropic import Anthropic
     from ramet.frontend.backends.chosen import flush_cache, set_default_backend
     from ramet.frontend.backends.endpoint import Endpoint
     from ramet.frontend.backends.endpoint import Endpoint as RuntimeEndpoint
+    from ramet.frontend.backends.gemini import Gemini
+    from ramet.frontend.backends.litellm import LiteLLM
     from ramet.frontend.backends.mock import Mock
+    from ramet.frontend.backends.openai import OpenAI
+    from ramet.frontend.backends.replay import Replay
     from ramet.frontend.choices import (
         exact_sequence,
         greedy_token_selection,
@@ -63,9 +68,14 @@ _HOMES = {
             "separate_reasoning", "system", "system_begin", "system_end", "tool", "tool_begin", "tool_end", "user",
             "user_begin", "user_end", "video",
         ),
+        "ramet.frontend.backends.anthropic": ("Anthropic",),
         "ramet.frontend.backends.chosen": ("flush_cache", "set_default_backend"),
         "ramet.frontend.backends.endpoint": ("Endpoint",),
+        "ramet.frontend.backends.gemini": ("Gemini",),
+        "ramet.frontend.backends.litellm": ("LiteLLM",),
         "ramet.frontend.backends.mock": ("Mock",),
+        "ramet.frontend.backends.openai": ("OpenAI",),
+        "ramet.frontend.backends.replay": ("Replay",),
         "ramet.frontend.choices": (
             "exact_sequence", "greedy_token_selection", "token_length_normalized",
             "unconditional_likelihood_normalized",
@@ -85,6 +95,7 @@ _ALIASES = {"RuntimeEndpoint": "Endpoint"}  # of SGLang's programs
 
 __all__ = [
     "LLM",
+    "Anthropic",
     "Args",
     "BackendError",
     "BatchFailed",
@@ -97,10 +108,14 @@ __all__ = [
     "EngineClosed",
     "EngineFailed",
     "ExecArgs",
+    "Gemini",
+    "LiteLLM",
     "Mock",
     "ModelArgs",
+    "OpenAI",
     "Program",
     "ProgramError",
+    "Replay",
     "RunTimeout",
     "RuntimeEndpoint",
     "ScheduleArgs",

@@ -1,4 +1,4 @@
-"""The command line, `ramet serve | run | bench | grammar | doctor | version`: which module a word loads, exit codes.
+"""The command line, `ramet serve | run | bench | grammar | backends | doctor | version`: modules of words, exit codes.
 
 Exit codes: 0 it worked, 1 it failed, 2 the command or an option is wrong. Every command is imported only when it is
 asked for, so that `ramet --help` answers at once.
@@ -22,6 +22,7 @@ usage: ramet COMMAND [OPTIONS]
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence)
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
+  backends         what each backend of the language can do
   doctor           what this machine has, what ramet will choose, and what is missing
   version          print the version
 
@@ -76,6 +77,12 @@ def grammar(argv: list[str]) -> int:
     return check(argv[1:], os.environ)
 
 
+def backends(argv: list[str]) -> int:
+    from ramet.frontend.backends.table import main as show
+
+    return show(argv)
+
+
 def doctor(argv: list[str]) -> int:
     from ramet.runtime.doctor import main as examine
 
@@ -94,6 +101,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "run": run,
     "bench": bench,
     "grammar": grammar,
+    "backends": backends,
     "doctor": doctor,
     "version": version,
 }

@@ -17,6 +17,7 @@ from msgspec.json import schema_components
 
 from ramet.bench.figures import page, records
 from ramet.bench.figures.questions import views_of
+from ramet.frontend.backends import table
 from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
 from ramet.runtime.flags import aliases_of
@@ -297,9 +298,9 @@ PAGES: dict[str, Callable[[], str]] = {
 def backends_tables() -> str:
     """What the tests of the grammar backends see of them."""
     sys.path.insert(0, str(ROOT / "tests" / "fakes"))
-    from grammar_cases.capabilities import table
+    from grammar_cases.capabilities import table as enforced
 
-    return table()
+    return enforced()
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -314,6 +315,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,
     "what backends enforce": backends_tables,
+    "what each backend of the language can do": table.as_markdown,
+    "sampling parameters of each backend": table.sampling_table,
     **{f"options: {group}": partial(options_table, group) for group in ("cache", "schedule", "execute")},
 }
 BETWEEN = re.compile(r"(<!-- made: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from ramet.frontend.choices import token_length_normalized
 from ramet.frontend.errors import Unsupported
-from ramet.frontend.ir import Gen, Held, Media, Select
+from ramet.frontend.ir import Begin, Gen, Held, Media, Select
 from ramet.frontend.loop import Loop, language_loop
 from ramet.frontend.prompt import Prompt
+from ramet.ipc.params import SamplingParams
 
 Told = Callable[[str], None]  # gets each new piece of an output's text
+NEUTRAL = SamplingParams()  # a parameter with this value asks for nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +27,30 @@ class Capabilities:
     completion: bool = True  # goes on with any text
     chat: bool = True  # reads turns
     continues: bool = True  # goes on inside a turn that has text already
+    any_turn: bool = (
+        True  # goes on inside a turn of any role, and reads text outside of turns; else the assistant's only
+    )
+    roles: frozenset[str] | None = None  # turns that it reads; None: all of ir.ROLES
     held: frozenset[str] = frozenset()  # kinds of ir.Held: regex, json_schema, ebnf, structural_tag
     dtype: bool = True  # gen(dtype=...)
     select: Literal["scored", "drawn", ""] = "scored"  # by log-probabilities of each choice; the model names one; not
     sampling: frozenset[str] | None = None  # names of ipc/params.py that are honoured; None: all
     options: frozenset[str] | None = None  # other fields of gen() that are honoured; None: all
     most_stops: int | None = None
-    stops_for_turns: bool = True
     media: frozenset[str] = frozenset()  # image, video, audio
     prefixes: bool = False  # holds a prefix on demand (`hold`)
     contexts: bool = False  # computes parallel contexts apart from each other
     thoughts: bool = True  # separates them
     renders: bool = False  # gives a chat as the text that its model reads
+
+
+class Place(NamedTuple):
+    """Where in its prompt a call stands. `role`: of the open turn, "" outside of turns."""
+
+    role: str = ""
+    has_turns: bool = False
+    turn_has_text: bool = False
+    text_outside: bool = False  # beside turns, as far as it is known yet
 
 
 class GenCall(NamedTuple):
@@ -108,7 +123,7 @@ class Backend(ABC):
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give back what it holds: connections, files."""
 
-    def check_gen(self, node: Gen, sampling: Mapping[str, Any], prompt_has_turns: bool) -> None:
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
         """Raises Unsupported for what this service does not do. `sampling`: the node's own, and the run's defaults."""
         can, what = self.capabilities, f"gen({node.name!r})" if node.name else "gen"
         if node.kind is not None:
@@ -118,30 +133,55 @@ class Backend(ABC):
             self._refuse(what, f"cannot keep an output to {node.held.kind}")
         if node.thoughts is not None and not can.thoughts:
             self._refuse(what, "does not separate thoughts")
-        if not (can.chat if prompt_has_turns else can.completion):
-            self._refuse(
-                what,
-                "reads no turns of a chat" if prompt_has_turns else "takes chats only: call gen inside assistant()",
-            )
-        for given, honoured in ((sampling, can.sampling), (node.options, can.options)):
-            for name in given:
-                if honoured is not None and name not in honoured:
-                    self._refuse(f"{what}: {name}", "has no such parameter")
-        stops = sampling.get("stop", ())
+        self._check_place(what, place)
+        for name, value in sampling.items():
+            of_dtype = name == "stop" and node.kind is not None  # the values of types end by themselves
+            if not self.honours(name) and value != getattr(NEUTRAL, name) and not of_dtype:
+                self._refuse(f"{what}: {name}", "has no such parameter")
+        for name in node.options:
+            if can.options is not None and name not in can.options:
+                self._refuse(f"{what}: {name}", "has no such parameter")
+        stops = () if node.kind is not None else sampling.get("stop", ())
         if can.most_stops is not None and len(stops) > can.most_stops:
             self._refuse(f"{what}: stop", f"takes at most {can.most_stops} texts, and here are {len(stops)}")
 
-    def check_select(self, node: Select, prompt_has_turns: bool) -> None:
+    def honours(self, name: str) -> bool:
+        """Whether a sampling parameter is sent."""
+        return self.capabilities.sampling is None or name in self.capabilities.sampling
+
+    def check_select(self, node: Select, place: Place) -> None:
         can, what = self.capabilities, f"select({node.name!r})" if node.name else "select"
         if not can.select:
             self._refuse(what, "has no choice between texts")
-        if can.select == "drawn" and not isinstance(node.method, str):
-            self._refuse(what, "gives no scores, which a choice method of your own reads")
-        if not (can.chat if prompt_has_turns else can.completion):
+        if can.select == "drawn" and node.method != token_length_normalized:
             self._refuse(
-                what,
-                "reads no turns of a chat" if prompt_has_turns else "takes chats only: call select inside assistant()",
+                what, "names a choice and gives no scores, which a choices_method other than the default reads"
             )
+        for name in node.options:
+            if can.options is not None and name not in can.options and name != "sampling_seed":
+                self._refuse(f"{what}: {name}", "has no such parameter")
+        self._check_place(what, place)
+
+    def check_turn(self, turn: Begin) -> None:
+        """Raises Unsupported."""
+        if self.capabilities.roles is not None and turn.role not in self.capabilities.roles:
+            self._refuse(f"a turn of {turn.role}", f"reads turns of {', '.join(sorted(self.capabilities.roles))} only")
+
+    def _check_place(self, what: str, place: Place) -> None:
+        can = self.capabilities
+        if not place.has_turns and not can.completion:
+            self._refuse(what, f"takes chats only: call {what.partition('(')[0]} inside assistant()")
+        if place.has_turns and not can.chat:
+            self._refuse(what, "reads no turns of a chat")
+        if place.has_turns and not can.any_turn:
+            if place.role != "assistant":
+                here = f"a turn of {place.role}" if place.role else "no turn"
+                self._refuse(what, f"writes turns of the assistant only, and here is {here}")
+            if place.text_outside:
+                self._refuse(what, "reads no text outside of turns: put it inside system() or user()")
+        if place.turn_has_text and not can.continues:
+            fact = "cannot go on inside a turn that has text already"
+            self._refuse(what, f"{fact}; with @function(num_api_spec_tokens=N) one call makes the whole turn")
 
     def check_media(self, node: Media) -> None:
         if node.kind not in self.capabilities.media:

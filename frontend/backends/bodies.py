@@ -28,9 +28,17 @@ def _item(piece: Any) -> Any:
     return {piece.kind: piece.source} if isinstance(piece, MediaPiece) else piece
 
 
+def sampling_params(call: GenCall) -> dict[str, Any]:
+    """As JSON has them."""
+    params = dict(call.sampling)
+    if "logit_bias" in params:
+        params["logit_bias"] = {str(token): bias for token, bias in params["logit_bias"]}
+    return params
+
+
 def gen_body(prompt: Prompt, call: GenCall) -> dict[str, Any]:
     """Of /language/generate."""
-    params = {name: dict(value) if name == "logit_bias" else value for name, value in call.sampling.items()}
+    params = sampling_params(call)
     if call.held is not None:
         params[call.held.kind] = call.held.value
     body = {"prompt": segments(prompt), "sampling_params": params, **call.options}

@@ -1,29 +1,89 @@
-"""A server of ramet as a backend."""
+"""A server of ramet as a backend, or one of SGLang."""
 
-from typing import Any
+from typing import Any, Literal
 
-from ramet.frontend.backends import bodies
+from ramet.frontend.backends import bodies, sglang
 from ramet.frontend.backends.base import Backend, Completion, GenCall, SelectCall, Selection, Told
 from ramet.frontend.backends.http import HttpClient
+from ramet.frontend.backends.sglang import SGLang
+from ramet.frontend.backends.templates import template, template_of_model
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
 
+NOT_FOUND = (404, 405)  # what a server without the language's calls answers to them
+
 
 class Endpoint(Backend):
-    """`base_url`: http://HOST:PORT, with or without /v1. `timeout_s`: of one call. `verify`: certificates of https."""
+    """`base_url`: http://HOST:PORT, with or without /v1. `timeout_s`: of one call. `verify`: certificates of https.
 
-    capabilities = bodies.CAPABILITIES
+    `server`: None: a server that does not know the language's calls is asked once whether it is one of SGLang.
+    `chat_template_name`: by which turns become text (templates.py), instead of the template that the server has for its
+    model. Raises ValueError.
+    """
 
     def __init__(
-        self, base_url: str, api_key: str | None = None, verify: bool = True, timeout_s: float | None = None
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        verify: bool = True,
+        timeout_s: float | None = None,
+        chat_template_name: str | None = None,
+        server: Literal["ramet", "sglang"] | None = None,
     ) -> None:
+        if server not in (None, "ramet", "sglang"):
+            raise ValueError(f"server is {server!r}, must be 'ramet', 'sglang' or None")
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.name = f"the server at {self.base_url}"
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = HttpClient(self.name, self.base_url, self.loop, headers, timeout_s, verify)
+        self._server, self._template = server, None if chat_template_name is None else template(chat_template_name)
+        self._sglang: SGLang | None = None
+        self.capabilities = sglang.CAPABILITIES if server == "sglang" else bodies.CAPABILITIES
 
     async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
-        body = bodies.gen_body(prompt, call)
+        if (other := await self._other()) is None:
+            try:
+                return await self._generate(prompt, call, told)
+            except BackendError as error:
+                other = await self._recognised(error)
+        return await other.generate(prompt, call, told)
+
+    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        if (other := await self._other()) is None:
+            try:
+                body = {**bodies.select_body(prompt, call), "prompt": self._segments(prompt)}
+                return bodies.selection(await self._http.post("/language/select", body), call)
+            except BackendError as error:
+                other = await self._recognised(error)
+        return await other.select(prompt, call)
+
+    async def hold(self, prompt: Prompt, seconds: float) -> None:
+        if (other := await self._other()) is None:
+            try:
+                body = {**bodies.hold_body(prompt, seconds), "prompt": self._segments(prompt)}
+                await self._http.post("/language/generate", body)
+                return
+            except BackendError as error:
+                other = await self._recognised(error)
+        await other.hold(prompt, seconds)
+
+    async def render(self, prompt: Prompt) -> str:
+        if (other := await self._other()) is None:
+            try:
+                reply = await self._http.post("/language/render", {"prompt": self._segments(prompt)})
+                return str(reply["text"])
+            except BackendError as error:
+                other = await self._recognised(error)
+        return await other.render(prompt)
+
+    async def flush_cache(self) -> None:
+        await self._http.tell("/flush_cache?timeout=60")
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def _generate(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+        body = {**bodies.gen_body(prompt, call), "prompt": self._segments(prompt)}
         if told is None:
             return bodies.completions(self.name, await self._http.post("/language/generate", body))
         growing = bodies.Growing(told, call.num_samples)
@@ -32,22 +92,34 @@ class Endpoint(Backend):
             growing.add(event)
         return growing.whole(self.name)
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
-        reply = await self._http.post("/language/select", bodies.select_body(prompt, call))
-        return bodies.selection(reply, call)
+    def _segments(self, prompt: Prompt) -> list[Any]:
+        if self._template is not None and prompt.has_turns and not any(prompt.media()):
+            return [self._template.render(prompt)]
+        return bodies.segments(prompt)
 
-    async def hold(self, prompt: Prompt, seconds: float) -> None:
-        await self._http.post("/language/generate", bodies.hold_body(prompt, seconds))
+    async def _other(self) -> SGLang | None:
+        """The server's own dialect, once it is known not to be ramet's."""
+        if self._sglang is None and self._server == "sglang":
+            await self._ask_model()
+        return self._sglang
 
-    async def render(self, prompt: Prompt) -> str:
-        reply = await self._http.post("/language/render", {"prompt": bodies.segments(prompt)})
-        return str(reply["text"])
+    async def _recognised(self, error: BackendError) -> SGLang:
+        """After an answer to a language call. Raises the error if the server is one of ramet, or of nobody we know."""
+        if error.status not in NOT_FOUND or self._server == "ramet":
+            raise error
+        try:
+            return await self._ask_model()
+        except BackendError as other:
+            fact = "knows neither ramet's calls nor SGLang's; OpenAI(MODEL, base_url=...) is for others"
+            raise BackendError(self.name, fact, other.status) from error
 
-    async def flush_cache(self) -> None:
-        await self._http.post("/flush_cache?timeout=60")
-
-    async def close(self) -> None:
-        await self._http.close()
+    async def _ask_model(self) -> SGLang:
+        info = await self._http.get("/get_model_info")
+        if not isinstance(info, dict) or "model_path" not in info:
+            raise BackendError(self.name, "its /get_model_info names no model_path")
+        known = self._template or template_of_model(str(info["model_path"]))
+        self._sglang, self.capabilities = SGLang(self.name, self._http, known), sglang.CAPABILITIES
+        return self._sglang
 
     def _check(self, event: Any) -> None:
         if "error" in event:

@@ -51,6 +51,11 @@ class HttpClient:
         """The answer's JSON. Raises BackendError."""
         return await self._asked("POST", path, body)
 
+    async def tell(self, path: str) -> None:
+        """POST; whatever the answer says. Raises BackendError for an error."""
+        async with self._answer("POST", path, None):
+            pass
+
     async def stream(self, path: str, body: Any) -> AsyncIterator[Any]:
         """The data of each server-sent event as JSON, until [DONE] or the end. Raises BackendError."""
         async with self._answer("POST", path, body) as answer:
@@ -80,9 +85,8 @@ class HttpClient:
         for left in reversed(range(TRIES)):
             answer = await self._sent(method, path, data)
             if answer.status in BUSY and left:
-                pause_s = _retry_after(answer) or wait_s * random.uniform(0.5, 1.0)
                 answer.release()
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_s(answer.headers, wait_s))
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
                 continue
             break
@@ -158,10 +162,11 @@ async def _message(answer: aiohttp.ClientResponse) -> str:
     return str(value)[:MAX_SHOWN]
 
 
-def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
+def pause_s(headers: Mapping[str, str], wait_s: float) -> float:
+    """Before another try: what the answer says, else about `wait_s`."""
     with suppress(KeyError, ValueError):
-        return min(max(float(answer.headers["Retry-After"]), 0.0), LONGEST_WAIT_S)
-    return None
+        return min(max(float(headers["Retry-After"]), 0.0), LONGEST_WAIT_S)
+    return wait_s * random.uniform(0.5, 1.0)
 
 
 def _close(loop: Loop, session: aiohttp.ClientSession) -> None:

@@ -16,6 +16,8 @@ SHOW = "import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
         "ramet.frontend.program",
         "ramet.frontend.backends.endpoint",
         "ramet.frontend.backends.mock",
+        "ramet.frontend.backends.openai",
+        "ramet.frontend.backends.table",
         "ramet.ipc.channel",
         "ramet.runtime.child",
         "ramet.runtime.launch",

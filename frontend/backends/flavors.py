@@ -1,0 +1,264 @@
+"""What servers that speak OpenAI's API do beyond it, and what of it they leave out: one class for each.
+
+Facts are those of the projects' own documentation. `FLAVORS` is the table that `ramet backends` prints.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ramet.frontend.backends.base import Capabilities
+from ramet.frontend.backends.forms import (
+    FREE,
+    Form,
+    Schema,
+    bare_kind,
+    read_choice,
+    schema_of,
+    schema_of_choices,
+)
+from ramet.frontend.backends.schemas import OPENAI
+from ramet.frontend.ir import Held
+
+COMMON = {
+    "max_new_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "logit_bias": "logit_bias",
+    "sampling_seed": "seed",
+    "n": "n",
+}
+LOCAL = {
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "min_new_tokens": "min_tokens",
+    "stop_token_ids": "stop_token_ids",
+    "ignore_eos": "ignore_eos",
+    "skip_special_tokens": "skip_special_tokens",
+}
+REASONING = {"max_new_tokens": "max_completion_tokens", "sampling_seed": "seed", "n": "n"}
+LOGPROBS = frozenset({"return_logprob", "top_logprobs_num", "return_text_in_logprobs"})
+CHAT_ROLES = frozenset({"system", "user", "assistant"})
+
+
+class Flavor:
+    """Servers that speak OpenAI's API, and of which no more is known."""
+
+    name = "compatible"
+    chat_names: Mapping[str, str] = COMMON
+    text_names: Mapping[str, str] = COMMON
+    held = frozenset({"json_schema", "regex"})
+    text_held = frozenset[str]()
+    options = LOGPROBS
+    most_stops: int | None = 4
+    samples_itself = True
+    continues = False
+    thoughts = False
+
+    def capabilities(self, chat: bool, text: bool) -> Capabilities:
+        """`chat`, `text`: which of the two APIs a model is asked by."""
+        names = {**(self.chat_names if chat else {}), **(self.text_names if text else {})}
+        held = self.held if chat else self.text_held
+        return Capabilities(
+            completion=text,
+            chat=chat,
+            continues=self.continues or not chat,
+            any_turn=False,
+            roles=CHAT_ROLES,
+            held=held,
+            dtype=bool(held),
+            select="drawn" if held else "",
+            sampling=frozenset({*names, "stop"}),
+            options=self.options,
+            most_stops=self.most_stops,
+            thoughts=self.thoughts and chat,
+        )
+
+    def going_on(self) -> dict[str, Any]:
+        """Fields with which the last message, the assistant's, is gone on with."""
+        return {}
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        """Raises ValueError for what this server does not enforce."""
+        if held is None:
+            return FREE
+        if not in_turns:
+            raise ValueError("outputs of the completions API are free")
+        return self._json(schema_of(held, kind, OPENAI))
+
+    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+        if not in_turns:
+            raise ValueError("outputs of the completions API are free")
+        return self._json(schema_of_choices(choices))
+
+    def _json(self, schema: Schema) -> Form:
+        named = {"name": "answer", "strict": True, "schema": schema.schema}
+        return Form({"response_format": {"type": "json_schema", "json_schema": named}}, schema.read)
+
+
+class OpenAIFlavor(Flavor):
+    """The service itself, whose chats take max_completion_tokens; max_tokens is its deprecated name there."""
+
+    name = "openai"
+    chat_names: Mapping[str, str] = {**COMMON, "max_new_tokens": "max_completion_tokens"}
+
+
+class Reasoning(OpenAIFlavor):
+    """Its models that think: neither temperature nor penalties, no stop texts, no log-probabilities."""
+
+    name = "openai, models that think"
+    chat_names = REASONING
+    options = frozenset[str]()
+
+    def capabilities(self, chat: bool, text: bool) -> Capabilities:
+        return replace(super().capabilities(chat, text), sampling=frozenset(REASONING), most_stops=0)
+
+
+class Vllm(Flavor):
+    """structured_outputs is there since 0.11; servers before it are asked by response_format only, as "compatible"."""
+
+    name = "vllm"
+    chat_names: Mapping[str, str] = {**COMMON, **LOCAL}
+    text_names = chat_names
+    held = frozenset({"json_schema", "regex", "ebnf"})
+    text_held = held
+    options = LOGPROBS | {"priority", "cache_salt"}
+    most_stops = None
+    continues = True
+    thoughts = True
+
+    def going_on(self) -> dict[str, Any]:
+        return {"continue_final_message": True, "add_generation_prompt": False}
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        if held is None:
+            return FREE
+        name = {"json_schema": "json", "ebnf": "grammar"}.get(held.kind, held.kind)
+        return Form({"structured_outputs": {name: held.value}})
+
+    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+        return Form({"structured_outputs": {"choice": list(choices)}}, read_choice(choices))
+
+
+class SglangFlavor(Flavor):
+    """Its OpenAI API; `Endpoint` speaks its native one, which scores choices."""
+
+    name = "sglang"
+    chat_names: Mapping[str, str] = {**COMMON, **LOCAL, "stop_regex": "stop_regex"}
+    text_names = chat_names
+    held = frozenset({"json_schema", "regex", "ebnf"})
+    text_held = held
+    most_stops = None
+    continues = True
+    thoughts = True
+
+    def going_on(self) -> dict[str, Any]:
+        return {"continue_final_message": True}
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        if held is None:
+            return FREE
+        if held.kind != "json_schema":
+            return Form({held.kind: held.value})
+        return Form({"response_format": _named(held.value)})
+
+    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+        return Form({"regex": "|".join(f"({_escaped(choice)})" for choice in choices)}, read_choice(choices))
+
+
+class Tgi(Flavor):
+    """A chat takes a schema or a regular expression; the completions API keeps to nothing. n is ignored there."""
+
+    name = "tgi"
+    chat_names: Mapping[str, str] = {name: COMMON[name] for name in COMMON if name not in ("n", "logit_bias")}
+    text_names = chat_names
+    most_stops = 4
+    samples_itself = False
+
+    def capabilities(self, chat: bool, text: bool) -> Capabilities:
+        found = super().capabilities(chat, text)
+        return replace(found, sampling=(found.sampling or frozenset()) | {"n"})
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        if held is None:
+            return FREE
+        if not in_turns:
+            raise ValueError("outputs of the completions API are free")
+        if held.kind == "regex":
+            return Form({"response_format": {"type": "regex", "value": held.value}})
+        return self._json(schema_of(held, kind, None))
+
+    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+        if not in_turns:
+            raise ValueError("outputs of the completions API are free")
+        pattern = "|".join(f"({_escaped(choice)})" for choice in choices)
+        return Form({"response_format": {"type": "regex", "value": pattern}}, read_choice(choices))
+
+    def _json(self, schema: Schema) -> Form:
+        return Form({"response_format": {"type": "json_object", "value": schema.schema}}, schema.read)
+
+
+class LlamaCpp(Flavor):
+    """Schemas and grammars (GBNF) of any root. A last message of the assistant is gone on with, by its default."""
+
+    name = "llama.cpp"
+    chat_names: Mapping[str, str] = {
+        **{name: COMMON[name] for name in COMMON if name != "n"},
+        "top_k": "top_k",
+        "min_p": "min_p",
+        "repetition_penalty": "repeat_penalty",
+        "ignore_eos": "ignore_eos",
+    }
+    text_names = chat_names
+    held = frozenset({"json_schema", "regex", "ebnf"})
+    text_held = held
+    most_stops = None
+    samples_itself = False
+    continues = True
+    thoughts = True
+
+    def capabilities(self, chat: bool, text: bool) -> Capabilities:
+        found = super().capabilities(chat, text)
+        return replace(found, sampling=(found.sampling or frozenset()) | {"n"})
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        if held is None:
+            return FREE
+        if kind is not None:
+            return self._json(bare_kind(kind))
+        if held.kind == "ebnf":
+            return Form({"grammar": held.value})
+        if held.kind == "json_schema":
+            return Form({"json_schema": held.value})
+        return self._json(schema_of(held, None, None))
+
+    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+        grammar = "root ::= " + " | ".join(_quoted(choice) for choice in choices)
+        return Form({"grammar": grammar}, read_choice(choices))
+
+    def _json(self, schema: Schema) -> Form:
+        return Form({"json_schema": schema.schema}, schema.read)
+
+
+FLAVORS: Mapping[str, type[Flavor]] = {
+    each.name: each for each in (OpenAIFlavor, Flavor, Vllm, SglangFlavor, Tgi, LlamaCpp)
+}
+OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}  # owned_by of a server's models -> flavor
+
+
+def _named(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def _escaped(text: str) -> str:
+    """As a regular expression: `re.escape` writes some characters that only Python's own dialect knows."""
+    return "".join(f"\\{char}" if char in r"\.^$*+?()[]{}|" else char for char in text)
+
+
+def _quoted(text: str) -> str:
+    """As a text of a grammar in GBNF."""
+    named = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+    return '"' + "".join(named.get(char, char) for char in text) + '"'

@@ -1,0 +1,77 @@
+"""Every service that the library LiteLLM speaks to, as a backend. The library is imported where it is needed only."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from ramet.frontend.backends import openai_wire as wire
+from ramet.frontend.backends.base import Capabilities, Completion, Told
+from ramet.frontend.backends.chat import read_chat
+from ramet.frontend.backends.flavors import CHAT_ROLES, COMMON, LOGPROBS, Flavor
+from ramet.frontend.backends.forms import Form
+from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.errors import BackendError
+from ramet.frontend.ir import Held
+from ramet.frontend.prompt import Prompt
+
+CAPABILITIES = Capabilities(
+    completion=False,
+    continues=False,
+    any_turn=False,
+    roles=CHAT_ROLES,
+    held=Flavor.held,
+    select="drawn",
+    sampling=frozenset({*COMMON, "stop"}),
+    options=LOGPROBS,
+    most_stops=4,
+)
+
+
+class LiteLLM(Service):
+    """`model`: as LiteLLM names it, "PROVIDER/MODEL". `arguments`: those of its `acompletion`: api_key, api_base, ...
+
+    What a provider cannot do is known to the library only, which says it when it is called. Raises ImportError.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, model: str, **arguments: Any) -> None:
+        self.model, self.name = model, f"LiteLLM({model!r})"
+        self._arguments, self._library, self._flavor = arguments, _library(), Flavor()
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        return self._flavor.form(held, kind, in_turns)
+
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+        return self._flavor.choices(choices, in_turns)
+
+    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
+        body = {"model": self.model, "messages": wire.messages(read_chat(self.name, prompt)), **self._arguments}
+        body |= {**wire.sampling_fields(question, COMMON), **wire.chat_logprobs(question.options)}
+        answer = wire.Answer(self.name, question.num_samples, told)
+        try:
+            if told is None:
+                answer.add(_plain(await self._library.acompletion(**body)))
+            else:
+                async for chunk in await self._library.acompletion(**body, **wire.STREAMED):
+                    answer.add(_plain(chunk))
+        except BackendError:
+            raise
+        except Exception as error:
+            status = getattr(error, "status_code", None)  # of the library's own errors
+            raise BackendError(self.name, str(error), status if isinstance(status, int) else 0) from error
+        return answer.completions()
+
+
+def _library() -> ModuleType:
+    try:
+        return import_module("litellm")
+    except ImportError as error:
+        raise ImportError("LiteLLM() needs its library: pip install litellm", name="litellm") from error
+
+
+def _plain(value: Any) -> Mapping[str, Any]:
+    """An answer of the library as plain values."""
+    found: Mapping[str, Any] = value.model_dump() if hasattr(value, "model_dump") else value
+    return found

@@ -1,0 +1,131 @@
+"""OpenAI's API as a backend, and servers that speak it: vLLM, TGI, llama.cpp, SGLang."""
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from ramet.frontend.backends import openai_wire as wire
+from ramet.frontend.backends import templates
+from ramet.frontend.backends.base import Completion, Told
+from ramet.frontend.backends.chat import plain_text, read_chat
+from ramet.frontend.backends.flavors import FLAVORS, OWNERS, Flavor, OpenAIFlavor, Reasoning
+from ramet.frontend.backends.forms import Form
+from ramet.frontend.backends.http import HttpClient
+from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.errors import BackendError
+from ramet.frontend.ir import Held
+from ramet.frontend.prompt import Prompt
+
+BASE_URL = "https://api.openai.com/v1"
+ASKING_S = 10.0  # for which server it is
+OF_TEXT = re.compile(r"-instruct(-|$)|^(davinci|babbage)-002$")  # OpenAI's models of the completions API
+THINKS = re.compile(r"^(o\d|gpt-[5-9])(?!.*-chat)")  # OpenAI's models that think; gpt-5-chat does not
+
+
+class OpenAI(Service):
+    """A model of OpenAI, or of a server that speaks its API.
+
+    `api_key`, `base_url`: else OPENAI_API_KEY and OPENAI_BASE_URL of the environment. `is_chat_model`: which of the two
+    APIs it is asked by; None: by its name, and of a server of your own both. `chat_template`: a name of templates.py,
+    by which turns become text for a model of the completions API. `flavor`: which server it is, one of FLAVORS; None:
+    it is asked once which models it has, and whose. `is_azure`: the key is sent as Azure reads it, `api_version` with
+    each call. `timeout_s`: of one call. Raises ValueError.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        is_chat_model: bool | None = None,
+        chat_template: str | None = None,
+        flavor: str | None = None,
+        is_azure: bool = False,
+        api_version: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        self.model, self.name = model, f"OpenAI({model!r})"
+        url = base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
+        key = api_key or os.environ.get("OPENAI_API_KEY")
+        if is_azure and base_url is None:
+            raise ValueError("is_azure is True, but base_url is not given: https://NAME.openai.azure.com/openai/v1")
+        headers = {} if not key else {"api-key": key} if is_azure else {"Authorization": f"Bearer {key}"}
+        self._version = f"?api-version={quote(api_version)}" if api_version else ""
+        self._http = HttpClient(self.name, url, self.loop, headers, timeout_s)
+        theirs = is_azure or _is_theirs(url)
+        if flavor is None:
+            flavor = "openai" if theirs else self._guessed()
+        self.flavor = _flavor(flavor, model)
+        self.samples_itself = self.flavor.samples_itself
+        self._template = None if chat_template is None else templates.template(chat_template)
+        both = is_chat_model is None and not theirs and self._template is None
+        chat = is_chat_model if is_chat_model is not None else both or not OF_TEXT.search(model)
+        self.capabilities = self.flavor.capabilities(chat, both or not chat)
+        if self._template is not None:
+            if chat:
+                raise ValueError(f"chat_template is given, but {model} reads chats itself; is_chat_model=False?")
+            self.capabilities = templates.with_turns(self.capabilities)
+
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        return self.flavor.form(held, kind, in_turns and self._template is None)
+
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+        return self.flavor.choices(choices, in_turns and self._template is None)
+
+    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
+        path, body = self._call(prompt, question)
+        answer = wire.Answer(self.name, question.num_samples, told)
+        if told is None:
+            answer.add(await self._http.post(path, body))
+        else:
+            async for chunk in self._http.stream(path, {**body, **wire.STREAMED}):
+                answer.add(chunk)
+        return answer.completions()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    def _call(self, prompt: Prompt, question: Question) -> tuple[str, dict[str, Any]]:
+        options = {name: question.options[name] for name in ("priority", "cache_salt") if name in question.options}
+        body = {"model": self.model, **options}
+        if prompt.has_turns and self._template is None:
+            chat = read_chat(self.name, prompt)
+            said = wire.messages(chat)
+            if chat.words:
+                said.append({"role": "assistant", "content": chat.words})
+                body |= self.flavor.going_on()
+            body |= {"messages": said, **wire.sampling_fields(question, self.flavor.chat_names)}
+            return f"/chat/completions{self._version}", body | wire.chat_logprobs(question.options)
+        text = self._template.render(prompt) if self._template is not None else plain_text(self.name, prompt)
+        if self._template is not None and prompt.has_turns:
+            question = question._replace(stops=[*question.stops, *self._template.stops])
+        body |= {"prompt": text, **wire.sampling_fields(question, self.flavor.text_names)}
+        return f"/completions{self._version}", body | wire.text_logprobs(question.options)
+
+    def _guessed(self) -> str:
+        """Whose models the server has; where that does not say which server it is, "compatible"."""
+        if self.loop.is_current():  # it cannot wait for itself
+            return "compatible"
+        asked: Future[Any] = self.loop.start(asyncio.wait_for(self._http.get(f"/models{self._version}"), ASKING_S))
+        try:
+            models = asked.result()["data"]
+            return OWNERS.get(models[0].get("owned_by"), "compatible")
+        except (BackendError, TimeoutError, KeyError, IndexError, TypeError, AttributeError):
+            return "compatible"
+
+
+def _flavor(name: str, model: str) -> Flavor:
+    if name not in FLAVORS:
+        raise ValueError(f"flavor is {name!r}, must be one of {', '.join(FLAVORS)}")
+    if FLAVORS[name] is OpenAIFlavor and THINKS.search(model):
+        return Reasoning()
+    return FLAVORS[name]()
+
+
+def _is_theirs(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host == "openai.com" or host.endswith(".openai.com")

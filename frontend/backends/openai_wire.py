@@ -1,0 +1,151 @@
+"""Bodies and answers of the chat completions API and of the completions API, as OpenAI and many others speak them.
+
+Knows no HTTP: an answer comes whole or as the chunks of a stream, and both are read by the same code.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ramet.frontend.backends.base import Completion, Told
+from ramet.frontend.backends.chat import Chat, at_length, stopped
+from ramet.frontend.backends.service import Question
+from ramet.frontend.errors import BackendError
+
+STOPPED = frozenset({"stop", "eos_token", "stop_sequence"})
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def messages(chat: Chat) -> list[dict[str, Any]]:
+    """Without what the assistant's open turn has already."""
+    return [{"role": message.role, "content": message.text} for message in chat.messages]
+
+
+def sampling_fields(question: Question, names: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters by the names that the service has for them."""
+    fields = {names[name]: _plain(name, value) for name, value in question.sampling.items() if name in names}
+    if question.stops:
+        fields["stop"] = list(question.stops)
+    return {**fields, **question.form.fields}
+
+
+def chat_logprobs(options: Mapping[str, Any]) -> dict[str, Any]:
+    if not options.get("return_logprob"):
+        return {}
+    most = options.get("top_logprobs_num") or 0
+    return {"logprobs": True} | ({"top_logprobs": most} if most else {})
+
+
+def text_logprobs(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"logprobs": options.get("top_logprobs_num") or 0} if options.get("return_logprob") else {}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "logit_bias":
+        return {str(token): bias for token, bias in value}
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass
+class Choice:
+    """One output as it comes."""
+
+    text: str = ""
+    thought: str = ""
+    refusal: str = ""
+    ended: str | None = None
+    matched: Any = None
+    logprobs: list[Any] = field(default_factory=list)
+    top_logprobs: list[Any] = field(default_factory=list)
+
+
+class Answer:
+    """Of one call: `add` takes a whole answer, or each chunk of a stream. `told` gets the first output's text."""
+
+    def __init__(self, name: str, num: int, told: Told | None = None) -> None:
+        self._name, self._told = name, told
+        self._choices = [Choice() for _ in range(num)]
+        self._usage: Mapping[str, Any] = {}
+        self._id: Any = None
+
+    def add(self, part: Any) -> None:
+        """Raises BackendError for an error, and for what is no answer."""
+        if not isinstance(part, Mapping):
+            raise BackendError(self._name, f"its answer is no object: {str(part)[:80]}")
+        if part.get("error"):
+            raise error_of(self._name, part["error"])
+        self._id = part.get("id") or self._id
+        self._usage = part.get("usage") or self._usage
+        for choice in part.get("choices") or ():
+            self._add_choice(choice)
+
+    def completions(self) -> list[Completion]:
+        """At the end. Raises BackendError."""
+        return [self._completion(choice) for choice in self._choices]
+
+    def _add_choice(self, part: Mapping[str, Any]) -> None:
+        index = part.get("index") or 0
+        if not 0 <= index < len(self._choices):
+            raise BackendError(self._name, f"it answered with output {index} of {len(self._choices)}")
+        choice = self._choices[index]
+        message = part.get("message") or part.get("delta") or {}
+        text = part.get("text") or message.get("content") or ""
+        choice.text += text
+        choice.thought += message.get("reasoning_content") or message.get("reasoning") or ""
+        choice.refusal += message.get("refusal") or ""
+        choice.ended = part.get("finish_reason") or choice.ended
+        choice.matched = _first(part.get("stop_reason"), part.get("matched_stop"), choice.matched)
+        _add_logprobs(choice, part.get("logprobs") or {})
+        if text and index == 0 and self._told is not None:
+            self._told(text)
+
+    def _completion(self, choice: Choice) -> Completion:
+        if choice.refusal:
+            raise BackendError(self._name, f"the model refused: {choice.refusal}")
+        meta: dict[str, Any] = {"id": self._id} if self._id is not None else {}
+        usage = self._usage
+        if "prompt_tokens" in usage:
+            details = usage.get("prompt_tokens_details") or {}
+            meta |= {"prompt_tokens": usage["prompt_tokens"], "cached_tokens": details.get("cached_tokens") or 0}
+        if len(self._choices) == 1 and "completion_tokens" in usage:  # else it is that of all of them
+            meta["completion_tokens"] = usage["completion_tokens"]
+            thinking = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+            meta |= {"reasoning_tokens": thinking} if thinking else {}
+        if choice.logprobs:
+            meta["output_token_logprobs"] = choice.logprobs
+            meta |= {"output_top_logprobs": choice.top_logprobs} if any(choice.top_logprobs) else {}
+        return Completion(choice.text, meta | self._reason(choice, meta), choice.thought or None)
+
+    def _reason(self, choice: Choice, meta: Mapping[str, Any]) -> dict[str, Any]:
+        if choice.ended is None:
+            raise BackendError(self._name, "the answer ended before the output did")
+        if choice.ended in STOPPED:
+            return stopped(choice.matched)
+        if choice.ended == "length":
+            return at_length(meta.get("completion_tokens"))
+        if choice.ended == "content_filter":
+            raise BackendError(self._name, "its content filter ended the output")
+        raise BackendError(self._name, f"the output ended for {choice.ended!r}")
+
+
+def error_of(name: str, error: Any) -> BackendError:
+    """Of a stream, where the status is 200 already."""
+    if not isinstance(error, Mapping):
+        return BackendError(name, str(error))
+    code = error.get("code")
+    return BackendError(name, str(error.get("message")), code if isinstance(code, int) else 0)
+
+
+def _add_logprobs(choice: Choice, found: Mapping[str, Any]) -> None:
+    """As /generate has them: (log-probability, id, text); no API tells ids."""
+    for token in found.get("content") or ():
+        choice.logprobs.append((token["logprob"], None, token["token"]))
+        choice.top_logprobs.append([(top["logprob"], None, top["token"]) for top in token.get("top_logprobs") or ()])
+    for i, text in enumerate(found.get("tokens") or ()):
+        choice.logprobs.append((found["token_logprobs"][i], None, text))
+        tops: Sequence[Mapping[str, float]] = found.get("top_logprobs") or ()
+        choice.top_logprobs.append([(value, None, top) for top, value in (tops[i] if tops else {}).items()])
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,154 @@
+"""What the backends of remote APIs share: an API that keeps answers to JSON at most, and knows no tokens of a prompt.
+
+Decides what a program's call becomes there: which parameters are sent, which form an answer has, how many calls n
+outputs take, and how the choices of a `select` are put to a model that gives no scores: it names one.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ramet.frontend.backends.base import Backend, Completion, GenCall, Place, SelectCall, Selection, Told
+from ramet.frontend.backends.chat import read_chat, stopped
+from ramet.frontend.backends.forms import FREE, Form
+from ramet.frontend.backends.stops import UntilStop
+from ramet.frontend.errors import BackendError, Unsupported
+from ramet.frontend.ir import Gen, Held, Select
+from ramet.frontend.prompt import Prompt
+
+T = TypeVar("T")
+CHOICE_TOKENS = 1024  # of a call that names a choice, at most; thoughts of models that think count as well
+
+
+class Question(NamedTuple):
+    """One call of the API. `sampling`: parameters that it has, by our names; `stops` are apart from them."""
+
+    sampling: Mapping[str, Any]
+    stops: Sequence[str]
+    form: Form = FREE
+    options: Mapping[str, Any] = {}
+    thoughts: bool = False
+
+    @property
+    def num_samples(self) -> int:
+        return int(self.sampling.get("n", 1))
+
+
+class Service(Backend):
+    samples_itself = True  # n outputs in one call
+
+    @abstractmethod
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+        """How such an output is asked for. Raises ValueError with what cannot be kept to."""
+
+    @abstractmethod
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+        """How one of these texts is asked for. Raises ValueError."""
+
+    @abstractmethod
+    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
+        """Its answers, as they came. `told`: gets the pieces of the first one, all of them. Raises BackendError."""
+
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
+        super().check_gen(node, sampling, place)
+        what = f"gen({node.name!r})" if node.name else "gen"
+        if node.thoughts:
+            why = "its service decides how thoughts are found: leave model_type out"
+            raise Unsupported(self.name, f"{what}: model_type", why)
+        try:
+            form = self.form(node.held, node.kind, place.has_turns)
+        except ValueError as error:
+            raise Unsupported(self.name, what, f"cannot keep to it: {error}") from None
+        self.check_form(what, form, place)
+
+    def check_select(self, node: Select, place: Place) -> None:
+        super().check_select(node, place)
+        what = f"select({node.name!r})" if node.name else "select"
+        try:
+            form = self.choice_form(node.choices, place.has_turns)
+        except ValueError as error:
+            raise Unsupported(self.name, what, f"cannot choose: {error}") from None
+        self.check_form(what, form, place)
+
+    def check_form(self, what: str, form: Form, place: Place) -> None:
+        """Raises Unsupported for a form that cannot be asked for there."""
+
+    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+        self._check_turn_is_new("gen", prompt)
+        try:
+            form = self.form(call.held, call.kind, prompt.has_turns)
+        except ValueError as error:
+            raise Unsupported(self.name, "gen", f"cannot keep to it: {error}") from None
+        stops = call.sampling.get("stop", ())
+        sampling = {name: value for name, value in call.sampling.items() if name != "stop" and self.honours(name)}
+        is_text = form.read is None
+        question = Question(sampling, stops if is_text else (), form, call.options, call.thoughts is not None)
+        if self.samples_itself or call.num_samples == 1:
+            return await self._outputs(prompt, question, stops, told)
+        each = [question._replace(sampling=_one_of(sampling, i)) for i in range(call.num_samples)]
+        asked = [self._outputs(prompt, one, stops, told if i == 0 else None) for i, one in enumerate(each)]
+        return [output for outputs in await together(asked) for output in outputs]
+
+    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        self._check_turn_is_new("select", prompt)
+        try:
+            form = self.choice_form(call.choices, prompt.has_turns)
+        except ValueError as error:
+            raise Unsupported(self.name, "select", f"cannot choose: {error}") from None
+        wanted = {"max_new_tokens": CHOICE_TOKENS, "temperature": call.temperature}
+        if "sampling_seed" in call.options:
+            wanted["sampling_seed"] = call.options["sampling_seed"]
+        sampling = {name: value for name, value in wanted.items() if self.honours(name)}
+        (output,) = await self._outputs(prompt, Question(sampling, (), form), (), None)
+        return Selection(call.choices.index(output.text), output.meta)
+
+    def _check_turn_is_new(self, what: str, prompt: Prompt) -> None:
+        """A turn that has text already would be answered by another one."""
+        if not self.capabilities.continues and prompt.has_turns and read_chat(self.name, prompt).words:
+            raise Unsupported(self.name, what, "cannot go on inside a turn that has text already")
+
+    async def _outputs(
+        self, prompt: Prompt, question: Question, stops: Sequence[str], told: Told | None
+    ) -> list[Completion]:
+        heard = UntilStop(stops, told)
+        listening = told is not None and question.form.read is None
+        answers = await self.ask(prompt, question, heard.add if listening else None)
+        if listening:
+            heard.end()
+        return [self._read(answer, question.form, stops) for answer in answers]
+
+    def _read(self, answer: Completion, form: Form, stops: Sequence[str]) -> Completion:
+        """The output of an answer. Raises BackendError for one that is not what was asked for."""
+        reason = answer.meta.get("finish_reason")
+        if reason is None:
+            raise BackendError(self.name, "the answer ended before the output did")
+        text = answer.text
+        if form.read is not None:
+            if reason["type"] == "length":
+                raise BackendError(self.name, "its answer was cut at max_tokens before it was complete")
+            try:
+                text = form.read(text)
+            except ValueError as error:
+                raise BackendError(self.name, f"its answer is not what was asked for: {error}") from None
+        until = UntilStop(stops)
+        until.add(text)
+        if until.matched:
+            answer.meta |= stopped(until.matched)
+        return Completion(until.text, answer.meta, answer.thought)
+
+
+def _one_of(sampling: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Of one of n calls; with a seed each has its own, or all would give the same."""
+    alone = {name: value for name, value in sampling.items() if name != "n"}
+    return alone | ({"sampling_seed": alone["sampling_seed"] + index} if "sampling_seed" in alone else {})
+
+
+async def together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them at once; the first error ends the others and is raised."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

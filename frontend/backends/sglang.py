@@ -1,0 +1,245 @@
+"""The native API of SGLang servers: texts, whose log-probabilities score choices. `Endpoint` finds out where to use it.
+
+A select is that of docs/http-api.md, exact: prompt and choice are tokenised as one text, and what differs from the
+prompt's own tokens is scored. The server tells which tokens it has for a text with their log-probabilities; they are
+asked for from a few tokens before the prompt's end on, so that what comes before stays cached.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from ramet.frontend.backends.base import Capabilities, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.bodies import Growing, completions, sampling_params
+from ramet.frontend.backends.http import HttpClient
+from ramet.frontend.backends.service import together
+from ramet.frontend.backends.templates import ChatTemplate
+from ramet.frontend.choices import (
+    ScoredChoice,
+    exact_sequence,
+    greedy_token_selection,
+    picked,
+    unconditional_likelihood_normalized,
+)
+from ramet.frontend.errors import BackendError, Unsupported
+from ramet.frontend.prompt import MediaPiece, Prompt
+
+WINDOW = 8  # tokens at the prompt's end that may come out differently with a choice behind them; doubled if all do
+SAMPLING = frozenset({
+    "max_new_tokens", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p", "n",
+    "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "min_new_tokens", "sampling_seed",
+    "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "custom_params",
+    "stream_interval",
+})  # fmt: skip
+OPTIONS = frozenset({
+    "return_logprob", "logprob_start_len", "top_logprobs_num", "token_ids_logprob", "return_text_in_logprobs",
+    "priority", "extra_key", "custom_logit_processor", "return_hidden_states",
+})  # fmt: skip
+PASSED = ("priority", "extra_key")  # of a select, to each of its requests
+CAPABILITIES = Capabilities(
+    roles=frozenset({"system", "user", "assistant"}),
+    held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}),
+    sampling=SAMPLING,
+    options=OPTIONS,
+    prefixes=True,
+    thoughts=False,
+    renders=True,
+)
+
+
+class Token(NamedTuple):
+    logprob: float | None  # None: nothing comes before it
+    id: int
+    text: str | None
+
+
+class SGLang:
+    """`template`: of turns, which the server's native API does not render; None: there is none for its model."""
+
+    def __init__(self, name: str, http: HttpClient, template: ChatTemplate | None) -> None:
+        self._name, self._http, self._template = name, http, template
+
+    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+        self._check(call)
+        body = self._body(prompt, call)
+        if told is None:
+            return completions(self._name, await self._http.post("/generate", body))
+        growing = Whole(self._name, told, call.num_samples)
+        async for event in self._http.stream("/generate", {**body, "stream": True}):
+            if "error" in event:
+                raise BackendError(self._name, str(event["error"].get("message")))
+            growing.add(event)
+        return growing.whole(self._name)
+
+    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        if call.method == exact_sequence:
+            raise Unsupported(self._name, "select: choices_method", "does not tell which of its tokens end an output")
+        text, healed = self.text(prompt), call.options.get("token_healing") is not False
+        if not healed:
+            raise Unsupported(self._name, "select: token_healing", "tokenises prompt and choice as one text only")
+        for name in call.options:
+            if name not in (*PASSED, "token_healing", "sampling_seed"):
+                raise Unsupported(self._name, f"select: {name}", "is a server of SGLang, which has no such parameter")
+        passed = {name: call.options[name] for name in PASSED if name in call.options}
+        paths, num_tokens = await self._paths(text, call.choices, passed)
+        sums = [math.fsum(token.logprob or 0.0 for token in path) for path in paths]
+        probabilities = softmax(sums)
+        meta: dict[str, Any] = {"prompt_tokens": num_tokens, "completion_tokens": 0, "probabilities": probabilities}
+        meta["choices"] = [
+            {
+                "text": choice,
+                "num_tokens": len(path),
+                "logprob": total,
+                "token_logprobs": [tuple(each) for each in path],
+            }
+            for choice, path, total in zip(call.choices, paths, sums, strict=True)
+        ]
+        if not isinstance(call.method, str):
+            scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
+            return Selection(picked(call.method, scored), meta)
+        meta["scores"] = scores = await self._scores(call, paths, passed)
+        if call.temperature > 0:
+            weights = softmax([value / call.temperature for value in sums])
+            index = random.Random(call.options.get("sampling_seed")).choices(range(len(weights)), weights)[0]
+        else:
+            index = max(range(len(scores)), key=scores.__getitem__)
+        return Selection(index, meta)
+
+    async def hold(self, prompt: Prompt, seconds: float) -> None:
+        """The server has no leases: the prompt is computed, and cached as long as there is room."""
+        if seconds > 0:
+            await self._http.post("/generate", {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}})
+
+    async def render(self, prompt: Prompt) -> str:
+        return self.text(prompt)
+
+    def text(self, prompt: Prompt) -> str:
+        """Raises Unsupported."""
+        for piece in prompt.pieces():
+            if isinstance(piece, MediaPiece):
+                raise Unsupported(self._name, piece.kind, f"takes no {piece.kind} input")
+        if not prompt.has_turns:
+            return prompt.text()
+        if self._template is None:
+            why = "is a server of SGLang, which renders no turns, and no chat template is known for its model"
+            raise Unsupported(self._name, "a turn", f"{why}: pass chat_template_name")
+        return self._template.render(prompt)
+
+    def _check(self, call: GenCall) -> None:
+        """Again: the program may have been checked while the server was not known yet. Raises Unsupported."""
+        known = SAMPLING | OPTIONS
+        for name in (*call.sampling, *call.options):
+            if name not in known:
+                raise Unsupported(self._name, f"gen: {name}", "is a server of SGLang, which has no such parameter")
+        if call.thoughts is not None:
+            raise Unsupported(self._name, "gen", "is a server of SGLang, of which thoughts are not separated")
+
+    def _body(self, prompt: Prompt, call: GenCall) -> dict[str, Any]:
+        params = sampling_params(call)
+        stops = self._template.stops if self._template is not None and prompt.has_turns else ()
+        if stops:
+            params["stop"] = [*params.get("stop", ()), *stops]
+        if call.held is not None:
+            params[call.held.kind] = call.held.value if isinstance(call.held.value, str) else as_json(call.held.value)
+        return {"text": self.text(prompt), "sampling_params": params, **call.options}
+
+    # -- choices ----------------------------------------------------------------------------------------------------
+
+    async def _paths(
+        self, text: str, choices: Sequence[str], passed: Mapping[str, Any]
+    ) -> tuple[list[list[Token]], int]:
+        """The tokens of each choice behind what all texts have in common, and how many the prompt has."""
+        num_tokens = await self._num_tokens(text, passed)
+        window = WINDOW
+        while True:
+            start = max(0, num_tokens - window)
+            texts = [text, *(text + choice for choice in choices)]
+            asked = [self._scored(whole, start, passed) for whole in texts]
+            own, *each = await together(asked)
+            common = min(num_common(own, path) for path in each)
+            if common > 0 or start == 0:
+                return [path[common:] for path in each], num_tokens
+            window *= 2
+
+    async def _scores(self, call: SelectCall, paths: list[list[Token]], passed: Mapping[str, Any]) -> list[float]:
+        if call.method == greedy_token_selection:
+            return [float(num) for num in greedy_walk(paths)]
+        means = [mean(path) for path in paths]
+        if call.method == unconditional_likelihood_normalized:
+            bare = await together([self._scored(choice, 0, passed) for choice in call.choices])
+            return [value - mean(path[1:] or path) for value, path in zip(means, bare, strict=True)]
+        return means
+
+    async def _num_tokens(self, text: str, passed: Mapping[str, Any]) -> int:
+        body = {"text": text, "sampling_params": {"max_new_tokens": 0}, **passed}
+        reply = await self._http.post("/generate", body)
+        return int(reply["meta_info"]["prompt_tokens"])
+
+    async def _scored(self, text: str, start: int, passed: Mapping[str, Any]) -> list[Token]:
+        """The tokens of a text from `start` on; nothing is told of the first one's probability."""
+        body = {
+            "text": text,
+            "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
+            "return_logprob": True,
+            "logprob_start_len": start,
+            **passed,
+        }
+        reply = await self._http.post("/generate", body)
+        return [Token(*token) for token in reply["meta_info"]["input_token_logprobs"]]
+
+
+class Whole(Growing):
+    """Of events that bring all of an output's text so far."""
+
+    def __init__(self, name: str, told: Told, num: int) -> None:
+        super().__init__(told, num)
+        self._name = name
+
+    def add(self, event: Any) -> None:
+        text = self._outputs[event.get("index") or 0].text
+        if not event["text"].startswith(text):
+            raise BackendError(self._name, "it streams pieces of texts: start it without --stream-output")
+        super().add({**event, "text": event["text"][len(text) :]})
+
+
+def num_common(one: Sequence[Token], other: Sequence[Token]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a.id != b.id), min(len(one), len(other)))
+
+
+def mean(path: Sequence[Token]) -> float:
+    return math.fsum(token.logprob or 0.0 for token in path) / len(path)
+
+
+def softmax(values: Sequence[float]) -> list[float]:
+    weights = [math.exp(value - max(values)) for value in values]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def greedy_walk(paths: Sequence[Sequence[Token]]) -> list[int]:
+    """How many steps of a walk through the trie of choices each path is on, as a server of ramet counts them.
+
+    A step takes the best of the tokens that some path has next. A path that ends there competes with the mean of its
+    own tokens' log-probabilities.
+    """
+    steps, left = [0] * len(paths), list(range(len(paths)))
+    ids = [tuple(token.id for token in path) for path in paths]
+    while len({ids[i] for i in left}) > 1:
+        depth = steps[left[0]]
+        ways: dict[int | None, list[int]] = {}
+        for i in left:
+            ways.setdefault(ids[i][depth] if depth < len(ids[i]) else None, []).append(i)
+        left = max(ways.values(), key=lambda group: _next(paths[group[0]], depth))
+        for i in left:
+            steps[i] += 1
+    return steps
+
+
+def _next(path: Sequence[Token], depth: int) -> float:
+    return mean(path) if depth == len(path) else path[depth].logprob or 0.0
+
+
+def as_json(value: Any) -> str:
+    return orjson.dumps(value).decode()

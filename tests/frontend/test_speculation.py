@@ -1,0 +1,288 @@
+"""API speculation: the same texts as without it, fewer calls, and counts of both."""
+
+from typing import Any
+
+import pytest
+from exchanges import Exchange, Service
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import Oracle
+
+from ramet import CallFailed, Mock, OpenAI, Unsupported, assistant, function, gen, select, user
+from ramet.frontend.program import Program
+
+SCRIPT = "Who is it?\nName: Harry\nAge: 12\nHouse: red$"
+
+
+def program(body: Any, num_tokens: int | None) -> Any:
+    return Program(body, num_tokens)
+
+
+def wizard(s: Any) -> None:
+    s += "Who is it?\nName:" + gen("name", stop="\n", max_tokens=32)
+    s += "\nAge:" + gen("age", stop="\n", max_tokens=32)
+    s += "\nHouse:" + gen("house", max_tokens=32)
+
+
+def test_one_call_gives_several_texts():
+    oracle = Oracle(SCRIPT)
+    state = program(wizard, 64).run(backend=oracle)
+    assert (state["name"], state["age"], state["house"]) == (" Harry", " 12", " red")
+    assert len(oracle.calls) == 1
+    saved = state.saved
+    assert saved is not None
+    assert (saved.calls, saved.saved_calls, saved.unused_chars) == (1, 2, 0)
+    assert saved.saved_prompt_tokens == 2 * len("Who is it?\nName:")
+    sent = oracle.calls[0][1].sampling
+    assert (sent["stop"], sent["max_new_tokens"]) == ((), 32 + 64)
+
+
+def test_meta_says_how_each_call_ended():
+    state = program(wizard, 64).run(backend=Oracle(SCRIPT))
+    assert state.get_meta_info("name")["finish_reason"] == {"type": "stop", "matched": "\n"}
+    assert state.get_meta_info("age") == {"finish_reason": {"type": "stop", "matched": "\n"}, "speculated": True}
+    assert state.get_meta_info("house")["finish_reason"] == {"type": "stop", "matched": None}
+
+
+def test_without_it_each_text_is_a_call():
+    oracle = Oracle(SCRIPT)
+    state = program(wizard, None).run(backend=oracle)
+    assert (state["name"], state["age"], state["house"]) == (" Harry", " 12", " red")
+    assert len(oracle.calls) == 3
+    assert state.saved is None
+
+
+def test_words_that_do_not_fit_lead_to_calls_of_their_own():
+    def other(s: Any) -> None:
+        s += "Who is it?\nName:" + gen("name", stop="\n", max_tokens=32)
+        s += "\nCity:" + gen("city", stop="\n", max_tokens=32)
+
+    oracle, plain = Oracle(SCRIPT), Oracle(SCRIPT)
+    state, expected = program(other, 64).run(backend=oracle), program(other, None).run(backend=plain)
+    assert state["city"] == expected["city"]
+    assert state.text() == expected.text()
+    assert (state.saved.calls, state.saved.saved_calls) == (len(oracle.calls), 0)
+    assert state.saved.unused_chars >= len("\nAge: 12\nHouse: red")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.5},
+        {"frequency_penalty": 0.5},
+        {"seed": 3},
+        {"min_tokens": 2},
+        {"stop_regex": "x+"},
+        {"stop_token_ids": [3]},
+        {"return_logprob": True},
+        {"n": 2},
+        {"regex": "a+"},
+        {"ignore_eos": True},
+    ],
+)
+def test_a_call_that_asks_for_something_else_is_made(change: dict[str, Any]):
+    def other(s: Any) -> None:
+        s += "Who is it?\nName:" + gen("name", stop="\n", max_tokens=32)
+        s += "\nAge:" + gen("age", stop="\n", max_tokens=32, **change)
+
+    oracle = Oracle(SCRIPT)
+    oracle.capabilities = Mock.capabilities
+    program(other, 64).run(backend=oracle).sync()
+    assert len(oracle.calls) == 2
+    first_again = oracle.calls[1][1].sampling["max_new_tokens"]
+    assert first_again == (96 if change == {"temperature": 0.5} else 32)
+
+
+def test_a_text_is_not_longer_than_its_call_allows():
+    def short(s: Any) -> None:
+        s += "Who is it?\nName:" + gen("name", stop="\n", max_tokens=32)
+        s += "\nAge:" + gen("age", stop="\n", max_tokens=1)
+
+    states = [program(short, number).run(backend=Oracle(SCRIPT)) for number in (None, 64)]
+    assert states[0]["age"] == states[1]["age"]
+    assert states[1].saved.saved_calls == 0
+
+
+def test_forks_speculate_for_themselves():
+    def forked(s: Any) -> None:
+        s += "Who is it?\n"
+        forks = s.fork(2)
+        for fork in forks:
+            fork += "Name:" + gen("name", stop="\n", max_tokens=32) + "\nAge:" + gen("age", stop="\n", max_tokens=32)
+        forks.join()
+
+    oracle = Oracle(SCRIPT)
+    state = program(forked, 64).run(backend=oracle)
+    assert (state["name"], state["age"]) == ([" Harry"] * 2, [" 12"] * 2)
+    assert len(oracle.calls) == 2
+
+
+def test_a_batch_shares_no_state():
+    programs = program(lambda s, i: wizard(s), 64).run_batch([{"i": i} for i in range(50)], backend=Oracle(SCRIPT))
+    assert {(state["name"], state["age"], state["house"]) for state in programs} == {(" Harry", " 12", " red")}
+    assert {state.saved.calls for state in programs} == {1}
+
+
+def test_texts_that_are_read_as_they_grow():
+    state = program(wizard, 64).run(backend=Oracle(SCRIPT), stream=True)
+    assert "".join(state.text_iter()) == SCRIPT.removesuffix("$")
+
+
+# -- any program, any service ------------------------------------------------------------------------------------------
+
+CHARS = st.text(alphabet="ab\n:", max_size=12)
+STOPS = st.lists(st.text(alphabet="ab\n:", min_size=1, max_size=3), max_size=2)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[str, list[tuple[str, tuple[str, ...], int]]]:
+    """A service's script, and a program: constants, which often are the script's, and calls with stops and limits."""
+    script, steps, at = draw(st.text(alphabet="ab\n:$", min_size=5, max_size=80)), [], 0
+    for _ in range(draw(st.integers(1, 6))):
+        size = draw(st.integers(0, 8))
+        follows = draw(st.integers(0, 3))
+        constant = script[at : at + size].replace("$", "") if follows else draw(CHARS)
+        at += size + draw(st.integers(0, 12))
+        steps.append((constant, tuple(draw(STOPS)), draw(st.integers(1, 40))))
+    return script, steps
+
+
+def written(s: Any, steps: list[tuple[str, tuple[str, ...], int]]) -> None:
+    for i, (constant, stops, most) in enumerate(steps):
+        s += constant + gen(f"x{i}", stop=list(stops), max_tokens=most)
+
+
+def ended(state: Any, num: int) -> list[Any]:
+    return [state.get_meta_info(f"x{i}")["finish_reason"] for i in range(num)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(), st.integers(1, 60))
+def test_any_program_has_the_texts_that_it_has_without(
+    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int
+):
+    script, steps = case
+    plain, oracle = Oracle(script), Oracle(script)
+    expected = program(written, None).run(steps, backend=plain)
+    state = program(written, num_tokens).run(steps, backend=oracle)
+    assert state.text() == expected.text()
+    assert [state[f"x{i}"] for i in range(len(steps))] == [expected[f"x{i}"] for i in range(len(steps))]
+    assert ended(state, len(steps)) == ended(expected, len(steps))
+    assert state.saved.calls == len(oracle.calls)
+    asked_twice = len(oracle.calls) + state.saved.saved_calls - len(steps)
+    assert 0 <= asked_twice <= len(steps)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(), st.integers(1, 60))
+def test_a_chat_has_the_texts_of_a_service_that_goes_on_or_none(
+    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int
+):
+    """An API of whole turns: what it cannot show to be right is an error, and no text is ever another one."""
+
+    def turn(s: Any, steps: Any) -> None:
+        with s.assistant():
+            written(s, steps)
+
+    script, steps = case
+    script = "<assistant>" + script
+    expected = program(turn, None).run(steps, backend=Oracle(script))
+    state = program(turn, num_tokens).run(steps, backend=Oracle(script, continues=False))
+    for i in range(len(steps)):
+        try:
+            assert state[f"x{i}"] == expected[f"x{i}"]
+        except CallFailed:
+            assert i > 0 or steps[0][0], "a turn that has no words yet needs no luck"
+            break
+
+
+# -- chats -------------------------------------------------------------------------------------------------------------
+
+PATH = "/v1/chat/completions"
+HI = {"model": "m", "messages": [{"role": "user", "content": "Who?"}]}
+
+
+def said(text: str, finish: str = "stop") -> dict[str, Any]:
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": finish}
+    return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 9}}
+
+
+def chat(*answers: tuple[int, dict[str, Any]]) -> Service:
+    return Service(*(Exchange(PATH, {**HI, "max_tokens": most}, answer) for most, answer in answers))
+
+
+def model(service: Service) -> OpenAI:
+    return OpenAI("m", base_url=service.url + "/v1", flavor="compatible")
+
+
+@function(num_api_spec_tokens=50)
+def turn(s: Any) -> None:
+    s += user("Who?")
+    with s.assistant():
+        s += "Name:" + gen("name", stop="\n", max_tokens=20) + "\nAge:" + gen("age", stop="\n", max_tokens=20)
+
+
+def test_a_whole_turn_is_one_call():
+    with chat((75, said("Name: Harry\nAge: 12\n"))) as service:
+        state = turn.run(backend=model(service))
+        assert (state["name"], state["age"]) == (" Harry", " 12")
+        assert state.messages()[-1] == {"role": "assistant", "content": "Name: Harry\nAge: 12"}
+        assert (state.saved.calls, state.saved.saved_calls, state.saved.saved_prompt_tokens) == (1, 1, 7)
+
+
+def test_an_answer_with_other_words_is_asked_for_again():
+    with chat((75, said("It is Harry.")), (75, said("Name: Ron\nAge: 11"))) as service:
+        state = turn.run(backend=model(service))
+        assert (state["name"], state["age"]) == (" Ron", " 11")
+        assert (state.saved.calls, state.saved.unused_chars) == (2, len("It is Harry."))
+
+
+def test_answers_with_other_words_are_an_error_in_the_end():
+    error = r"did not begin with the words of the turn, 'Name:', in 3 tries, and it cannot go on inside a turn"
+    with chat(*[(75, said("It is Harry."))] * 3) as service, pytest.raises(CallFailed, match=error):
+        turn.run(backend=model(service))["name"]
+
+
+def test_an_answer_that_does_not_show_its_end_is_an_error():
+    error = "does not show where this call ends"
+    with chat((75, said("Name: Harry Potter", "length"))) as service, pytest.raises(CallFailed, match=error):
+        turn.run(backend=model(service))["name"]
+
+
+def test_the_next_turn_is_another_call():
+    @function(num_api_spec_tokens=50)
+    def two(s: Any) -> None:
+        s += user("Who?") + assistant(gen("one", max_tokens=20)) + user("And?") + assistant(gen("two", max_tokens=20))
+
+    messages = [*HI["messages"], {"role": "assistant", "content": "Harry."}, {"role": "user", "content": "And?"}]
+    exchanges = [
+        Exchange(PATH, {**HI, "max_tokens": 70}, said("Harry.")),
+        Exchange(PATH, {**HI, "messages": messages, "max_tokens": 70}, said("Ron.")),
+    ]
+    with Service(*exchanges) as service:
+        state = two.run(backend=model(service))
+        assert (state["one"], state["two"]) == ("Harry.", "Ron.")
+
+
+@pytest.mark.parametrize("node", [gen("x", dtype=int), gen("x", seed=3), select("x", choices=["a", "b"])])
+def test_what_is_not_speculated_still_needs_a_turn_without_words(node: Any):
+    @function(num_api_spec_tokens=50)
+    def held(s: Any) -> None:
+        s += user("Who?") + assistant("Age: " + node)
+
+    with Service() as service, pytest.raises(Unsupported, match="cannot go on inside a turn that has text already"):
+        held.run(backend=model(service))
+
+
+def test_without_it_the_error_says_what_helps():
+    @function
+    def plain(s: Any) -> None:
+        s += user("Who?") + assistant("Name:" + gen("name"))
+
+    with Service() as service, pytest.raises(Unsupported, match="with @function"):
+        plain.run(backend=model(service))
+
+
+def test_the_number_of_tokens_is_checked():
+    with pytest.raises(ValueError, match="num_api_spec_tokens is 0, must be an integer >= 1"):
+        function(num_api_spec_tokens=0)(lambda s: None)

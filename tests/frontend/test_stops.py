@@ -1,0 +1,43 @@
+"""Where a text ends that comes in pieces."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramet.frontend.backends.stops import UntilStop, first_stop
+
+TEXT = st.text(alphabet="ab ", max_size=20)
+STOPS = st.lists(st.text(alphabet="ab ", min_size=1, max_size=4), max_size=3)
+
+
+def test_the_stop_that_is_complete_first_counts():
+    assert first_stop("one END two", ["two", "END"]) == (4, "END")
+    assert first_stop("abc", ["abc", "b"]) == (1, "b")
+    assert first_stop("abc", ["x"]) is None
+
+
+@given(st.lists(TEXT, max_size=6), STOPS)
+def test_pieces_give_what_the_whole_gives(pieces: list[str], stops: list[str]):
+    told: list[str] = []
+    until = UntilStop(stops, told.append)
+    for piece in pieces:
+        until.add(piece)
+        assert until.text.startswith("".join(told)), "what was told stays"
+    until.end()
+    whole = "".join(pieces)
+    cut = first_stop(whole, stops)
+    assert "".join(told) == until.text
+    if not until.matched:
+        assert (cut, until.text) == (None, whole)
+    else:
+        assert cut == (len(until.text), until.matched)
+
+
+@given(st.lists(st.text(alphabet="ab ", min_size=1, max_size=1), max_size=20), STOPS)
+def test_nothing_is_held_back_without_need(letters: list[str], stops: list[str]):
+    """What is not told yet is the beginning of a stop text."""
+    told: list[str] = []
+    until = UntilStop(stops, told.append)
+    for letter in letters:
+        until.add(letter)
+        rest = until.text[len("".join(told)) :]
+        assert not rest or any(stop.startswith(rest) for stop in stops)
