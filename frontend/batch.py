@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ class Batch:
         key = program_key(program.function, self._options.sampling, self._options.options, program.bound)
         self._file = ResumeFile(resume, key) if resume is not None else None
         self._prefixes = SharedPrefixes(self._backend) if self._options.hints else None
+        self._context = copy_context()  # of the program that this one is called by
         self._todo: SimpleQueue[int | None] = SimpleQueue()  # for the threads; None: end
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._runs: set[Run] = set()
@@ -103,7 +105,7 @@ class Batch:
         """One thread: a program after the other. Whatever happens, the caller gets something."""
         while (index := self._todo.get()) is not None:
             try:
-                done = self._run(index)
+                done = self._context.copy().run(self._run, index)
             except BaseException as error:  # noqa: BLE001 - given to the caller
                 done = Done(index, None, error)
             self._done.put(done)

@@ -208,8 +208,8 @@ class Stream:
             node.kind,
             node.thoughts,
         )
-        told = Told(self.feed, node.name) if self.feed is not None else None
-        outputs = await self._completed(call, told)
+        on_text = FeedWriter(self.feed, node.name) if self.feed is not None else None
+        outputs = await self._completed(call, on_text)
         first = outputs[0]
         values = [each.text if node.read is None else node.read(each.text) for each in outputs]
         self.prompt = self.prompt.extended(first.text)
@@ -219,15 +219,15 @@ class Stream:
         if thought is not None:
             thoughts = [each.thought for each in outputs]
             thought.set(thoughts if several else thoughts[0], None)
-        if told is not None:
-            told.end(first.text, result.meta)
+        if on_text is not None:
+            on_text.end(first.text, result.meta)
         self._came()
 
-    async def _completed(self, call: GenCall, told: "Told | None") -> list[Completion]:
+    async def _completed(self, call: GenCall, on_text: "FeedWriter | None") -> list[Completion]:
         await self._await_prefix()
         if self._speculation is not None:
-            return await self._speculation.generate(self.prompt, call, told)
-        return await self.run.backend.generate(self.prompt, call, told)
+            return await self._speculation.generate(self.prompt, call, on_text)
+        return await self.run.backend.generate(self.prompt, call, on_text)
 
     async def _select(self, node: Select, result: Result) -> None:
         await self._await_prefix()
@@ -237,7 +237,7 @@ class Stream:
         self.prompt = self.prompt.extended(text)
         result.set(text, chosen.meta)
         if self.feed is not None:
-            Told(self.feed, node.name).end(text, chosen.meta)
+            FeedWriter(self.feed, node.name).end(text, chosen.meta)
         self._came()
 
     async def _await_prefix(self) -> None:
@@ -266,7 +266,7 @@ class Stream:
             self._add("".join(texts))
 
 
-class Told:
+class FeedWriter:
     """Passes the text of a call on to whoever reads the stream."""
 
     def __init__(self, feed: Feed, name: str | None) -> None:

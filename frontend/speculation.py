@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ramet.frontend.backends.base import NEUTRAL, Backend, Completion, GenCall, Told
+from ramet.frontend.backends.base import NEUTRAL, Backend, Completion, GenCall, OnText
 from ramet.frontend.backends.stops import first_stop
 from ramet.frontend.errors import BackendError
 from ramet.frontend.ir import Gen
@@ -58,16 +58,16 @@ class Speculation:
     def of(cls, backend: Backend, num_tokens: int | None) -> "Speculation | None":
         return cls(backend, num_tokens) if num_tokens else None
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         """As Backend.generate."""
         if not may_speculate(call, call.sampling):
             self._drop()
-            return await self._asked(prompt, call, told)
+            return await self._asked(prompt, call, on_text)
         output = self._taken(prompt, call)
         if output is None:
             output = await self._drawn(prompt, call)
-        if told is not None:
-            told(output.text)
+        if on_text is not None:
+            on_text(output.text)
         return [output]
 
     def _taken(self, prompt: Prompt, call: GenCall) -> Completion | None:
@@ -128,9 +128,9 @@ class Speculation:
         self._ahead = Ahead(prompt, text, len(own), _others(call), whole, tokens)
         return Completion(own, {**output.meta, "finish_reason": _reason(cut)})
 
-    async def _asked(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+    async def _asked(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
         self.saved.calls += 1
-        return await self._backend.generate(prompt, call, told)
+        return await self._backend.generate(prompt, call, on_text)
 
     def _drop(self) -> None:
         if self._ahead is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ramet.frontend.backends.base import Capabilities, Completion, Place, Told
+from ramet.frontend.backends.base import Capabilities, Completion, OnText, Place
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, Schema, schema_of, schema_of_choices
 from ramet.frontend.backends.http import HttpClient
@@ -90,8 +90,7 @@ class Anthropic(Service):
     def _json(self, schema: Schema) -> Form:
         if self._model.formats:
             return Form({"output_config": {"format": {"type": "json_schema", "schema": schema.schema}}}, schema.read)
-        told = "Gives the answer."
-        tool = {"name": TOOL, "description": told, "input_schema": schema.schema}
+        tool = {"name": TOOL, "description": "Gives the answer.", "input_schema": schema.schema}
         return Form({"tools": [tool], "tool_choice": {"type": "tool", "name": TOOL}}, schema.read or _whole)
 
     def check_form(self, what: str, form: Form, place: Place) -> None:
@@ -100,10 +99,10 @@ class Anthropic(Service):
         if "tools" in form.fields and self._thinks:
             raise Unsupported(self.name, what, "cannot be made to call a tool, which holds the answer, while it thinks")
 
-    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
         body, blanks = self._body(prompt, question)
-        answer = Answer(self.name, question, _without(blanks, told))
-        if told is None:
+        answer = Answer(self.name, question, _without(blanks, on_text))
+        if on_text is None:
             answer.take(await self._http.post("/v1/messages", body))
         else:
             async for event in self._http.stream("/v1/messages", {**body, "stream": True}):
@@ -147,10 +146,10 @@ def capabilities(model: Model, goes_on: bool) -> Capabilities:
 
 
 class Answer:
-    """Of one call: `take` of a whole message, `add` of each event of a stream. `told` gets the text."""
+    """Of one call: `take` of a whole message, `add` of each event of a stream. `on_text` gets the text."""
 
-    def __init__(self, name: str, question: Question, told: Told | None) -> None:
-        self._name, self._told = name, told
+    def __init__(self, name: str, question: Question, on_text: OnText | None) -> None:
+        self._name, self._on_text = name, on_text
         self._by_tool = "tools" in question.form.fields
         self._text = self._thought = self._input = ""
         self._meta: dict[str, Any] = {}
@@ -175,8 +174,8 @@ class Answer:
                 self._start(message)
             case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}}:
                 self._text += text
-                if self._told is not None:
-                    self._told(text)
+                if self._on_text is not None:
+                    self._on_text(text)
             case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": thought}}:
                 self._thought += thought
             case {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": part}}:
@@ -219,10 +218,10 @@ def _whole(answer: str) -> str:
     return answer
 
 
-def _without(blanks: str, told: Told | None) -> Told | None:
-    """`told` of what follows the blanks that an output begins with."""
-    if told is None or not blanks:
-        return told
+def _without(blanks: str, on_text: OnText | None) -> OnText | None:
+    """`on_text` of what follows the blanks that an output begins with."""
+    if on_text is None or not blanks:
+        return on_text
     rest: str | None = ""  # what may still be part of them; None: they are behind us
 
     def hear(text: str) -> None:
@@ -234,6 +233,6 @@ def _without(blanks: str, told: Told | None) -> Told | None:
                 return
             rest, text = None, text.removeprefix(blanks)
         if text:
-            told(text)
+            on_text(text)
 
     return hear

@@ -16,7 +16,7 @@ from ramet.frontend.loop import Loop, language_loop
 from ramet.frontend.prompt import Prompt
 from ramet.ipc.params import SamplingParams
 
-Told = Callable[[str], None]  # gets each new piece of an output's text
+OnText = Callable[[str], None]  # gets each new piece of an output's text
 NEUTRAL = SamplingParams()  # a parameter with this value asks for nothing
 
 
@@ -101,8 +101,8 @@ class Backend(ABC):
         return language_loop()
 
     @abstractmethod
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
-        """`call.num_samples` outputs. `told`: of the first one, as it grows. Raises BackendError and ClientError."""
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
+        """`call.num_samples` outputs. `on_text`: of the first one, as it grows. Raises BackendError and ClientError."""
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
         """Raises BackendError and ClientError."""

@@ -85,10 +85,10 @@ def selection(reply: Mapping[str, Any], call: SelectCall) -> Selection:
 
 
 class Growing:
-    """Completions of events that bring what is new; `told` gets the first one's text."""
+    """Completions of events that bring what is new; `on_text` gets the first one's text."""
 
-    def __init__(self, told: Any, num: int) -> None:
-        self._told = told
+    def __init__(self, on_text: Any, num: int) -> None:
+        self._on_text = on_text
         self._outputs = [Completion("") for _ in range(num)]
 
     def whole(self, name: str) -> list[Completion]:
@@ -102,4 +102,4 @@ class Growing:
         if event.get("reasoning"):
             output.thought = (output.thought or "") + event["reasoning"]
         if output is self._outputs[0] and event["text"]:
-            self._told(event["text"])
+            self._on_text(event["text"])

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from ramet.frontend.backends import bodies, sglang
-from ramet.frontend.backends.base import Backend, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.sglang import SGLang
 from ramet.frontend.backends.templates import template, template_of_model
@@ -40,13 +40,13 @@ class Endpoint(Backend):
         self._sglang: SGLang | None = None
         self.capabilities = sglang.CAPABILITIES if server == "sglang" else bodies.CAPABILITIES
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         if (other := await self._other()) is None:
             try:
-                return await self._generate(prompt, call, told)
+                return await self._generate(prompt, call, on_text)
             except BackendError as error:
                 other = await self._recognised(error)
-        return await other.generate(prompt, call, told)
+        return await other.generate(prompt, call, on_text)
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
         if (other := await self._other()) is None:
@@ -82,11 +82,11 @@ class Endpoint(Backend):
     async def close(self) -> None:
         await self._http.close()
 
-    async def _generate(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+    async def _generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
         body = {**bodies.gen_body(prompt, call), "prompt": self._segments(prompt)}
-        if told is None:
+        if on_text is None:
             return bodies.completions(self.name, await self._http.post("/language/generate", body))
-        growing = bodies.Growing(told, call.num_samples)
+        growing = bodies.Growing(on_text, call.num_samples)
         async for event in self._http.stream("/language/generate", {**body, "stream": True}):
             self._check(event)
             growing.add(event)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from ramet.frontend.backends.base import Capabilities, Completion, Told
+from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, bare_kind, read_choice
 from ramet.frontend.backends.http import HttpClient
@@ -75,9 +75,9 @@ class Gemini(Service):
         schema = {"type": "STRING", "enum": list(choices)}
         return Form({"responseMimeType": "text/x.enum", "responseSchema": schema}, read_choice(choices))
 
-    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
-        body, answer = self._body(prompt, question), Answer(self.name, question.num_samples, told)
-        if told is None:
+    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+        body, answer = self._body(prompt, question), Answer(self.name, question.num_samples, on_text)
+        if on_text is None:
             answer.add(await self._http.post(f"{self._path}:generateContent", body))
         else:
             async for part in self._http.stream(f"{self._path}:streamGenerateContent?alt=sse", body):
@@ -105,10 +105,10 @@ class Gemini(Service):
 
 
 class Answer:
-    """Of one call: `add` takes a whole answer, or each part of a stream. `told` gets the first output's text."""
+    """Of one call: `add` takes a whole answer, or each part of a stream. `on_text` gets the first output's text."""
 
-    def __init__(self, name: str, num: int, told: Told | None) -> None:
-        self._name, self._told = name, told
+    def __init__(self, name: str, num: int, on_text: OnText | None) -> None:
+        self._name, self._on_text = name, on_text
         self._outputs = [Completion("") for _ in range(num)]
         self._reasons: list[str | None] = [None] * num
         self._usage: Mapping[str, Any] = {}
@@ -144,8 +144,8 @@ class Answer:
                 output.thought = (output.thought or "") + text
                 continue
             output.text += text
-            if text and index == 0 and self._told is not None:
-                self._told(text)
+            if text and index == 0 and self._on_text is not None:
+                self._on_text(text)
         self._reasons[index] = candidate.get("finishReason") or self._reasons[index]
         _add_logprobs(output.meta, candidate.get("logprobsResult") or {})
 

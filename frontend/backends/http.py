@@ -103,7 +103,7 @@ class HttpClient:
             except aiohttp.ServerDisconnectedError as error:  # a kept connection that the server closed meanwhile
                 if not again:
                     raise self._failed(error) from error
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: the session is closed
                 raise self._failed(error) from error
         raise AssertionError("the second try returns or raises")
 

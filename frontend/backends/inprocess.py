@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 from ramet.frontend.backends import bodies
-from ramet.frontend.backends.base import Backend, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
 from ramet.runtime.llm import LLM
@@ -31,11 +31,11 @@ class InProcess(Backend):
     def loop(self) -> Loop:
         return self._loop
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         body = bodies.gen_body(prompt, call)
-        if told is None:
+        if on_text is None:
             return bodies.completions(self.name, await self._calls.generate(body))
-        growing = bodies.Growing(told, call.num_samples)
+        growing = bodies.Growing(on_text, call.num_samples)
         async for event in self._calls.stream(body):
             growing.add(event)
         return growing.whole(self.name)

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from ramet.frontend.backends import openai_wire as wire
-from ramet.frontend.backends.base import Capabilities, Completion, Told
+from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import read_chat
 from ramet.frontend.backends.flavors import CHAT_ROLES, COMMON, LOGPROBS, Flavor
 from ramet.frontend.backends.forms import Form
@@ -46,12 +46,12 @@ class LiteLLM(Service):
     def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
         return self._flavor.choices(choices, in_turns)
 
-    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
         body = {"model": self.model, "messages": wire.messages(read_chat(self.name, prompt)), **self._arguments}
         body |= {**wire.sampling_fields(question, COMMON), **wire.chat_logprobs(question.options)}
-        answer = wire.Answer(self.name, question.num_samples, told)
+        answer = wire.Answer(self.name, question.num_samples, on_text)
         try:
-            if told is None:
+            if on_text is None:
                 answer.add(_plain(await self._library.acompletion(**body)))
             else:
                 async for chunk in await self._library.acompletion(**body, **wire.STREAMED):

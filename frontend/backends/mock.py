@@ -5,39 +5,22 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
 
-WORDS = [
-    "the",
-    "a",
-    "of",
-    "one",
-    "two",
-    "three",
-    "red",
-    "green",
-    "blue",
-    "stone",
-    "river",
-    "light",
-    "word",
-    "answer",
-    "first",
-    "last",
-    "small",
-    "great",
-    "day",
-    "night",
-]
+WORDS = (
+    "the", "a", "of", "one", "two", "three", "red", "green", "blue", "stone", "river", "light", "word", "answer",
+    "first", "last", "small", "great", "day", "night",
+)  # fmt: skip
 Reply = str | Callable[[str, GenCall], str]
 
 
 class Mock(Backend):
     """`replies`: what calls get, one after the other, or a function of the prompt's text and the call.
 
-    Without them a call gets words by its prompt's hash.
+    `picks`: the same for the choices of select. Without them a call gets words, and a select one of its choices, by the
+    hash of the prompt.
 
     Stop texts and max_new_tokens (a word is a token) cut what is given. `calls` has every call, with its prompt's text.
     """
@@ -47,25 +30,40 @@ class Mock(Backend):
         held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
     )
 
-    def __init__(self, replies: Sequence[str] | Callable[[str, GenCall], str] | None = None) -> None:
+    def __init__(
+        self,
+        replies: Sequence[str] | Callable[[str, GenCall], str] | None = None,
+        picks: Sequence[str] | Callable[[str, SelectCall], str] | None = None,
+    ) -> None:
+        self._pick = picks if callable(picks) else None
+        self._picks = None if picks is None or callable(picks) else list(picks)
         self._function = replies if callable(replies) else None
         self._replies = None if replies is None or callable(replies) else list(replies)
         self.calls: list[tuple[str, GenCall | SelectCall]] = []
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         text = prompt.text()
         self.calls.append((text, call))
         outputs = [self._completion(text, call, sample) for sample in range(call.num_samples)]
-        if told is not None:
+        if on_text is not None:
             for word in _words(outputs[0].text):
-                told(word)
+                on_text(word)
         return outputs
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
-        """The choice that the prompt's hash names."""
         text = prompt.text()
         self.calls.append((text, call))
-        return Selection(_seed(text, 0) % len(call.choices), {"finish_reason": None})
+        return Selection(self._index(text, call), {"finish_reason": None})
+
+    def _index(self, prompt: str, call: SelectCall) -> int:
+        if self._pick is None and self._picks is None:
+            return _seed(prompt, 0) % len(call.choices)
+        if self._picks == []:
+            raise BackendError(self.name, "has no choice left for this select")
+        pick = self._pick(prompt, call) if self._pick is not None else (self._picks or [""]).pop(0)
+        if pick not in call.choices:
+            raise BackendError(self.name, f"picks {pick!r}, which is none of {list(call.choices)}")
+        return call.choices.index(pick)
 
     def _completion(self, prompt: str, call: GenCall, sample: int) -> Completion:
         whole = self._text(prompt, call, sample)

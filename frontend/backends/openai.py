@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends import templates
-from ramet.frontend.backends.base import Completion, Told
+from ramet.frontend.backends.base import Completion, OnText
 from ramet.frontend.backends.chat import plain_text, read_chat
 from ramet.frontend.backends.flavors import FLAVORS, OWNERS, Flavor, OpenAIFlavor, Reasoning
 from ramet.frontend.backends.forms import Form
@@ -76,10 +76,10 @@ class OpenAI(Service):
     def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
         return self.flavor.choices(choices, in_turns and self._template is None)
 
-    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
         path, body = self._call(prompt, question)
-        answer = wire.Answer(self.name, question.num_samples, told)
-        if told is None:
+        answer = wire.Answer(self.name, question.num_samples, on_text)
+        if on_text is None:
             answer.add(await self._http.post(path, body))
         else:
             async for chunk in self._http.stream(path, {**body, **wire.STREAMED}):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ramet.frontend.backends.base import Completion, Told
+from ramet.frontend.backends.base import Completion, OnText
 from ramet.frontend.backends.chat import Chat, at_length, stopped
 from ramet.frontend.backends.service import Question
 from ramet.frontend.errors import BackendError
@@ -60,10 +60,10 @@ class Choice:
 
 
 class Answer:
-    """Of one call: `add` takes a whole answer, or each chunk of a stream. `told` gets the first output's text."""
+    """Of one call: `add` takes a whole answer, or each chunk of a stream. `on_text` gets the first output's text."""
 
-    def __init__(self, name: str, num: int, told: Told | None = None) -> None:
-        self._name, self._told = name, told
+    def __init__(self, name: str, num: int, on_text: OnText | None = None) -> None:
+        self._name, self._on_text = name, on_text
         self._choices = [Choice() for _ in range(num)]
         self._usage: Mapping[str, Any] = {}
         self._id: Any = None
@@ -96,8 +96,8 @@ class Answer:
         choice.ended = part.get("finish_reason") or choice.ended
         choice.matched = _first(part.get("stop_reason"), part.get("matched_stop"), choice.matched)
         _add_logprobs(choice, part.get("logprobs") or {})
-        if text and index == 0 and self._told is not None:
-            self._told(text)
+        if text and index == 0 and self._on_text is not None:
+            self._on_text(text)
 
     def _completion(self, choice: Choice) -> Completion:
         if choice.refusal:

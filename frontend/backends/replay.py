@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.errors import BackendError
 from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Contexts, MediaPiece, Piece, Prompt, TurnBegin, TurnEnd
@@ -61,7 +61,7 @@ class Replay(Backend):
     def loop(self) -> Loop:
         return self._record.loop if self._record is not None else super().loop
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         asked = {
             "gen": dict(call.sampling),
             "options": dict(call.options),
@@ -72,10 +72,10 @@ class Replay(Backend):
         entry = self._found(prompt, asked)
         if entry is not None and entry.outputs is not None:
             outputs = [Completion(each.text, dict(each.meta), each.thought) for each in entry.outputs]
-            if told is not None:
-                told(outputs[0].text)
+            if on_text is not None:
+                on_text(outputs[0].text)
             return outputs
-        outputs = await self._recorder(prompt, asked).generate(prompt, call, told)
+        outputs = await self._recorder(prompt, asked).generate(prompt, call, on_text)
         self._write(Entry(_written(prompt), asked, outputs=outputs))
         return outputs
 

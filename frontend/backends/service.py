@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ramet.frontend.backends.base import Backend, Completion, GenCall, Place, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, Place, SelectCall, Selection
 from ramet.frontend.backends.chat import read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form
 from ramet.frontend.backends.stops import UntilStop
@@ -47,8 +47,8 @@ class Service(Backend):
         """How one of these texts is asked for. Raises ValueError."""
 
     @abstractmethod
-    async def ask(self, prompt: Prompt, question: Question, told: Told | None) -> list[Completion]:
-        """Its answers, as they came. `told`: gets the pieces of the first one, all of them. Raises BackendError."""
+    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+        """Its answers, as they came. `on_text`: gets the pieces of the first one, all of them. Raises BackendError."""
 
     def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
         super().check_gen(node, sampling, place)
@@ -74,7 +74,7 @@ class Service(Backend):
     def check_form(self, what: str, form: Form, place: Place) -> None:
         """Raises Unsupported for a form that cannot be asked for there."""
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         self._check_turn_is_new("gen", prompt)
         try:
             form = self.form(call.held, call.kind, prompt.has_turns)
@@ -85,9 +85,9 @@ class Service(Backend):
         is_text = form.read is None
         question = Question(sampling, stops if is_text else (), form, call.options, call.thoughts is not None)
         if self.samples_itself or call.num_samples == 1:
-            return await self._outputs(prompt, question, stops, told)
+            return await self._outputs(prompt, question, stops, on_text)
         each = [question._replace(sampling=_one_of(sampling, i)) for i in range(call.num_samples)]
-        asked = [self._outputs(prompt, one, stops, told if i == 0 else None) for i, one in enumerate(each)]
+        asked = [self._outputs(prompt, one, stops, on_text if i == 0 else None) for i, one in enumerate(each)]
         return [output for outputs in await together(asked) for output in outputs]
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
@@ -109,10 +109,10 @@ class Service(Backend):
             raise Unsupported(self.name, what, "cannot go on inside a turn that has text already")
 
     async def _outputs(
-        self, prompt: Prompt, question: Question, stops: Sequence[str], told: Told | None
+        self, prompt: Prompt, question: Question, stops: Sequence[str], on_text: OnText | None
     ) -> list[Completion]:
-        heard = UntilStop(stops, told)
-        listening = told is not None and question.form.read is None
+        heard = UntilStop(stops, on_text)
+        listening = on_text is not None and question.form.read is None
         answers = await self.ask(prompt, question, heard.add if listening else None)
         if listening:
             heard.end()

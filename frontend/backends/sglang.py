@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ramet.frontend.backends.base import Capabilities, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.bodies import Growing, completions, sampling_params
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.service import together
@@ -62,12 +62,12 @@ class SGLang:
     def __init__(self, name: str, http: HttpClient, template: ChatTemplate | None) -> None:
         self._name, self._http, self._template = name, http, template
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
         self._check(call)
         body = self._body(prompt, call)
-        if told is None:
+        if on_text is None:
             return completions(self._name, await self._http.post("/generate", body))
-        growing = Whole(self._name, told, call.num_samples)
+        growing = Whole(self._name, on_text, call.num_samples)
         async for event in self._http.stream("/generate", {**body, "stream": True}):
             if "error" in event:
                 raise BackendError(self._name, str(event["error"].get("message")))
@@ -194,8 +194,8 @@ class SGLang:
 class Whole(Growing):
     """Of events that bring all of an output's text so far."""
 
-    def __init__(self, name: str, told: Told, num: int) -> None:
-        super().__init__(told, num)
+    def __init__(self, name: str, on_text: OnText, num: int) -> None:
+        super().__init__(on_text, num)
         self._name = name
 
     def add(self, event: Any) -> None:

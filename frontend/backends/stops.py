@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ramet.frontend.backends.base import Told
+from ramet.frontend.backends.base import OnText
 
 
 def first_stop(text: str, stops: Iterable[str]) -> tuple[int, str] | None:
@@ -12,11 +12,11 @@ def first_stop(text: str, stops: Iterable[str]) -> tuple[int, str] | None:
 
 
 class UntilStop:
-    """A text as it comes, up to the first stop text. `told` gets what is certain not to be part of one."""
+    """A text as it comes, up to the first stop text. `on_text` gets what is certain not to be part of one."""
 
-    def __init__(self, stops: Iterable[str], told: Told | None = None) -> None:
+    def __init__(self, stops: Iterable[str], on_text: OnText | None = None) -> None:
         self.text, self.matched = "", ""
-        self._stops, self._told, self._num_told = tuple(stops), told, 0
+        self._stops, self._on_text, self._num_passed = tuple(stops), on_text, 0
 
     def add(self, piece: str) -> None:
         if self.matched:
@@ -39,6 +39,6 @@ class UntilStop:
         return 0
 
     def _tell(self, until: int) -> None:
-        if self._told is not None and until > self._num_told:
-            self._told(self.text[self._num_told : until])
-            self._num_told = until
+        if self._on_text is not None and until > self._num_passed:
+            self._on_text(self.text[self._num_passed : until])
+            self._num_passed = until

@@ -27,6 +27,7 @@ FORMS = {
     r"Answer: .*\n\n){2}",
     "tree_of_thought": r"Question: Ben has .*\nAnswer: [-+]?\d+\n",
     "multi_turn_chat": r"(User: .*\nAssistant: .*\n){3}",
+    "parallel_documents": r"Where does Omar Novak live\? ?.*\nWhat is the job of Mei Tanaka\? ?.*\n",
     "json_extraction": r"(Person\(name='.*', age=-?\d+, job='.*', city='.*'\) is -?\d+ years old\n){3}",
     "article_analysis": r"About person\nPerson\(.*\)\nIntroduction:.*\n\n"
     r"About weather\nParagraph 1:.*\nParagraph 2:.*\nSummary:.*\n\n",
@@ -77,7 +78,7 @@ def test_parallel_documents_are_read_before_the_questions(capsys: pytest.Capture
 
 
 def test_every_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*FORMS, "parallel_documents", "article_analysis_openai"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*FORMS, "article_analysis_openai"}
 
 
 def test_an_example_loads_the_bundled_model_itself():

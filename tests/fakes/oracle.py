@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, Told
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText
 from ramet.frontend.backends.stops import first_stop
 from ramet.frontend.prompt import Prompt, TurnBegin, TurnEnd
 
@@ -21,7 +21,7 @@ class Oracle(Backend):
         self.capabilities = Capabilities(continues=continues, prefixes=False)
         self.calls: list[tuple[str, GenCall]] = []
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         text = marked(prompt)
         self.calls.append((text, call))
         most, written, num_tokens = call.sampling["max_new_tokens"], "", 0
@@ -37,8 +37,8 @@ class Oracle(Backend):
             if ended:
                 reason = {"type": "stop", "matched": None}
                 break
-        if told is not None:
-            told(written)
+        if on_text is not None:
+            on_text(written)
         meta = {"finish_reason": reason, "prompt_tokens": len(text), "completion_tokens": num_tokens}
         return [Completion(written, meta)]
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, SelectCall, Selection, Told
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
 
@@ -25,7 +25,7 @@ class Service(Backend):
         self.arrived = threading.Condition()
         self._gates: list[asyncio.Event] = []
 
-    async def generate(self, prompt: Prompt, call: GenCall, told: Told | None = None) -> list[Completion]:
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         text = prompt.text()
         await self._arrive(text)
         try:
@@ -38,9 +38,9 @@ class Service(Backend):
         finally:
             self.num_running -= 1
         outputs = [self._reply(text) for _ in range(call.num_samples)]
-        if told is not None:
+        if on_text is not None:
             for character in outputs[0]:
-                told(character)
+                on_text(character)
         return [Completion(each, {"finish_reason": {"type": "stop"}}) for each in outputs]
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:

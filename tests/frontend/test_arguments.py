@@ -2,7 +2,19 @@
 
 import pytest
 
-from ramet import ClientError, ProgramError, Unsupported, assistant_end, function, gen, image, select, user, user_begin
+from ramet import (
+    CallFailed,
+    ClientError,
+    ProgramError,
+    Unsupported,
+    assistant_end,
+    function,
+    gen,
+    image,
+    select,
+    user,
+    user_begin,
+)
 from ramet.frontend.backends.mock import Mock
 from tests.fakes.services import Service
 
@@ -165,3 +177,16 @@ def test_bind_gives_some_of_the_arguments():
     with pytest.raises(TypeError, match="plain has no parameter 'wrod'"):
         plain.bind(wrod="x")
     assert function(num_api_spec_tokens=3)(plain.function).bind(word="x").num_api_spec_tokens == 3
+
+
+def test_a_mock_picks_what_a_test_wants():
+    @function
+    def program(s):
+        s += select("x", ["a", "b"]) + select("y", ["a", "b"])
+        return s["x"] + s["y"]
+
+    assert program.run(backend=Mock(picks=["b", "a"])).ret_value == "ba"
+    assert program.run(backend=Mock(picks=lambda text, call: call.choices[len(text)])).ret_value == "ab"
+    for picks, words in ((["b"], "no choice left"), (["c", "a"], "picks 'c', which is none of")):
+        with pytest.raises(CallFailed, match=words):
+            program.run(backend=Mock(picks=picks))

@@ -250,6 +250,23 @@ def test_ctrl_c_ends_a_batch_at_once_and_keeps_what_is_done(tmp_path, kind):
     assert len(path.read_bytes().splitlines()) == 1
 
 
+@pytest.mark.parametrize("program", [echo, echo_async], ids=["plain", "async"])
+def test_a_batch_inside_a_program_uses_its_backend_and_ends_with_it(program):
+    service = Service()
+    service.held = {"slow"}
+
+    @function
+    def outer(s):
+        s["x"] = [state["x"] for state in program.run_batch([("a",), ("bc",)])]
+        threading.Thread(target=lambda: (service.wait_for(3), s.cancel())).start()
+        with pytest.raises(BatchFailed, match="cancelled"):
+            program.run_batch([("slow",)])
+
+    assert outer.run(backend=service)["x"] == ["<1>", "<2>"]
+    service.let_go()
+    assert service.num_running == 0
+
+
 def test_mock_is_the_same_in_a_batch_and_alone():
     alone = [echo.run(word=word, backend=Mock())["x"] for word in "abc"]
     assert [state["x"] for state in echo.run_batch([(word,) for word in "abc"], backend=Mock())] == alone

@@ -406,9 +406,9 @@ def test_media_reach_a_backend_that_takes_them():
     sources = []
 
     class Seeing(Mock):
-        async def generate(self, prompt, call, told=None):
+        async def generate(self, prompt, call, on_text=None):
             sources.extend((piece.kind, piece.source) for piece in prompt.media())
-            return await super().generate(prompt, call, told)
+            return await super().generate(prompt, call, on_text)
 
     def body(s):
         s += user(image("sea.png") + "What is it?" + video("sea.mp4", num_frames=4)) + assistant(gen("x"))
