@@ -205,15 +205,18 @@ FUNCTIONS = ((75, 2), (150, 20), (30, 6), (400, 10), (240, 5))  # tokens of its 
 
 
 def generative_agents(num: int, seed: int = 0) -> list[Shot]:
-    """Events of a game with 25 persons, one after the other: a function's text, a person's, what just happened."""
+    """Events of a game with 25 persons, one after the other: a function's text, then what just happened.
+
+    The first function, how much an event matters to somebody, begins with who that is.
+    """
     draw = _draw("generative agents", seed)
     constants = [text(draw, size) for size, _ in FUNCTIONS]
     persons = [_between(draw, 120, 200) for _ in range(25)]
     events = []
     for _ in range(num):
         function = draw.randrange(len(FUNCTIONS))
-        head = constants[function] + draw.choice(persons)
-        events.append(Shot(head, _between(draw, 10, 40), FUNCTIONS[function][1]))
+        person = draw.choice(persons) if function == 0 else ""
+        events.append(Shot(person + constants[function], _between(draw, 10, 40), FUNCTIONS[function][1]))
     return events
 
 

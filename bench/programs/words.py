@@ -39,6 +39,11 @@ def text(draw: random.Random, num_tokens: int) -> str:
     return "".join(draw.choices(words(), k=num_tokens))
 
 
+def length(words: str) -> int:
+    """Tokens of a text of words."""
+    return words.count(" ")
+
+
 def tokenizer_json() -> dict[str, Any]:
     pieces = [*CHARACTERS, END, *words()]
     end = {"id": END_ID, "content": END, "special": False, "single_word": False, "lstrip": False, "rstrip": False,
