@@ -141,6 +141,12 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Literal["model", "scripted"],
         _about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
+    scripted_step_ms: Annotated[
+        float, _about("of --runner scripted: how long a step takes, so that clients meet the pace of a device", ge=0)
+    ] = 0.0
+    scripted_token_us: Annotated[
+        float, _about("of --runner scripted: how much longer for each token of a prompt that it computes", ge=0)
+    ] = 0.0
     logprobs_mode: Annotated[
         Literal["sampled", "raw"],
         _about(

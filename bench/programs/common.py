@@ -17,6 +17,9 @@ from ramet.bench.programs.catalogue import Workload
 from ramet.bench.programs.record import Record, RecordingLLM
 
 POOL_TOKENS = 15000
+# of a runner without a model: a device on which a prompt of 1,000 tokens takes as long as ten steps of decoding. With
+# none at all, programs would be slower than the device, and what they come back to would be gone before they ask.
+STEP_MS, TOKEN_US = 10.0, 100.0
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,11 @@ class Figures:
 
 
 def make_llm(folder: Path, switches: Switches, *, scripted: bool, **more: Any) -> RecordingLLM:
+    pace = {"scripted_step_ms": STEP_MS, "scripted_token_us": TOKEN_US} if scripted else {}
     return RecordingLLM(
         model_path=str(folder), load_format="dummy", random_seed=0, max_total_tokens=POOL_TOKENS,
         context_length=POOL_TOKENS, runner="scripted" if scripted else "model", log_level="warning",
-        **switches.options(), **more,
+        **{**pace, **switches.options(), **more},
     )  # fmt: skip
 
 

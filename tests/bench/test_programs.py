@@ -32,7 +32,7 @@ def llms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     def of(variant: str) -> RecordingLLM:
         switches = VARIANTS[variant].engine
         if switches not in started:
-            started[switches] = make_llm(folder, switches, scripted=True)
+            started[switches] = make_llm(folder, switches, scripted=True, scripted_step_ms=0.0, scripted_token_us=0.0)
         return started[switches]
 
     yield of
