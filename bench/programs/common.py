@@ -112,7 +112,8 @@ def run(llm: RecordingLLM, workload: Workload, num: int, switches: Switches, *, 
     started = time.perf_counter()
     run_all(llm, workload, arguments, switches, at_once)
     wall_s = time.perf_counter() - started
-    llm.flush_cache()  # waits for the end of the leases that are given back
+    llm.state()  # an answer of the event loop: what programs left to be done has begun
+    llm.record.settle()
     spent = {name: value - before[name] for name, value in llm.state().items() if isinstance(value, int)}
     sent = llm.record.sent
     return Figures(
