@@ -29,6 +29,7 @@ class Workload:
     few: int
     paper: float | None = None  # its throughput over the same runtime without a prefix cache
     at_once: int = AT_ONCE
+    compiles: bool = False  # constraints, which happens once and is not what is measured
 
     def arguments(self, num: int, serial: bool) -> list[dict[str, Any]]:
         return [{self.argument: entry, "serial": serial} for entry in self.trace(num)]
@@ -56,8 +57,8 @@ WORKLOADS = (
     Workload("judge", judge, "article", traces.judge, 20, 1),
     Workload("segments", ask_segments, "asked", traces.segments, 10, 1, 1.2),
     Workload("long-json", fields, "page", traces.long_json, 10, 1, 2.9),
-    Workload("json-fields", fill_in, "page", traces.pages, 20, 1),
-    Workload("json-character", describe, "name", traces.names, 50, 2),
+    Workload("json-fields", fill_in, "page", traces.pages, 20, 1, compiles=True),
+    Workload("json-character", describe, "name", traces.names, 50, 2, compiles=True),
     Workload("chat-short", converse, "chat", traces.chats, 20, 2),
     Workload("chat-long", converse, "chat", partial(traces.chats, long=True), 20, 1),
     Workload("retrieval", ask, "shot", traces.retrieval, 150, 4),

@@ -58,6 +58,8 @@ def measure(
     found = {}
     for name in variants:
         switches, llm = VARIANTS[name], engines.of(VARIANTS[name])
+        if workload.compiles:
+            run(llm, workload, 1, switches, at_once=1)
         figures = run(llm, workload, num, switches, at_once=workload.at_once)
         if not options.hit_rates:
             figures = replace(figures, latency_s=latency(llm, workload, 1, switches))
