@@ -49,8 +49,9 @@ class Switches:
 
 VARIANTS = {
     "all": Switches(),
-    "no cache": Switches(cache="off"),
-    "no tree": Switches(cache="list"),
+    # hints are refused where no prefix can be held, but giving a lease back that nobody has computes its prompt
+    "no cache": Switches(cache="off", hints=False),
+    "no tree": Switches(cache="list", hints=False),
     "no hints": Switches(hints=False),
     "no parallelism": Switches(parallel=False),
     "no extend kernel": Switches(extend=False),
