@@ -58,11 +58,9 @@ class ScriptedRunner:
         tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
         prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
-        phases = {"forward": 0.0, "sample": 0.0}
+        phases = {"forward": seconds, "sample": 0.0}
         healed = tuple(_evenly(len(row.inner)) for row in columns.healed)
         result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, healed=healed, phases=phases)
-        phases = {"forward": seconds, "sample": 0.0}
-        result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, phases=phases)
         return Done(result) if columns.masked is None else Masked(result, columns.masked, columns.openings)
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
