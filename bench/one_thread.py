@@ -90,7 +90,7 @@ class KnownRunner:
 class OneThread:
     """`options` are those of `ramet serve`. Steps run one after the other."""
 
-    def __init__(self, runner: LoadedRunner, grammars: Grammars, tokenizer: Tokenizer, **options: Any) -> None:
+    def __init__(self, runner: LoadedRunner, grammars: Grammars | None, tokenizer: Tokenizer, **options: Any) -> None:
         self._inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self._steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self._uids = count(1)
@@ -109,10 +109,11 @@ class OneThread:
             grammars=grammars,
         )
 
-    def submit(self, constraint: Constraint, max_new_tokens: int, prompt: list[int]) -> int:
+    def submit(self, constraint: Constraint | None, max_new_tokens: int, prompt: list[int]) -> int:
         uid = next(self._uids)
         self.outputs[uid] = []
-        spec = RequestSpec(SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0), constraint=constraint)
+        params = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=constraint is None)
+        spec = RequestSpec(params, constraint=constraint)
         self._inbox.send(Admit([Uid(uid)], spec, pack_ids(prompt)))
         return uid
 

@@ -17,7 +17,8 @@ usage: ramet COMMAND [OPTIONS]
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
-                   simulated time), sampling (time of each feature), tuning (what an option moves), masks (of a step
+                   simulated time), programs (the workloads of the paper), overhead (what keeping the tree costs),
+                   sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence)
   grammar check FILE
@@ -34,6 +35,7 @@ BENCHES = {  # word -> module
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
     "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
+    "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
 }  # fmt: skip
 

@@ -71,6 +71,10 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     disable_radix_cache: Annotated[bool, _about("forget every prefix when its request ends")] = False
+    prefix_cache: Annotated[
+        Literal["tree", "list"],
+        _about("of cached prefixes; list: whole sequences, of which each request copies one, to see what a tree saves"),
+    ] = "tree"
     max_prefix_lease_s: Annotated[
         float, _about("longest time for which a request may hold its prompt's prefix; 0: not at all", ge=0, le=86400)
     ] = 600.0
@@ -125,9 +129,10 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     device: Annotated[
         Literal["auto", "cpu", "cuda"], _about("auto: cpu, because the path for cuda has not run on a device yet")
     ] = "auto"
-    attention_backend: Annotated[Literal["auto", "reference", "cpu"], _about("auto: the fastest for the device")] = (
-        "auto"
-    )
+    attention_backend: Annotated[
+        Literal["auto", "reference", "cpu", "gather"],
+        _about("auto: the fastest for the device; gather: cpu, but cached prefixes are copied, to see what that costs"),
+    ] = "auto"
     overlap: Annotated[
         Literal["auto", "on", "off"],
         _about("plan a step while the device runs the one before; auto: on for cuda"),
@@ -136,6 +141,12 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Literal["model", "scripted"],
         _about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
+    scripted_step_ms: Annotated[
+        float, _about("of --runner scripted: how long a step takes, so that clients meet the pace of a device", ge=0)
+    ] = 0.0
+    scripted_token_us: Annotated[
+        float, _about("of --runner scripted: how much longer for each token of a prompt that it computes", ge=0)
+    ] = 0.0
     logprobs_mode: Annotated[
         Literal["sampled", "raw"],
         _about(

@@ -204,6 +204,8 @@ def fits(pool: KVPool) -> bool:
 
 class CpuAttention:
     name = "cpu"
+    long_extend = LONG_EXTEND
+    attend_row = staticmethod(attend_row)
 
     def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None) -> None:
         self.pool = pool
@@ -217,7 +219,7 @@ class CpuAttention:
     def plan(self, inputs: ForwardInputs) -> None:
         num_new = inputs.num_new
         firsts = np.cumsum(num_new, dtype=np.int32) - num_new
-        long = num_new >= (LONG_EXTEND if self._ops is not None else 1)
+        long = num_new >= (self.long_extend if self._ops is not None else 1)
         self._long = [self._long_row(inputs, int(r), firsts) for r in np.flatnonzero(long)]
         short = np.flatnonzero(~long).astype(np.int32)
         self._plan = self._plan_short(inputs, short, firsts, self._ops) if len(short) and self._ops else None
@@ -232,7 +234,7 @@ class CpuAttention:
             ops.attend(self._plan, self._rules[layer], q, keys, values, out)
         for row in self._long:
             at = slice(row.first, row.stop)
-            out[at] = attend_row(row, q[at], k[at], v[at], keys, values, self._layers[layer])
+            out[at] = self.attend_row(row, q[at], k[at], v[at], keys, values, self._layers[layer])
         return out
 
     def _long_row(self, inputs: ForwardInputs, r: int, firsts: Ints) -> LongRow:

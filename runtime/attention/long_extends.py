@@ -69,6 +69,12 @@ def attend_in_blocks(q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, lay
     return out
 
 
+def attend_densely(q: Tensor, k: Tensor, v: Tensor, layer: LayerAttention) -> Tensor:
+    """q [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
+    hidden = _hidden(len(q), len(k), layer.window)
+    return (_attend if layer.softcap is None else _attend_capped)(q, k, v, hidden, layer)
+
+
 def heads_first(x: Tensor) -> Tensor:
     """[n, heads, D] -> [1, heads, n, D], no copy."""
     return x.transpose(0, 1)[None]

@@ -32,6 +32,12 @@ class KVPool:
         self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
 
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Keys and values of slots source [n] int32 into slots target [n], which are WRITTEN, in every layer."""
+        source, target = (slots.long().to(self.keys[0].device) for slots in (source, target))
+        for pool in (*self.keys, *self.values):
+            pool[target] = pool[source]
+
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """On cpu the operating system's own zero pages, huge where it has them: a slot takes memory when it is first used.

@@ -88,7 +88,7 @@ class RowAllocator:
         self._free.append(row)
 
 
-_EMPTY: Ints = np.empty(0, dtype=np.int32)
+NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,11 @@ class PrefixCache:
     @property
     def tree(self) -> RadixTree:
         return self._tree
+
+    @property
+    def can_hold(self) -> bool:
+        """Whether clients may hold prefixes."""
+        return self.enabled
 
     @property
     def free_tokens(self) -> int:
@@ -147,10 +152,10 @@ class PrefixCache:
     def acquire_all(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         """As `acquire`, of tokens after which nothing is drawn: all of them may be cached."""
         if not self.enabled:
-            return Lease(0, namespace, None), _EMPTY
+            return Lease(0, namespace, None), NO_SLOTS
         node, slots = self._tree.match(tokens, namespace)
         self._tree.lock(node)
-        return Lease(len(slots), namespace, node), slots
+        return self._grant(Lease(len(slots), namespace, node), slots)
 
     def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
         """Lease a prefix that is published, whole pages, whatever requests go on with it."""
@@ -202,15 +207,19 @@ class PrefixCache:
         """
         kept = len(tokens) - len(tokens) % self.page_size
         if lease.node is None or kept <= lease.length:
-            return lease, _EMPTY
+            return lease, NO_SLOTS
         node, present = self._tree.insert(tokens[:kept], slots[:kept], lease.namespace)
         self._tree.lock(node)
         self._tree.unlock(lease.node)
-        duplicates = _EMPTY
+        duplicates = NO_SLOTS
         if present > lease.length:
             duplicates = slots[lease.length : present].copy()
             slots[lease.length : present] = self._prefix_slots(node, kept)[lease.length : present]
         return Lease(kept, lease.namespace, node), duplicates
+
+    def take_copies(self) -> list[tuple[Ints, Ints]]:
+        """(from, to) of slots whose keys and values the next batch copies, in this order, before it writes any."""
+        return []
 
     def allocate(self, num_pages: int) -> Ints | None:
         """Slots of `num_pages` fresh pages, evicting cached prefixes if need be; None if even that is not enough."""
@@ -232,6 +241,10 @@ class PrefixCache:
         """Forget every prefix. Only when there is no lease."""
         assert self._tree.locked_tokens == 0, f"{self._tree.locked_tokens} tokens are leased"
         self._evict(self._tree.evictable_tokens)
+
+    def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
+        """What a request gets where `lease` on `slots` was found."""
+        return lease, slots
 
     def _evict(self, num_tokens: int) -> None:
         for slots in self._tree.evict(num_tokens):

@@ -58,19 +58,8 @@ class RadixTree:
 
     def walk(self, tokens: Ints, namespace: Namespace) -> Iterator[tuple[Node, int]]:
         """(child, tokens it shares with the rest of `tokens`) along the longest match; only the last may be partial."""
-        node = self._roots.get(namespace)
-        page, start = self.page_size, 0
-        while node is not None and start + page <= len(tokens):
-            child = node.children.get(tokens[start : start + page].tobytes())
-            if child is None:
-                return
-            common = self._common(child.run, tokens[start:])
-            whole = len(child.run)
-            yield child, common
-            if common < whole:
-                return
-            start += common
-            node = child
+        root = self._roots.get(namespace)
+        return iter(()) if root is None else self._walk_from(root, tokens)
 
     def match_length(self, tokens: Ints, namespace: Namespace = ()) -> int:
         """Length of the longest cached prefix of `tokens`. Changes nothing, not even the time of last use."""
@@ -89,9 +78,9 @@ class RadixTree:
         node = self._root(namespace)
         pieces = []
         for child, common in self.walk(tokens, namespace):
-            node = child if common == len(child.run) else self._split(child, common)
+            node, slots = self._ending(child, common)
             self._touch(node)
-            pieces.append(node.slots)
+            pieces.append(slots)
         return node, np.concatenate(pieces) if pieces else _EMPTY
 
     def nodes(self) -> Iterator[Node]:
@@ -164,6 +153,25 @@ class RadixTree:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _walk_from(self, root: Node, tokens: Ints) -> Iterator[tuple[Node, int]]:
+        node, page, start = root, self.page_size, 0
+        while start + page <= len(tokens):
+            child = node.children.get(tokens[start : start + page].tobytes())
+            if child is None:
+                return
+            common = self._common(child.run, tokens[start:])
+            whole = len(child.run)
+            yield child, common
+            if common < whole:
+                return
+            start += common
+            node = child
+
+    def _ending(self, node: Node, at: int) -> tuple[Node, Ints]:
+        """A node that ends after the first `at` tokens of `node`, and its slots."""
+        upper = node if at == len(node.run) else self._split(node, at)
+        return upper, upper.slots
+
     def _common(self, a: Ints, b: Ints) -> int:
         """Length of the common prefix, rounded down to pages."""
         n = min(len(a), len(b))
@@ -178,15 +186,15 @@ class RadixTree:
         assert parent is not None and 0 < at < len(node.run)
         upper = Node(node.namespace, parent, node.run[:at], node.slots[:at], node.used)
         upper.locks = node.locks
-        parent.children[self._key(upper.run)] = upper
+        parent.children[self._key(upper)] = upper
         node.parent, node.run, node.slots = upper, node.run[at:], node.slots[at:]
-        upper.children[self._key(node.run)] = node
+        upper.children[self._key(node)] = node
         self._num_nodes += 1
         return upper
 
     def _grow(self, parent: Node, run: Ints, slots: Ints) -> Node:
         leaf = Node(parent.namespace, parent, run, slots, self._clock)
-        parent.children[self._key(run)] = leaf
+        parent.children[self._key(leaf)] = leaf
         self.evictable_tokens += len(run)
         self.version += 1
         self._num_nodes += 1
@@ -206,7 +214,7 @@ class RadixTree:
     def _remove(self, leaf: Node) -> None:
         parent = leaf.parent
         assert parent is not None
-        del parent.children[self._key(leaf.run)]
+        del parent.children[self._key(leaf)]
         self.evictable_tokens -= len(leaf.run)
         self.version += 1
         self._num_nodes -= 1
@@ -235,5 +243,5 @@ class RadixTree:
         if node.parent is None and not node.children and not node.locks and self._roots.get(node.namespace) is node:
             del self._roots[node.namespace]
 
-    def _key(self, run: Ints) -> bytes:
-        return run[: self.page_size].tobytes()
+    def _key(self, node: Node) -> bytes:
+        return node.run[: self.page_size].tobytes()

@@ -15,6 +15,7 @@ from ramet.kernels.cpu.build import NoCompiler, load_library
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.attention.base import AttentionBackend, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention, fits
+from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.errors import ConfigError
@@ -52,12 +53,12 @@ def choose_epilogue(device: torch.device) -> type[Epilogue]:
 
 
 def choose_attention(name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention]) -> AttentionBackend:
-    """`name` is auto, reference or cpu."""
+    """`name` is auto, reference, cpu or gather."""
     device = pool.keys[0].device
     possible = device.type == "cpu" and fits(pool)
-    if name == "cpu" and not possible:
+    if name in ("cpu", "gather") and not possible:
         raise ConfigError(
-            f"--attention-backend is cpu, but the pool is on {device.type} with head size {pool.head_dim}: the backend "
+            f"--attention-backend is {name}, but the pool is on {device.type} with head size {pool.head_dim}: it "
             "needs a cpu and a multiple of 16 up to 256; use auto"
         )
     if name == "reference" or not possible:
@@ -66,8 +67,10 @@ def choose_attention(name: str, pool: KVPool, heads: int, layers: Sequence[Layer
         return ReferenceAttention(pool, layers)
     ops = compiled_ops()
     way = "torch" if ops is None else "our C++ kernel, long extends by torch"
+    if name == "gather":
+        way = "our C++ kernel, extends by torch over gathered prefixes"
     log.info("attention by %s: %s", way, describe(layers))
-    return CpuAttention(pool, heads, layers, ops)
+    return (GatheredAttention if name == "gather" else CpuAttention)(pool, heads, layers, ops)
 
 
 def describe(layers: Sequence[LayerAttention]) -> str:

@@ -26,6 +26,14 @@ class SlotUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotCopy:
+    """Keys and values of `source` are copied to `target` before the batch writes any; several go in their order."""
+
+    source: Ints
+    target: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class PromptLogprobs:
     """Log-probabilities of prompt tokens: the token at index first + i of the T predicts targets[i]."""
 
@@ -67,6 +75,7 @@ class Batch:
         default_factory=lambda: NO_ROWS
     )  # indices into R, below num_decode: their new token is what their row drew last
     slot_updates: tuple[SlotUpdate, ...] = ()
+    slot_copies: tuple[SlotCopy, ...] = ()
     penalty_resets: tuple[PenaltyReset, ...] = ()  # come before the penalties of this step
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     hidden: tuple[HiddenRows, ...] = ()
@@ -173,6 +182,7 @@ __all__ = [
     "PromptLogprobs",
     "Runner",
     "SamplingColumns",
+    "SlotCopy",
     "SlotUpdate",
     "StepResult",
 ]

@@ -224,6 +224,8 @@ class ModelRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> "Forwarded":
         """Compute every new token of the batch."""
+        for copy in batch.slot_copies:
+            self.pool.copy(torch.from_numpy(copy.source), torch.from_numpy(copy.target))
         self._table.update(batch)
         inputs = place(batch, self._table, self._row_buffer, self.device)
         self._attention.plan(inputs)

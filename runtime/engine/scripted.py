@@ -3,6 +3,7 @@
 For tests of everything around the model, and for measuring what the rest costs.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,12 +30,18 @@ class ScriptedRunner:
         max_total_tokens: int,
         max_running: int,
         script: Script | None = None,
+        *,
+        step_s: float = 0.0,
+        token_s: float = 0.0,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
+        """A step takes `step_s`, and `token_s` more for each token of rows that do not decode: `wait` passes them."""
         self.vocab_size = vocab_size
         self.context_length = context_length
         self.max_total_tokens = max_total_tokens
         self.max_running = max_running
         self._script = script or self._scatter
+        self._step_s, self._token_s, self._wait = step_s, token_s, wait
 
     @property
     def resolved(self) -> dict[str, object]:
@@ -44,11 +51,14 @@ class ScriptedRunner:
         return f"is {name!r}, but the scripted runner has no logits to process"
 
     def launch(self, batch: Batch) -> Pending:
+        seconds = self._step_s + self._token_s * (len(batch.token_ids) - batch.num_decode)
+        if seconds:
+            self._wait(seconds)
         columns = batch.sampling
         tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
         prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
-        phases = {"forward": 0.0, "sample": 0.0}
+        phases = {"forward": seconds, "sample": 0.0}
         healed = tuple(_evenly(len(row.inner)) for row in columns.healed)
         result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, healed=healed, phases=phases)
         return Done(result) if columns.masked is None else Masked(result, columns.masked, columns.openings)

@@ -132,6 +132,7 @@ def plan_step(
         sampling=sampling_columns(running, rows[draws], eos_ids),
         relayed=relayed,
         slot_updates=running.take_slot_updates(),
+        slot_copies=running.take_slot_copies(),
         penalty_resets=running.take_penalty_resets(),
         prompt_logprobs=tuple(_prompt_logprobs(running, rows, firsts, starts, prompt_spans)),
         hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),

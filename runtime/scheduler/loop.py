@@ -17,7 +17,8 @@ from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, GrammarReady, ToScheduler, Uid, unpack_ids
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
+from ramet.runtime.cache.prefix import PageAllocator, RowAllocator
+from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.cpu_threads import release_pool
@@ -89,7 +90,8 @@ class Scheduler:
         self._num_planned = 0
         self._chunk = args.schedule.chunked_prefill_size if args.schedule.chunked_prefill_size > 0 else 1 << 30
         page = args.cache.page_size
-        self.cache = PrefixCache(PageAllocator(max_total_tokens // page, page), not args.cache.disable_radix_cache)
+        pages = PageAllocator(max_total_tokens // page, page)
+        self.cache = make_cache(args.cache.prefix_cache, pages, not args.cache.disable_radix_cache)
         self.rows = RowAllocator(max_running)
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"

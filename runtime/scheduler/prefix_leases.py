@@ -101,8 +101,9 @@ class PrefixLeases:
         if seconds == 0:
             self._release(request)
             return None
-        if not self._cache.enabled:
-            return _refused(f"is {seconds:g}, but this server keeps no prefixes (--disable-radix-cache)")
+        if not self._cache.can_hold:
+            why = "--prefix-cache list" if self._cache.enabled else "--disable-radix-cache"
+            return _refused(f"is {seconds:g}, but this server keeps no prefixes for clients ({why})")
         if seconds > self._longest_s:
             fact = f"is {seconds:g}, must be in [0, {self._longest_s:g}]: at most --max-prefix-lease-s seconds"
             return _refused(fact)

@@ -107,7 +107,10 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
     if args.execute.runner == "scripted":
         context = args.model.context_length or 4096
         total = args.cache.max_total_tokens or context * 64
-        return ScriptedRunner(tokenizer.vocab_size, min(context, total), total, args.max_running)
+        step_s, token_s = args.execute.scripted_step_ms / 1e3, args.execute.scripted_token_us / 1e6
+        return ScriptedRunner(
+            tokenizer.vocab_size, min(context, total), total, args.max_running, step_s=step_s, token_s=token_s
+        )
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read once, when torch loads its OpenMP runtime
     started = time.perf_counter()
     from ramet.runtime.engine.runner import ModelRunner

@@ -14,7 +14,7 @@ from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Namespace
-from ramet.runtime.engine.batch import PenaltyReset, SlotUpdate
+from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
 from ramet.runtime.scheduler.assembly import Assembly, part_of
 from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
@@ -471,6 +471,9 @@ class RunningSet:
         updates, self._slot_updates = self._slot_updates, {}
         slots = self.table.slots
         return tuple(SlotUpdate(row, start, slots[row, start:stop].copy()) for row, (start, stop) in updates.items())
+
+    def take_slot_copies(self) -> tuple[SlotCopy, ...]:
+        return tuple(SlotCopy(source, target) for source, target in self._cache.take_copies())
 
     def take_penalty_resets(self) -> tuple[PenaltyReset, ...]:
         resets, self._penalty_resets = tuple(self._penalty_resets), []

@@ -105,6 +105,21 @@ def test_retracted_requests_give_the_same_tokens(case: Case, page_size: int):
     assert llm.state()["retractions"] > 0
 
 
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_a_list_of_prefixes_gives_the_same_tokens(case: Case, page_size: int):
+    llm = case.llm(prefix_cache="list", page_size=page_size, chunked_prefill_size=64)
+    for which in (range(33), range(0, 33, 2)):  # the second time from copies
+        case.check(llm, which)
+    assert llm.state()["cached_tokens"] > 0
+
+
+def test_gathered_prefixes_give_the_same_tokens(case: Case):
+    llm = case.llm(attention_backend="gather", chunked_prefill_size=64)
+    for which in (range(33), range(0, 33, 2)):
+        case.check(llm, which)
+    assert llm.resolved["attention_backend"] == "gather" and llm.state()["cached_tokens"] > 0
+
+
 def test_aborted_neighbours_do_not_change_the_tokens(case: Case):
     llm = case.llm(chunked_prefill_size=32)
     params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}

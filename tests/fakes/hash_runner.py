@@ -130,6 +130,9 @@ class HashRunner:
         self.computed_tokens += len(batch.token_ids)
         self.largest_step = max(self.largest_step, len(batch.token_ids))
         self._check_shapes(batch)
+        for copy in batch.slot_copies:
+            assert NEVER_WRITTEN not in self.pool[copy.source], "a slot is copied that was never written"
+            self.pool[copy.target] = self.pool[copy.source]
         for fill in batch.slot_updates:
             self.table[fill.row, fill.start : fill.start + len(fill.slots)] = fill.slots
         rows = np.repeat(batch.rows, batch.num_new)

@@ -43,6 +43,7 @@ def make_schedule(seed: int) -> Schedule:
         schedule_policy=draw.choice(["lpm", "fcfs", "dfs-weight", "random"]),
         schedule_conservativeness=draw.choice([0.01, 1.0]),
         disable_radix_cache=draw.random() < 0.2,
+        prefix_cache="list" if seed % 5 == 3 else "tree",
         repetition_penalty_scope=draw.choice(["generated", "all"]),
         eos_ids=draw.sample(range(VOCABULARY), draw.choice([0, 0, 3])),
     )

@@ -13,6 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from samples import examples
 
 from ramet.runtime.cache.prefix import Lease, PageAllocator, PrefixCache
+from ramet.runtime.cache.prefix_list import make_cache
 
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 NAMESPACES = st.sampled_from([(), ("a",), ("b",)])
@@ -28,11 +29,12 @@ class Held:
 class CacheMachine(RuleBasedStateMachine):
     page_size = 1
     num_pages = 60
+    kind = "tree"
     held = Bundle("held")
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = PrefixCache(PageAllocator(self.num_pages, self.page_size))
+        self.cache: PrefixCache = make_cache(self.kind, PageAllocator(self.num_pages, self.page_size), True)
         self.live: list[Held] = []
         self.client_leases: list[tuple[Lease, list[int]]] = []
         # the model: what each slot of the pool was last written for: (namespace, tokens up to and including it)
@@ -47,19 +49,27 @@ class CacheMachine(RuleBasedStateMachine):
         array = np.array(tokens, dtype=np.int32)
         peeked = self.cache.peek(array, namespace)
         lease, prefix = self.cache.acquire(array, namespace)
-        assert lease.length == len(prefix) == peeked <= len(tokens) - 1
+        assert lease.length == len(prefix) <= peeked <= len(tokens) - 1
+        assert lease.length == peeked or self.no_memory_for_a_copy(peeked)
         missing = -(-len(tokens) // self.page_size) - lease.length // self.page_size
         own = self.cache.allocate(missing)
         if own is None:
             assert missing * self.page_size > self.cache.available_tokens
             self.cache.release(lease)
+            assert not self.cache.take_copies(), "a copy is made for nobody"
             return None
+        for source, target in self.cache.take_copies():
+            self.written.update(zip(target.tolist(), [self.written[slot] for slot in source.tolist()], strict=True))
         h = Held(tokens, namespace, lease, np.concatenate([prefix, own]))
         for i in range(lease.length):  # a cached slot holds exactly this prefix, computed in this namespace
             assert self.written[int(h.slots[i])] == (namespace, tuple(tokens[: i + 1]))
         self._write(h, lease.length)
         self.live.append(h)
         return h
+
+    def no_memory_for_a_copy(self, length: int) -> bool:
+        """Beside the entry that is copied."""
+        return self.kind == "list" and length > self.cache.available_tokens - length
 
     @rule(h=held, extra=TOKENS)
     def grow(self, h: Held | None, extra: list[int]) -> None:
@@ -86,7 +96,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(h=held)
     def hold(self, h: Held | None) -> None:
         """A client holds what a request has published."""
-        if h is not None and h in self.live and h.lease.length:
+        if h is not None and h in self.live and h.lease.length and self.cache.can_hold:
             lease = self.cache.hold(np.array(h.tokens[: h.lease.length], dtype=np.int32), h.namespace)
             self.client_leases.append((lease, h.tokens[: h.lease.length]))
 
@@ -158,8 +168,20 @@ class CacheMachine16(CacheMachine):
     num_pages = 8
 
 
+class ListMachine(CacheMachine):
+    kind = "list"
+
+
+class ListMachine16(CacheMachine16):
+    kind = "list"
+
+
 BUDGET = examples(20, 1500, stateful_step_count=150)  # in `make test` 2 x 3,000 operations at most
 TestCachePage1 = pytest.mark.timeout(1800)(CacheMachine.TestCase)
 TestCachePage1.settings = BUDGET
 TestCachePage16 = pytest.mark.timeout(1800)(CacheMachine16.TestCase)
 TestCachePage16.settings = BUDGET
+TestListPage1 = pytest.mark.timeout(1800)(ListMachine.TestCase)
+TestListPage1.settings = BUDGET
+TestListPage16 = pytest.mark.timeout(1800)(ListMachine16.TestCase)
+TestListPage16.settings = BUDGET

@@ -37,7 +37,7 @@ SCENARIO = {
     "total": st.sampled_from([128, 192, 1024]),
     "rows": st.integers(1, 8),
     "policy": st.sampled_from(["lpm", "dfs-weight", "fcfs", "lof", "random"]),
-    "cache_off": st.booleans(),
+    "cache": st.sampled_from(["tree", "tree", "list", "off"]),
 }
 
 
@@ -49,7 +49,7 @@ def test_every_output_is_what_its_prompt_implies_and_nothing_is_lost(**scenario:
 
 
 def check_scenario(
-    arrivals: list[dict], page_size: int, chunk: int, total: int, rows: int, policy: str, cache_off: bool
+    arrivals: list[dict], page_size: int, chunk: int, total: int, rows: int, policy: str, cache: str
 ) -> None:
     top = BenchTop(
         total=total,
@@ -59,7 +59,8 @@ def check_scenario(
         chunked_prefill_size=chunk,
         schedule_policy=policy,
         schedule_conservativeness=0.01,
-        disable_radix_cache=cache_off,
+        disable_radix_cache=cache == "off",
+        prefix_cache="list" if cache == "list" else "tree",
     )
     prompts: dict[int, list[int]] = {}
     aborts: list[tuple[int, int]] = []  # (turn, uid)

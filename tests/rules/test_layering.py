@@ -37,6 +37,10 @@ SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread ->
         "runtime/text/__init__.py", "runtime/grammar/__init__.py", "runtime/engine/__init__.py",
         "runtime/scheduler/__init__.py",
     },
+    "bench/programs/overhead.py": {
+        "runtime/engine/batch.py", "runtime/scheduler/process.py", "runtime/text/tokenizer.py",
+        "runtime/text/__init__.py", "runtime/engine/__init__.py", "runtime/scheduler/__init__.py",
+    },
     "bench/kernels/masks.py": {
         "runtime/arrays.py", "runtime/grammar/base.py", "runtime/grammar/backends.py", "runtime/engine/batch.py",
         "runtime/engine/backends.py", "runtime/grammar/__init__.py", "runtime/engine/__init__.py",

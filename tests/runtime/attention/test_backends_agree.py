@@ -8,6 +8,7 @@ from compiled import compiled_kernels
 from ramet.kernels import reference
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
+from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
 
@@ -70,21 +71,26 @@ def check(
             dtype=dtype,
             device=torch.device("cpu"),
         )
-        for _ in range(2)
+        for _ in range(3)
     ]
     for tensors in ("keys", "values"):
-        for one, other in zip(*(getattr(pool, tensors) for pool in pools), strict=True):
-            other.copy_(one.normal_(generator=generator))
+        for one, *others in zip(*(getattr(pool, tensors) for pool in pools), strict=True):
+            one.normal_(generator=generator)
+            for other in others:
+                other.copy_(one)
     qkv = torch.randn(inputs.num_tokens, heads + 2 * kv_heads, head_dim, generator=generator).to(dtype)
     q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
     ops = compiled_kernels() if compiled else None
     rules = [LayerAttention(1.0), LayerAttention(head_dim**-0.5, window, softcap)]
-    outputs = []
-    for backend in (CpuAttention(pools[0], heads, rules, ops), ReferenceAttention(pools[1], rules)):
+    expected = ReferenceAttention(pools[0], rules)
+    expected.plan(inputs)
+    expected_out = expected.forward(q, k, v, 1, inputs)
+    for kind, pool in zip((CpuAttention, GatheredAttention), pools[1:], strict=True):
+        backend = kind(pool, heads, rules, ops)
         backend.plan(inputs)
-        outputs.append(backend.forward(q, k, v, 1, inputs))
-    torch.testing.assert_close(*outputs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-    assert torch.equal(pools[0].keys[1], pools[1].keys[1]) and torch.equal(pools[0].values[1], pools[1].values[1])
+        out = backend.forward(q, k, v, 1, inputs)
+        torch.testing.assert_close(out, expected_out, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        assert torch.equal(pool.keys[1], pools[0].keys[1]) and torch.equal(pool.values[1], pools[0].values[1])
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -31,6 +31,18 @@ def test_a_script_of_ones_own() -> None:
     assert runner.launch(batch([1, 1], [3, 14])).result().tokens.tolist() == [3, 4]
 
 
+def test_a_step_takes_what_it_is_told_to_and_more_for_each_token_of_a_prompt() -> None:
+    waits: list[float] = []
+    runner = ScriptedRunner(10, 64, 64, 4, step_s=0.5, token_s=0.25, wait=waits.append)
+    ids = {row: np.zeros(9) for row in (1, 2)}
+    runner.launch(make_batch([(1, 3, 4)], ids, ids))
+    runner.launch(make_batch([(1, 4, 5), (2, 0, 9)], ids, ids))
+    assert waits == [0.5, 0.5 + 9 * 0.25]
+    plain = ScriptedRunner(10, 64, 64, 4, wait=waits.append)
+    plain.launch(make_batch([(1, 3, 4)], ids, ids))
+    assert len(waits) == 2  # without a pace nothing waits
+
+
 def test_importing_it_loads_no_torch() -> None:
     code = "import sys, ramet.runtime.engine.scripted; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -243,6 +243,12 @@ def test_without_a_cache_there_is_nothing_to_hold():
     assert top.tokens[2] == expected_output(PROMPT, 3)
 
 
+def test_a_list_of_prefixes_cannot_be_held():
+    top = bench(prefix_cache="list")
+    ask(top, 1, prefix_lease_s=1)
+    assert refusal(top, 1)[0] == 400 and "--prefix-cache list" in refusal(top, 1)[1]
+
+
 def test_clients_hold_half_of_the_pool_at_most():
     top = bench()
     ask(top, 1, (PROMPT * 4)[:129], prefix_lease_s=9)

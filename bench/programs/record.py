@@ -1,0 +1,77 @@
+"""An LLM that keeps what programs sent to it: token ids in and out, in the order in which calls began and ended."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from ramet.bench.programs.best_cache import Sent
+from ramet.runtime.llm import LLM
+
+Body = dict[str, Any]
+
+
+class Calls:
+    """The language's calls of an LLM. A lease that is given back is no request of a program, and is kept apart."""
+
+    def __init__(self, calls: Any, encode: Any, record: "Record") -> None:
+        self._calls, self._encode, self._record = calls, encode, record
+
+    async def generate(self, body: Body) -> Any:
+        with self._record.call() as began:
+            reply = await self._calls.generate({**body, "return_prompt_token_ids": True})
+            ended = next(self._record.clock)
+            for each in reply if isinstance(reply, list) else [reply]:
+                if body.get("prefix_lease_s") == 0:
+                    self._record.aside += each["meta_info"]["cached_tokens"]
+                else:
+                    self._record.sent.append(Sent(each["prompt_token_ids"], each["output_ids"], began, ended))
+        return reply
+
+    async def select(self, body: Body) -> Any:
+        with self._record.call() as began:
+            reply = await self._calls.select(body)
+            ended = next(self._record.clock)
+            prompt = self._encode("".join(body["prompt"]), False)
+            for choice in reply["meta_info"]["choices"]:
+                ids = [token for _, token, _ in choice["token_logprobs"]]
+                self._record.sent.append(Sent([*prompt, *ids], [], began, ended))
+        return reply
+
+
+class Record:
+    """`sent`: every request of a program. `aside`: cached tokens of other requests."""
+
+    def __init__(self) -> None:
+        self.clock = count()
+        self.sent: list[Sent] = []
+        self.aside = 0
+        self._open, self._changed = 0, threading.Condition()
+
+    @contextmanager
+    def call(self) -> Iterator[int]:
+        """When it began."""
+        with self._changed:
+            self._open += 1
+        try:
+            yield next(self.clock)
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Waits until every call that has begun is written down; programs do not wait for what ends their leases."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open)
+
+
+class RecordingLLM(LLM):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.record = Record()
+
+    @property
+    def language(self) -> Any:
+        return Calls(super().language, self.tokenizer.encode, self.record)
