@@ -83,7 +83,7 @@ class SharedPrefixes:
             shared = Shared(common, self._hold(common, HELD_S))
             self._shared.append(shared)
             if len(self._shared) > MAX_HELD:
-                self._hold(self._shared.pop(0).prompt, 0.0)
+                self._let_go(self._shared.pop(0))
         if shared is not None:
             self._use(shared)
             await asyncio.shield(shared.held)
@@ -91,7 +91,7 @@ class SharedPrefixes:
     def end(self) -> None:
         """The batch is over: nothing is held any longer."""
         for shared in self._shared:
-            self._hold(shared.prompt, 0.0)
+            self._let_go(shared)
         self._shared = []
 
     def _use(self, shared: Shared) -> None:
@@ -100,6 +100,15 @@ class SharedPrefixes:
         if time.monotonic() - shared.since_s > HELD_S / 2:
             shared.since_s = time.monotonic()
             self._hold(shared.prompt, HELD_S)
+
+    def _let_go(self, shared: Shared) -> None:
+        """When it is held; where that was refused, there is nothing to let go of."""
+
+        def is_done(held: "asyncio.Task[bool]") -> None:
+            if not held.cancelled() and held.result():
+                self._hold(shared.prompt, 0.0)
+
+        shared.held.add_done_callback(is_done)
 
     def _hold(self, prompt: Prompt, seconds: float) -> "asyncio.Task[bool]":
         task = asyncio.get_running_loop().create_task(_quietly(self._backend, prompt, seconds))
