@@ -111,16 +111,14 @@ class Runnable:
 
     def execute(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
         """The plain function on this thread. What it raises ends its calls."""
-        error: BaseException | None = None
         try:
             with _current(state.run):
                 state.ret_value = self.function(state, *args, **{**self.bound, **own})
-        except BaseException as raised:
-            error = raised
+        except BaseException as error:
+            state.finish(error)  # before its calls end: whoever reads gets this error
             state.cancel()
             raise
-        finally:
-            state.finish(error)
+        state.finish()
 
     def _run_beside(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
         state.run_here()
@@ -129,17 +127,15 @@ class Runnable:
 
     async def execute_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any]) -> None:
         """The async function on this event loop, until all of its calls are done."""
-        error: BaseException | None = None
         try:
             with _current(state.run):
                 state.ret_value = await self.function(state, *args, **{**self.bound, **own})
             await state.sync()
-        except BaseException as raised:
-            error = raised
+        except BaseException as error:
+            state.finish(error)
             state.cancel()
             raise
-        finally:
-            state.finish(error)
+        state.finish()
 
     def _run_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any], wait: bool) -> State:
         """On the backend's event loop. `wait`: until it is done."""

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from exact_service import Oracle
 from exchanges import Exchange, Service
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Oracle
 
 from ramet import CallFailed, Mock, OpenAI, Unsupported, assistant, function, gen, select, user
 from ramet.frontend.program import Program
