@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -41,7 +40,6 @@ class Run:
         self.ended_by: ProgramError | None = None
         self.has_called = False
         self.seen = Seen()
-        self.until_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
         self._lock = threading.Lock()

@@ -110,11 +110,11 @@ class Backend(ABC):
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         """Compute the prompt now and keep it for that long; 0: no longer. Only with `capabilities.prefixes`."""
-        raise NotImplementedError
+        raise Unsupported(self.name, "a hint", "holds no prefixes")
 
     async def render(self, prompt: Prompt) -> str:
         """The text that the model reads. Only with `capabilities.renders`."""
-        raise NotImplementedError
+        raise Unsupported(self.name, "the text of a chat", "does not show what its model reads")
 
     async def flush_cache(self) -> None:
         """Forget every cached prefix."""

@@ -71,7 +71,7 @@ class Flavor:
             held=held,
             dtype=bool(held),
             select="drawn" if held else "",
-            sampling=frozenset({*names, "stop"}),
+            sampling=frozenset({*names, "stop", *(() if self.samples_itself else ("n",))}),
             options=self.options,
             most_stops=self.most_stops,
             thoughts=self.thoughts and chat,
@@ -178,10 +178,6 @@ class Tgi(Flavor):
     most_stops = 4
     samples_itself = False
 
-    def capabilities(self, chat: bool, text: bool) -> Capabilities:
-        found = super().capabilities(chat, text)
-        return replace(found, sampling=(found.sampling or frozenset()) | {"n"})
-
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
         if held is None:
             return FREE
@@ -219,10 +215,6 @@ class LlamaCpp(Flavor):
     samples_itself = False
     continues = True
     thoughts = True
-
-    def capabilities(self, chat: bool, text: bool) -> Capabilities:
-        found = super().capabilities(chat, text)
-        return replace(found, sampling=(found.sampling or frozenset()) | {"n"})
 
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
         if held is None:
