@@ -333,6 +333,7 @@ class BaseState(Words):
 
     def finish(self, error: BaseException | None = None) -> None:
         """The program's function has returned, or raised; whoever reads its text comes to its end."""
+        self.run.end_body()
         for state in (self, *self._forks):
             state._end_feed(error)
         with self._declared:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from ramet.frontend.backends.base import Completion, GenCall, SelectCall
+from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
 from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout
 from ramet.frontend.hints import hold_for
 from ramet.frontend.ir import Gen, Select, Where
@@ -37,7 +37,7 @@ class Stream:
     """A prompt under construction. `prompt` is as of the operations that are done."""
 
     def __init__(self, run: Run, *, begun: bool = True) -> None:
-        self.run = run
+        self.run, self._number = run, run.new_state()
         self.prompt = self.forked_at = EMPTY
         self.error: CallFailed | None = None  # what ended it
         self.feed = Feed() if run.settings.streaming else None
@@ -207,6 +207,7 @@ class Stream:
             node.held,
             node.kind,
             node.thoughts,
+            self._follow_up(),
         )
         on_text = FeedWriter(self.feed, node.name) if self.feed is not None else None
         outputs = await self._completed(call, on_text)
@@ -231,7 +232,8 @@ class Stream:
 
     async def _select(self, node: Select, result: Result) -> None:
         await self._await_prefix()
-        call = SelectCall(node.choices, node.method, node.temperature, {**self.run.settings.options, **node.options})
+        options = {**self.run.settings.options, **node.options}
+        call = SelectCall(node.choices, node.method, node.temperature, options, self._follow_up())
         chosen = await self.run.backend.select(self.prompt, call)
         text = node.choices[chosen.index]
         self.prompt = self.prompt.extended(text)
@@ -239,6 +241,9 @@ class Stream:
         if self.feed is not None:
             FeedWriter(self.feed, node.name).end(text, chosen.meta)
         self._came()
+
+    def _follow_up(self) -> FollowUp | None:
+        return self.run.follow_up(self._number, bool(self._operations))
 
     async def _await_prefix(self) -> None:
         """Before the first call of a program of a batch: what it shares with others of them is computed once."""

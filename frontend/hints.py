@@ -1,13 +1,16 @@
 """What the interpreter knows of shared prefixes and the runtime does not (section 6.4.1 of the SGLang paper).
 
-At a fork, the prefix that all children share is computed before any of them asks, and it is held by a lease until each
-of them has come. Of a batch, what first prompts have in common is found as they come: from the second program with the
-same beginning on, it is computed once and held. Nothing of the user's program runs for either.
+A call that the program goes on after asks that its sequence be kept until then (`Run.follow_up`), and `tell_ended` says
+when a program has ended. At a fork, the prefix that all children share is computed before any of them asks, and it is
+held by a lease until each of them has come. Of a batch, what first prompts have in common is found as they come: from
+the second program with the same beginning on, it is computed once and held. Nothing of the user's program runs for it.
 """
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.prompt import EMPTY, Prompt, common_prefix
@@ -49,6 +52,33 @@ async def _quietly(backend: Backend, prompt: Prompt, seconds: float) -> bool:
     except RametError:
         return False
     return True
+
+
+class Ended:
+    """Tells a backend which programs have ended: at once, and while it listens those that follow are collected."""
+
+    def __init__(self) -> None:
+        self._programs: list[str] = []
+        self._telling: asyncio.Task[None] | None = None
+
+    def add(self, backend: Backend, program: str) -> None:
+        self._programs.append(program)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell(backend))
+
+    async def _tell(self, backend: Backend) -> None:
+        while self._programs:
+            programs, self._programs = self._programs, []
+            with suppress(RametError):  # what it keeps ends by itself soon
+                await backend.end(programs)
+
+
+ENDED: "weakref.WeakKeyDictionary[Backend, Ended]" = weakref.WeakKeyDictionary()
+
+
+def tell_ended(backend: Backend, program: str) -> None:
+    """On the backend's event loop."""
+    ENDED.setdefault(backend, Ended()).add(backend, program)
 
 
 class Shared:

@@ -4,11 +4,13 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, NamedTuple
+from uuid import uuid4
 
-from ramet.frontend.backends.base import Backend
+from ramet.frontend.backends.base import Backend, FollowUp
 from ramet.frontend.errors import ProgramError, Seen
-from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.hints import SharedPrefixes, tell_ended
 
 
 class RunCancelled(ProgramError):
@@ -30,8 +32,15 @@ class Settings(NamedTuple):
     prefixes: SharedPrefixes | None = None  # of the batch that the run is one of
 
 
+PROCESS, RUNS = uuid4().hex, count()
+
+
 class Run:
-    """One run of a program. `cancel` ends its calls, and those of programs that its body called."""
+    """One run of a program. `cancel` ends its calls, and those of programs that its body called.
+
+    While its body runs, or a stream has more to do, a call is expected to have a follow-up, and the backend is asked to
+    keep what the call leaves behind. When nothing runs any more the backend is told.
+    """
 
     def __init__(
         self, backend: Backend, settings: Settings, outer: "Run | None" = None, timeout_s: float | None = None
@@ -39,6 +48,9 @@ class Run:
         self.backend, self.settings = backend, settings
         self.ended_by: ProgramError | None = None
         self.has_called = False
+        self.name = f"{PROCESS}-{next(RUNS)}"
+        self._has_ended = self._is_followed = False  # the body; some call may be
+        self._states = count()
         self.seen = Seen()
         self._tasks: set[asyncio.Task[None]] = set()
         self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
@@ -68,8 +80,31 @@ class Run:
         def ended(task: "asyncio.Task[None]") -> None:
             self._tasks.discard(task)
             done()
+            self._look_for_end()
 
         task.add_done_callback(ended)
+
+    def new_state(self) -> int:
+        """A number for a stream."""
+        return next(self._states)
+
+    def follow_up(self, state: int, has_more: bool) -> FollowUp | None:
+        """On the event loop, before a call of a stream, which `has_more` to do."""
+        if not self.settings.hints or not self.backend.capabilities.follow_ups or (self._has_ended and not has_more):
+            return None
+        self._is_followed = True
+        return FollowUp(self.name, state)
+
+    def end_body(self) -> None:
+        """From any thread: the program's function has returned, or raised."""
+        self._has_ended = True
+        if self._is_followed:
+            self.backend.loop.soon(self._look_for_end)
+
+    def _look_for_end(self) -> None:
+        if self._has_ended and self._is_followed and not self._tasks:
+            self._is_followed = False
+            tell_ended(self.backend, self.name)
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:

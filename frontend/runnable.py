@@ -130,6 +130,7 @@ class Runnable:
         try:
             with _current(state.run):
                 state.ret_value = await self.function(state, *args, **{**self.bound, **own})
+            state.run.end_body()
             await state.sync()
         except BaseException as error:
             state.finish(error)

@@ -163,6 +163,10 @@ class MemoryChannel(Generic[M]):
     def send(self, message: Message) -> None:
         self._queue.append(self._codec.decode(encode(message)) if self._codec else message)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
+
     def drain(self, block: bool = False, timeout_s: float | None = None) -> list[M]:
         waits = block and timeout_s is None
         assert self._queue or not waits, "nothing will ever arrive: the only sender is this thread"

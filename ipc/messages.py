@@ -327,6 +327,12 @@ class LocateSequence(Message, frozen=True):
     uid: Uid
 
 
+class ProgramsEnded(Message, frozen=True):
+    """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
+
+    programs: list[str]
+
+
 class GrammarReady(Message, frozen=True):
     """scheduler -> scheduler: its compile pool is done with some constraint, one way or the other."""
 
@@ -376,7 +382,7 @@ class PeerDied(Message, frozen=True):
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Control = FlushCache | GetState | LocateSequence
-ToScheduler = Admit | Abort | FlushCache | GetState | LocateSequence | GrammarReady
+ToScheduler = Admit | Abort | ProgramsEnded | FlushCache | GetState | LocateSequence | GrammarReady
 ToDetokenizer = TokenStep
 ToServer = (
     TextStep

@@ -66,6 +66,13 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True):
     opens: str = ""  # a control token: only an output that begins with it has reasoning; empty: every one has
 
 
+class FollowUp(msgspec.Struct, frozen=True, array_like=True):
+    """Whose next request is expected to go on where this one ends: one state, of those that a program has."""
+
+    program: str
+    state: int
+
+
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     """What is asked for each of a prompt's samples."""
 
@@ -80,3 +87,4 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     returns_prompt: bool = False  # the reply has the prompt's ids
     constraint: Constraint | None = None  # what its output keeps to
     token_healing: bool = False  # the prompt's last tokens are chosen again, with what follows
+    follow_up: FollowUp | None = None  # its sequence is kept for a moment

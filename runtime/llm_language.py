@@ -14,11 +14,11 @@ from ramet.ipc.loop_thread import LoopThread
 from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.language import LanguageGenerateBody, RenderBody, SelectBody
+from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.intake.programs import plain
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.language.calls import LanguageCalls
-from ramet.runtime.language.replies import LanguageReply, Output
+from ramet.runtime.language.replies import Ended, LanguageReply, Output
 from ramet.runtime.reply import made_in_turn
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ Reply = dict[str, Any]
 
 
 class ProgramCalls:
-    """`generate`, `stream`, `select` and `render` are for any event loop; `wait` is for threads without one.
+    """`generate`, `stream`, `select`, `render` and `end` are for any event loop; `wait` is for threads without one.
 
     reply = await llm.language.generate({"prompt": ["Once upon a time"]})
     reply = llm.language.wait(llm.language.generate({"prompt": ["Once upon a time"]}))
@@ -66,6 +66,16 @@ class ProgramCalls:
     async def render(self, body: Body) -> Reply:
         """A reply of /language/render."""
         found: Reply = to_builtins(await self._elsewhere(self._calls.render(_read(body, RenderBody))))
+        return found
+
+    async def end(self, body: Body) -> Reply:
+        """A reply of /language/end."""
+        read = _read(body, EndBody)
+
+        async def end() -> Ended:
+            return self._calls.end(read)
+
+        found: Reply = to_builtins(await self._elsewhere(end()))
         return found
 
     async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -29,6 +29,9 @@ class Calls:
                     self._record.sent.append(Sent(each["prompt_token_ids"], each["output_ids"], began, ended))
         return reply
 
+    async def end(self, body: Body) -> Any:
+        return await self._calls.end(body)
+
     async def select(self, body: Body) -> Any:
         with self._record.call() as began:
             reply = await self._calls.select(body)

@@ -39,6 +39,7 @@ class Capabilities:
     most_stops: int | None = None
     media: frozenset[str] = frozenset()  # image, video, audio
     prefixes: bool = False  # holds a prefix on demand (`hold`)
+    follow_ups: bool = False  # keeps for a moment what a program goes on with
     contexts: bool = False  # computes parallel contexts apart from each other
     thoughts: bool = True  # separates them
     renders: bool = False  # gives a chat as the text that its model reads
@@ -53,14 +54,22 @@ class Place(NamedTuple):
     text_outside: bool = False  # beside turns, as far as it is known yet
 
 
+class FollowUp(NamedTuple):
+    """Whose next call goes on where a call ends: one state of a program."""
+
+    program: str
+    state: int
+
+
 class GenCall(NamedTuple):
-    """One call of the model, complete: the run's defaults are in it."""
+    """One call of the model, complete: the run's defaults are in it. `follow_up`: it is expected."""
 
     sampling: Mapping[str, Any]  # by the names of ipc/params.py, checked
     options: Mapping[str, Any] = {}  # other fields of /generate
     held: Held | None = None
     kind: type | None = None  # what `dtype` asked for
     thoughts: str | None = None  # see ir.Gen
+    follow_up: FollowUp | None = None
 
     @property
     def num_samples(self) -> int:
@@ -72,6 +81,7 @@ class SelectCall(NamedTuple):
     method: Any  # a name of choices.METHODS, or a ChoicesSamplingMethod
     temperature: float
     options: Mapping[str, Any] = {}
+    follow_up: FollowUp | None = None
 
 
 @dataclass(slots=True)
@@ -111,6 +121,10 @@ class Backend(ABC):
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         """Compute the prompt now and keep it for that long; 0: no longer. Only with `capabilities.prefixes`."""
         raise Unsupported(self.name, "a hint", "holds no prefixes")
+
+    async def end(self, programs: list[str]) -> None:
+        """They make no further call. Only with `capabilities.follow_ups`."""
+        raise Unsupported(self.name, "a hint", "keeps nothing for programs")
 
     async def render(self, prompt: Prompt) -> str:
         """The text that the model reads. Only with `capabilities.renders`."""

@@ -9,7 +9,11 @@ from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Contexts, MediaPiece, Prompt
 
 CAPABILITIES = Capabilities(
-    held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), prefixes=True, contexts=True, renders=True
+    held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}),
+    prefixes=True,
+    follow_ups=True,
+    contexts=True,
+    renders=True,
 )
 
 
@@ -44,7 +48,11 @@ def gen_body(prompt: Prompt, call: GenCall) -> dict[str, Any]:
     body = {"prompt": segments(prompt), "sampling_params": params, **call.options}
     if call.thoughts is not None:
         body |= {"separate_reasoning": True, "reasoning_parser": call.thoughts or None}
-    return body
+    return body | _follow_up(call)
+
+
+def _follow_up(call: GenCall | SelectCall) -> dict[str, Any]:
+    return {} if call.follow_up is None else {"follow_up": call.follow_up._asdict()}
 
 
 def completions(name: str, reply: Any) -> list[Completion]:
@@ -73,7 +81,7 @@ def select_body(prompt: Prompt, call: SelectCall) -> dict[str, Any]:
     """Of /language/select. A method of the user's own gets the scores of every choice."""
     method = call.method if isinstance(call.method, str) else exact_sequence
     body = {"prompt": segments(prompt), "choices": list(call.choices), "method": method}
-    return {**body, "temperature": call.temperature, **call.options}
+    return {**body, "temperature": call.temperature, **call.options, **_follow_up(call)}
 
 
 def selection(reply: Mapping[str, Any], call: SelectCall) -> Selection:

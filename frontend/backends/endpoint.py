@@ -67,6 +67,10 @@ class Endpoint(Backend):
                 other = await self._recognised(error)
         await other.hold(prompt, seconds)
 
+    async def end(self, programs: list[str]) -> None:
+        if self.capabilities.follow_ups:  # it was not found to be another server meanwhile
+            await self._http.post("/language/end", {"programs": programs})
+
     async def render(self, prompt: Prompt) -> str:
         if (other := await self._other()) is None:
             try:

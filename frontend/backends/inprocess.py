@@ -46,6 +46,9 @@ class InProcess(Backend):
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         await self._calls.generate(bodies.hold_body(prompt, seconds))
 
+    async def end(self, programs: list[str]) -> None:
+        await self._calls.end({"programs": programs})
+
     async def render(self, prompt: Prompt) -> str:
         reply = await self._calls.render({"prompt": bodies.segments(prompt)})
         return str(reply["text"])

@@ -12,7 +12,7 @@ place of one token's keys and values in every layer.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -156,6 +156,19 @@ class PrefixCache:
         node, slots = self._tree.match(tokens, namespace)
         self._tree.lock(node)
         return self._grant(Lease(len(slots), namespace, node), slots)
+
+    def again(self, lease: Lease) -> Lease:
+        """Another lease on the same prefix."""
+        if lease.node is not None:
+            self._tree.lock(lease.node)
+        return replace(lease)
+
+    def want(self, tokens: Ints, namespace: Namespace) -> Node:
+        """As `peek`: what is cached of this prompt is evicted after what nobody waits for, until `unwant`."""
+        return self._tree.want(tokens[:-1], namespace)
+
+    def unwant(self, node: Node) -> None:
+        self._tree.unwant(node)
 
     def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
         """Lease a prefix that is published, whole pages, whatever requests go on with it."""

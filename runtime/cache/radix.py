@@ -1,7 +1,8 @@
 """The radix tree: which token prefixes have their keys and values in the pool, and in which slots.
 
-Decides matching, splitting, locking and what to evict (least recently used leaf first). Knows slots, not tensors; token
-runs, not requests; frees nothing itself: evicted slots go back to the caller. Section 5.1 of the SGLang paper.
+Decides matching, splitting, locking and what to evict: the least recently used leaf first, and what somebody waits for
+after all else. Knows slots, not tensors; token runs, not requests; frees nothing itself: evicted slots go back to the
+caller. Section 5.1 of the SGLang paper.
 
 An edge carries a run of tokens, its node the slots of that run. With page size p every run is a multiple of p long and
 children differ in their first p tokens. Each namespace has its own root, so prefixes never cross namespaces.
@@ -20,18 +21,28 @@ _EMPTY = np.empty(0, dtype=np.int32)
 
 
 class Node:
-    """One edge and its end. `locks` counts leases on this node or below it; a locked node is never evicted."""
+    """One edge and its end. `locks` counts leases on this node or below it; a locked node is never evicted.
 
-    __slots__ = ("children", "locks", "namespace", "parent", "run", "slots", "used")
+    `wanted` counts in the same way who waits for it, which lets it be evicted after all others. A node that was removed
+    still knows its parent: whoever waited for it has counted there as well.
+    """
+
+    __slots__ = ("children", "locks", "namespace", "parent", "removed", "run", "slots", "used", "wanted")
 
     def __init__(self, namespace: Namespace, parent: "Node | None", run: Ints, slots: Ints, used: int) -> None:
         self.namespace, self.parent, self.run, self.slots, self.used = namespace, parent, run, slots, used
         self.children: dict[bytes, Node] = {}
-        self.locks = 0
+        self.locks = self.wanted = 0
+        self.removed = False
 
     @property
     def is_evictable_leaf(self) -> bool:
-        return not self.children and not self.locks and self.parent is not None
+        return not self.children and not self.locks and self.parent is not None and not self.removed
+
+    @property
+    def turn(self) -> tuple[bool, int]:
+        """Leaves are evicted in this order."""
+        return self.wanted > 0, self.used
 
 
 class RadixTree:
@@ -44,9 +55,7 @@ class RadixTree:
     def clear(self) -> None:
         """Forget everything. Nobody may hold a lock."""
         self._roots: dict[Namespace, Node] = {}
-        self._leaves: list[
-            tuple[int, int, Node]
-        ] = []  # heap of (used, tie, leaf); stale where `used` has changed since
+        self._leaves: list[tuple[tuple[bool, int], int, Node]] = []  # heap of (turn, tie, leaf); stale where it changed
         self._ties = count()
         self._clock = 0
         self._num_nodes = 0
@@ -131,16 +140,25 @@ class RadixTree:
         node.locks -= 1
         self._drop_empty_root(node)
 
+    def want(self, tokens: Ints, namespace: Namespace = ()) -> Node:
+        """Somebody waits for the longest cached prefix of `tokens`, until `unwant` of the node that ends it."""
+        node, _ = self.match(tokens, namespace)
+        self._count_wanted(node, 1)
+        return node
+
+    def unwant(self, node: Node) -> None:
+        self._count_wanted(node, -1)
+
     def evict(self, num_tokens: int) -> list[Ints]:
-        """Free at least `num_tokens` (in pages) of unlocked leaves, the least recently used first, from their ends.
+        """Free at least `num_tokens` (in pages) of unlocked leaves from their ends: see Node.turn.
 
         The last leaf that is needed keeps what is not: a retracted request finds most of its tokens again.
         """
         freed: list[Ints] = []
         missing = num_tokens
         while missing > 0 and self._leaves:
-            used, _, leaf = heapq.heappop(self._leaves)
-            if used != leaf.used or not leaf.is_evictable_leaf:
+            turn, _, leaf = heapq.heappop(self._leaves)
+            if turn != leaf.turn or not leaf.is_evictable_leaf:
                 continue
             keep = len(leaf.run) - self._in_pages(missing)
             freed.append(leaf.slots[max(keep, 0) :])
@@ -185,7 +203,7 @@ class RadixTree:
         parent = node.parent
         assert parent is not None and 0 < at < len(node.run)
         upper = Node(node.namespace, parent, node.run[:at], node.slots[:at], node.used)
-        upper.locks = node.locks
+        upper.locks, upper.wanted = node.locks, node.wanted
         parent.children[self._key(upper)] = upper
         node.parent, node.run, node.slots = upper, node.run[at:], node.slots[at:]
         upper.children[self._key(node)] = node
@@ -218,9 +236,17 @@ class RadixTree:
         self.evictable_tokens -= len(leaf.run)
         self.version += 1
         self._num_nodes -= 1
-        leaf.parent = None
+        leaf.removed = True
         self._offer(parent)
         self._drop_empty_root(parent)
+
+    def _count_wanted(self, node: Node, by: int) -> None:
+        at: Node | None = node
+        while at is not None and at.parent is not None:
+            at.wanted += by
+            if at.wanted == max(by, 0):  # its turn has changed
+                self._offer(at)
+            at = at.parent
 
     def _touch(self, node: Node) -> None:
         node.used = self._clock
@@ -228,9 +254,9 @@ class RadixTree:
 
     def _offer(self, node: Node) -> None:
         if node.is_evictable_leaf:
-            heapq.heappush(self._leaves, (node.used, next(self._ties), node))
+            heapq.heappush(self._leaves, (node.turn, next(self._ties), node))
             if len(self._leaves) > 2 * self._num_nodes + 64:  # mostly stale: a server that never evicts must not grow
-                live = {n: (used, tie, n) for used, tie, n in self._leaves if used == n.used and n.is_evictable_leaf}
+                live = {n: (turn, tie, n) for turn, tie, n in self._leaves if turn == n.turn and n.is_evictable_leaf}
                 self._leaves = sorted(live.values())
 
     def _root(self, namespace: Namespace) -> Node:

@@ -33,6 +33,7 @@ from ramet.ipc.messages import (
     Limits,
     LocateSequence,
     PeerDied,
+    ProgramsEnded,
     PromptReply,
     Rejected,
     Render,
@@ -191,6 +192,11 @@ class EngineClient:
 
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
+
+    def end_programs(self, names: list[str]) -> None:
+        """What is kept for their next requests is not needed. Raises what ended the engine."""
+        self.check_alive()
+        self._to_scheduler.send(ProgramsEnded(names))
 
     async def state(self) -> ControlReply:
         return await self._ask(self._to_scheduler, ControlReply, GetState)

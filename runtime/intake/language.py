@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import ContextGroup, Turn
 from ramet.ipc.messages import Segment as Rendered
 from ramet.ipc.params import about
-from ramet.ipc.spec import RequestSpec
+from ramet.ipc.spec import FollowUp, RequestSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
@@ -23,11 +23,14 @@ from ramet.runtime.intake.specs import KEY, PRIORITY, SALT, SpecLists, read_spec
 
 MAX_CONTEXTS = 1024  # of one group
 MAX_SELECTED = 4096  # choices of one call: each is a sequence of its own
+MAX_ENDED = 4096  # programs of one call
+MAX_NAME = 128  # characters of a program's name
 INT64 = 1 << 63
 TAIL_CHARS = 64  # of a rendered prompt: whether the output starts inside a thought
 Method = Literal[
     "token_length_normalized", "greedy_token_selection", "unconditional_likelihood_normalized", "exact_sequence"
 ]
+ProgramName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Contexts = Annotated[
     Annotated[list[Text], Meta(min_length=1, max_length=MAX_CONTEXTS)] | None,
     about("texts, each of which attends to all before them and to itself; what follows attends to all of them"),
@@ -71,6 +74,16 @@ HEALING = "the prompt's last tokens may end differently, as they would if prompt
 NAME = about("name of the request, for /abort_request; a new one if it is absent")
 
 
+class FollowUpOf(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A state of a program, which goes on: what its call leaves behind is kept for a moment."""
+
+    program: Annotated[ProgramName, about("name of the program, for /language/end")]
+    state: Annotated[Annotated[int, named("an integer in [0, 2^31)", ge=0, lt=1 << 31)], about("which of its states")]
+
+
+FOLLOW_UP = about("who is about to call again with a prompt that begins with this one and what follows it")
+
+
 class LanguageGenerateBody(SpecLists, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One output, or n of them, that follow a prompt."""
 
@@ -86,6 +99,7 @@ class LanguageGenerateBody(SpecLists, frozen=True, kw_only=True, forbid_unknown_
         about("how the thought is marked; by default as `--reasoning-parser` says", enum=[*reasoning_names(), None]),
     ] = None
     stream: Annotated[bool | None, about("server-sent events with what is new")] = None
+    follow_up: Annotated[FollowUpOf | None, FOLLOW_UP] = None
     rid: Annotated[Rid | None, NAME] = None
 
 
@@ -109,12 +123,21 @@ class SelectBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True)
     priority: Annotated[Int32 | None, PRIORITY] = None
     cache_salt: Annotated[Key | None, SALT] = None
     extra_key: Annotated[Key | None, KEY] = None
+    follow_up: Annotated[FollowUpOf | None, FOLLOW_UP] = None
     rid: Annotated[Rid | None, NAME] = None
 
     @property
     def healed(self) -> bool:
         """Choices are tokenised with the prompt."""
         return self.token_healing is not False
+
+
+class EndBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Programs that make no further call."""
+
+    programs: Annotated[
+        Annotated[list[ProgramName], Meta(min_length=1, max_length=MAX_ENDED)], about("as in `follow_up`")
+    ]
 
 
 class RenderBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,9 +166,17 @@ def continued_text(given: list[str | Segment], rendered: str) -> str | None:
     return rendered[-len(said) - TAIL_CHARS :] if last.open and said else None
 
 
-def healed_if(body: LanguageGenerateBody, may_heal: bool, spec: RequestSpec) -> RequestSpec:
-    """`spec`, by which the end of the prompt is healed where the body does not say, if it may be."""
-    return replace(spec, token_healing=True) if body.token_healing is None and may_heal else spec
+def completed(body: LanguageGenerateBody, may_heal: bool, spec: RequestSpec) -> RequestSpec:
+    """`spec` with what only programs ask for.
+
+    The end of the prompt is healed where the body does not say, if it may be.
+    """
+    healed = spec.token_healing or (body.token_healing is None and may_heal)
+    return replace(spec, token_healing=healed, follow_up=_follow_up(body))
+
+
+def _follow_up(body: LanguageGenerateBody | SelectBody) -> FollowUp | None:
+    return None if body.follow_up is None else FollowUp(body.follow_up.program, body.follow_up.state)
 
 
 def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> RequestSpec:
@@ -160,7 +191,7 @@ def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> Request
         extra_key=body.extra_key,
     )
     [spec] = read_specs(asked, 1, False, PREFILL_ONLY, processors_on=False)
-    return spec
+    return replace(spec, follow_up=_follow_up(body))
 
 
 def _read_segment(place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup:

@@ -16,16 +16,17 @@ from ramet.runtime.intake.calls import Defaults, make_prompts
 from ramet.runtime.intake.chat import Style, thoughts_apart
 from ramet.runtime.intake.language import (
     TAIL_CHARS,
+    EndBody,
     LanguageGenerateBody,
     RenderBody,
     SelectBody,
+    completed,
     continued_text,
-    healed_if,
     read_prompt,
 )
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.reading import Reader, Reading
-from ramet.runtime.language.replies import LanguageReply, Output, RenderedPrompt, SelectReply
+from ramet.runtime.language.replies import Ended, LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection
 
 
@@ -45,7 +46,7 @@ class LanguageCalls:
         # what is wrong with the parameters is said before anything is rendered
         [prompt] = make_prompts(body, [("prompt", {"ids": b""})], False, [rid], self._defaults)
         rendered = await submission.during(self._client.render_prompt(segments))
-        spec = healed_if(body, rendered.may_heal, prompt.spec)
+        spec = completed(body, rendered.may_heal, prompt.spec)
         prompt = prompt._replace(ids=rendered.ids, contexts=rendered.contexts, spec=spec)
         reading = None
         if style is not None:
@@ -78,6 +79,11 @@ class LanguageCalls:
         """Raises ClientError."""
         rendered = await self._client.render_prompt(read_prompt(body.prompt))
         return RenderedPrompt(rendered.text, len(unpack_ids(rendered.ids)))
+
+    def end(self, body: EndBody) -> Ended:
+        """Nothing waits for it: what was kept for them ends with the scheduler's next turn."""
+        self._client.end_programs(body.programs)
+        return Ended(len(body.programs))
 
     def _reasoning(self, body: LanguageGenerateBody) -> str | None:
         """The parser that separates thoughts; None where none is asked for. Raises ClientError."""

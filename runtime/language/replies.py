@@ -53,6 +53,12 @@ class RenderedPrompt(Reply, frozen=True):
     num_tokens: int
 
 
+class Ended(Reply, frozen=True):
+    """How many programs were named."""
+
+    programs: int
+
+
 class Output(GrowingReply):
     """One sequence, its thought apart from its text where it has a reader."""
 

@@ -24,6 +24,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node, RadixTree
 from ramet.runtime.scheduler.contexts import first_prefixes, memory_of_parts
+from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
@@ -31,7 +32,8 @@ from ramet.runtime.scheduler.running import RunningSet
 class WaitingQueue:
     """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache: PrefixCache) -> None:
+        self._cache = cache
         self._requests: dict[Uid, Request] = {}
         self._by_arrival: list[tuple[float, Uid]] = []  # (arrival_s, uid), sorted
         self._by_rank: list[tuple[int, float, Uid]] = []  # ranks, sorted
@@ -60,6 +62,9 @@ class WaitingQueue:
         if request is not None:
             del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
             del self._by_rank[bisect_left(self._by_rank, request.rank)]
+            if request.wanted is not None:
+                self._cache.unwant(request.wanted)
+                request.wanted, request.match_version = None, -1
         return request
 
     def get(self, uid: Uid) -> Request | None:
@@ -106,10 +111,15 @@ class Policy:
         self._num_since_aged = 0 if request.uid == self._aged else self._num_since_aged + 1
 
     def matched(self, request: Request) -> int:
-        """Cached tokens of a waiting request, looked up again only when the tree has changed."""
+        """Cached tokens of a waiting request, looked up again only when the tree has changed; it waits for them."""
         if request.match_version != self._cache.version:
-            request.match_length = self._cache.peek(request.reusable, request.spec.namespace)
+            before, tokens, namespace = request.match_length, request.reusable, request.spec.namespace
+            request.match_length = self._cache.peek(tokens, namespace)
             request.match_version = self._cache.version
+            if request.match_length != before or request.wanted is None:
+                if request.wanted is not None:
+                    self._cache.unwant(request.wanted)
+                request.wanted = self._cache.want(tokens, namespace) if request.match_length else None
         return request.match_length
 
     def _arrival(self, requests: list[Request]) -> list[Request]:
@@ -200,8 +210,10 @@ class ReserveRatio:
 class Admission:
     """`begin` once per turn, then `try_add` for each waiting request in the policy's order."""
 
-    def __init__(self, cache: PrefixCache, running: RunningSet, policy: Policy, conservativeness: float) -> None:
-        self._cache, self._running, self._policy = cache, running, policy
+    def __init__(
+        self, cache: PrefixCache, running: RunningSet, policy: Policy, follow_ups: FollowUps, conservativeness: float
+    ) -> None:
+        self._cache, self._running, self._policy, self._follow_ups = cache, running, policy, follow_ups
         self.ratio = ReserveRatio(conservativeness)
 
     def begin(self) -> None:
@@ -210,8 +222,10 @@ class Admission:
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
         if self._running.parts.assemblies:
             self._reserved += self._running.parts.promised_tokens(self._cache.page_size)
+        self._reserved += self._follow_ups.growth
         self._unpublished = UnpublishedPrefixes(self._cache.page_size)
         for running in self._running:
+            self._reserved += self._growth(running.request, running.request.cached_tokens or 0)
             if running.applied < len(running.request.tokens):
                 self._announce(running.request)
 
@@ -239,13 +253,14 @@ class Admission:
             return self._run_apart(request)
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
-        needed = len(request.tokens) - lease.length + self._cache.page_size + self._reserve(request)
+        reserve = self._reserve(request) + self._growth(request, lease.length)
+        needed = len(request.tokens) - lease.length + self._cache.page_size + reserve
         spare = self._cache.available_tokens - self._reserved
-        running = self._running.take(request, lease, prefix) if needed <= spare or not len(self._running) else None
+        running = self._running.take(request, lease, prefix) if needed <= spare or self._is_alone() else None
         if running is None:
             self._cache.release(lease)
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
-        self._reserved += self._reserve(request)
+        self._reserved += reserve
         self._policy.admitted(request)
         self._announce(request)
         return Admitted(running)
@@ -256,12 +271,23 @@ class Admission:
         prefixes = [(tokens, request.spec.namespace) for tokens in first_prefixes(request.tokens, request.groups)]
         needed = asked - self._cache.locked_tokens(prefixes) + self._cache.page_size + self._reserve(request)
         spare = self._cache.available_tokens - self._reserved
-        if needed > spare and len(self._running):
+        if needed > spare and not self._is_alone():
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
         self._reserved += needed
         self._policy.admitted(request)
         self._announce(request)
         return Admitted(self._running.take_apart(request, request.spec.namespace))
+
+    def _is_alone(self) -> bool:
+        """No memory will be free later that is not free now."""
+        return not len(self._running) and not self._follow_ups.leases
+
+    def _growth(self, request: Request, num_cached: int) -> int:
+        """Tokens that its follow-up is expected to add: as many as it adds itself."""
+        if request.spec.follow_up is None:
+            return 0
+        added = request.prompt_len - num_cached + min(request.remaining, CLIP_NEW_TOKENS) * START_SHARE
+        return int(added * self._follow_ups.share)
 
     def _announce(self, request: Request) -> None:
         """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""

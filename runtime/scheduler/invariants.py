@@ -1,10 +1,12 @@
 """Nothing is lost: slots and rows are conserved. Read-only; knows the cache, the running set and nothing else."""
 
 from collections import Counter
+from collections.abc import Iterable
 
-from ramet.runtime.cache.prefix import PrefixCache, RowAllocator
+from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Node
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
 
 
@@ -20,28 +22,45 @@ def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, pe
 
 
 def check_idle(
-    cache: PrefixCache, running: RunningSet, leases: PrefixLeases, rows: RowAllocator, penalty_slots: RowAllocator
+    cache: PrefixCache,
+    running: RunningSet,
+    leases: PrefixLeases,
+    kept: Iterable[Lease],
+    rows: RowAllocator,
+    penalty_slots: RowAllocator,
 ) -> None:
-    """When nothing runs, nothing is leased but what clients hold."""
+    """When nothing runs, nothing is leased but what is kept for clients: their own leases, and follow-ups."""
     check_counts(cache, running, rows, penalty_slots)
-    locked, held = cache.tree.locked_tokens, leases.num_tokens if leases.claimed else 0
+    held, known = leases.num_tokens if leases.claimed else 0, cache.tokens_of(kept)
     claimed = leases.ledger.locked_tokens + leases.ledger.evictable_tokens
-    assert locked == held, f"{locked} tokens are leased, clients hold {held}"
+    assert cache.tree.locked_tokens == known, f"{cache.tree.locked_tokens} tokens are leased, {known} are kept"
     assert claimed == held, f"{claimed} tokens are claimed, clients hold {held}"
     assert not leases.open, f"{len(leases.open)} requests that have ended keep a claim"
 
 
-def check_locks(cache: PrefixCache, running: RunningSet, leases: PrefixLeases) -> None:
-    """Every lock is that of a running request, of a step in flight or of a client. Slow: for tests."""
+def check_locks(cache: PrefixCache, running: RunningSet, kept: Iterable[Lease]) -> None:
+    """Every lock is that of a running request, of a step in flight or kept for a client. Slow: for tests."""
     locks: Counter[Node] = Counter()
     own = [each.lease for each in running]
-    for lease in (*own, *running.parts.leases, *running.held_leases, *leases.leases):
+    for lease in (*own, *running.parts.leases, *running.held_leases, *kept):
         node = lease.node
         while node is not None:
             locks[node] += 1
             node = node.parent
     for node in cache.tree.nodes():
         assert node.locks == locks[node], f"{len(node.run)} tokens have {node.locks} locks, {locks[node]} leases"
+
+
+def check_wanted(cache: PrefixCache, waiting: Iterable[Request]) -> None:
+    """What waiting requests would find is counted once for each of them. Slow: for tests."""
+    wanted: Counter[Node] = Counter()
+    for request in waiting:
+        node = request.wanted
+        while node is not None:
+            wanted[node] += 1
+            node = node.parent
+    for node in cache.tree.nodes():
+        assert node.wanted == wanted[node], f"{node.wanted} wait for {len(node.run)} tokens, not {wanted[node]}"
 
 
 def check_owners(cache: PrefixCache, running: RunningSet) -> None:

@@ -14,10 +14,20 @@ from typing import Protocol
 import numpy as np
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, GrammarReady, ToScheduler, Uid, unpack_ids
+from ramet.ipc.messages import (
+    Abort,
+    Admit,
+    Finish,
+    FinishKind,
+    GrammarReady,
+    ProgramsEnded,
+    ToScheduler,
+    Uid,
+    unpack_ids,
+)
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import PageAllocator, RowAllocator
+from ramet.runtime.cache.prefix import Lease, PageAllocator, RowAllocator
 from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
@@ -30,6 +40,7 @@ from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget,
 from ramet.runtime.scheduler.constraints import Constraints, MaskThread
 from ramet.runtime.scheduler.contexts import groups_of, memory_of_parts
 from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
@@ -87,6 +98,7 @@ class Scheduler:
         self._loaded, self._hidden_size = runner, runner.hidden_size
         self._device = DeviceThread(runner) if self.overlapped and runner.blocking else runner
         self._in_flight: InFlight | None = None
+        self.waits_for_kept = False  # what waits needs memory that is kept for follow-ups, and nothing runs
         self._num_planned = 0
         self._chunk = args.schedule.chunked_prefill_size if args.schedule.chunked_prefill_size > 0 else 1 << 30
         page = args.cache.page_size
@@ -97,15 +109,17 @@ class Scheduler:
         all_tokens = args.schedule.repetition_penalty_scope == "all"
         table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
         self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s)
+        self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
-            self.cache, self.rows, self.penalty_slots, table, self.leases.give_way, prompt_is_seen=all_tokens
+            self.cache, self.rows, self.penalty_slots, table, self._give_way, prompt_is_seen=all_tokens
         )
-        self.waiting = WaitingQueue()
+        self.waiting = WaitingQueue(self.cache)
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
-        self._admission = Admission(self.cache, self.running, self._policy, args.schedule.schedule_conservativeness)
+        conservativeness = args.schedule.schedule_conservativeness
+        self._admission = Admission(self.cache, self.running, self._policy, self.follow_ups, conservativeness)
         self._stopping = Stopping(tokenizer, eos_ids)
         self._decode_planner = DecodePlanner(self.running, eos_ids)
-        self._results = Results(self.running, self.leases, self._stopping, detokenizer)
+        self._results = Results(self.running, self.leases, self.follow_ups, self._stopping, detokenizer)
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
@@ -118,6 +132,11 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not len(self.running) and not len(self.waiting) and self._in_flight is None
+
+    @property
+    def kept(self) -> list[Lease]:
+        """What stays cached for clients while no request needs it."""
+        return [*self.leases.leases, *self.follow_ups.leases]
 
     def run(self, beat: Callable[[bool], None]) -> None:
         """For ever. `beat(idle)` is called before each wait and each step."""
@@ -161,8 +180,14 @@ class Scheduler:
             self._device.close()
 
     def receive(self, block: bool) -> None:
-        """Take everything that has arrived; if `block`, wait for something, at most until a client's lease ends."""
-        messages = self._inbox.drain(block, self.leases.wait_s if self.leases.claimed else None)
+        """Take everything that has arrived; if `block`, wait for something, at most until a client's lease ends.
+
+        It blocks as well while all that could run needs memory that is kept for follow-ups.
+        """
+        if self.waits_for_kept:
+            messages = self._inbox.drain(True, self.follow_ups.wait_s)
+        else:
+            messages = self._inbox.drain(block, self.leases.wait_s if self.leases.claimed else None)
         if self.leases.claimed:
             self.leases.expire()
         for message in messages:
@@ -174,8 +199,12 @@ class Scheduler:
                 case GrammarReady():
                     for request, refused in self._constraints.settled():
                         self._wait_or_close(request, refused)
+                case ProgramsEnded():
+                    for program in message.programs:
+                        self.follow_ups.end(program)
                 case control:
                     self._control.handle(control)
+        self.follow_ups.expire()  # those whose next request was among the messages have ended already
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
@@ -183,7 +212,7 @@ class Scheduler:
         if launched is not None:
             self._draw(launched)
             self._apply(launched)
-        self._settle()
+        self._settle(stuck=launched is None)
         return launched.step if launched is not None else None
 
     def turn_overlapped(self) -> Step | None:
@@ -193,16 +222,18 @@ class Scheduler:
         except MemoryShort:
             self._apply_in_flight()
             launched = self._launch()
+        stuck = launched is None and self._in_flight is None
         self._apply_in_flight()
         if launched is not None:
             self._draw(launched)
         self._in_flight = launched
-        self._settle()
+        self._settle(stuck)
         return launched.step if launched is not None else None
 
     def flush(self) -> None:
         """Forget every cached prefix, those that clients hold as well. Only when idle."""
         self.leases.end_all()
+        self.follow_ups.end_all()
         self.cache.flush()
 
     def state(self) -> dict[str, object]:
@@ -310,11 +341,15 @@ class Scheduler:
                         break
         return prefills
 
-    def _settle(self) -> None:
-        """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness."""
+    def _settle(self, stuck: bool) -> None:
+        """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness.
+
+        `stuck`: nothing was computed or is being computed.
+        """
         self._results.send()
+        self.waits_for_kept = stuck and len(self.waiting) > 0 and len(self.follow_ups.leases) > 0
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
-            check_idle(self.cache, self.running, self.leases, self.rows, self.penalty_slots)
+            check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
@@ -322,11 +357,17 @@ class Scheduler:
             self._control.settle(self.idle)
         self.reporter.send(self.idle)
 
+    def _give_way(self, alone: bool) -> bool:
+        """Memory is short: see RunningSet."""
+        return self.follow_ups.give_way() or (alone and self.leases.give_way())
+
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def _enqueue(self, message: Admit) -> None:
         prompt = np.array(unpack_ids(message.ids), dtype=np.int32)
         spec = message.spec
+        if spec.follow_up is not None:
+            self.follow_ups.came(spec.follow_up)
         given = spec.params.sampling_seed
         base = given if given is not None else int(self._seeds.integers(1 << 63))
         embeds = message.embeds

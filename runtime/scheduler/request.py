@@ -20,6 +20,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.cache.radix import Node
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 from ramet.runtime.scheduler.contexts import Base, Group, Part
@@ -70,6 +71,7 @@ class Request:
         "tail_bytes",
         "tokens",
         "uid",
+        "wanted",
     )
 
     def __init__(
@@ -107,6 +109,7 @@ class Request:
         self.num_healed = 0  # the first tokens of its output that spell nothing but the prompt's end
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
+        self.wanted: Node | None = None  # where it ends, while the request waits
 
     @property
     def params(self) -> SamplingParams:

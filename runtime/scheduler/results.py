@@ -35,6 +35,7 @@ from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import ConstrainedRows
+from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.healing import HealedRows
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
@@ -124,8 +125,16 @@ class _News:
 class Results:
     """Applies step results to the running set and sends what is new to the detokenizer."""
 
-    def __init__(self, running: RunningSet, leases: PrefixLeases, stopping: Stopping, detokenizer: Outbox) -> None:
-        self._running, self._leases, self._stopping, self._detokenizer = running, leases, stopping, detokenizer
+    def __init__(
+        self,
+        running: RunningSet,
+        leases: PrefixLeases,
+        follow_ups: FollowUps,
+        stopping: Stopping,
+        detokenizer: Outbox,
+    ) -> None:
+        self._running, self._leases, self._follow_ups = running, leases, follow_ups
+        self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
         self.constrained = ConstrainedRows(running, decide=self._decide, rewound=stopping.rewound, send=self._add_token)
         self.healed = HealedRows(
@@ -339,6 +348,10 @@ class Results:
     def _end(self, running: RunningRequest, finish: Finish) -> None:
         if running.request.part is not None:
             return self._running.park(running)
+        follow_up = running.request.spec.follow_up
+        if follow_up is not None and not finish.aborted and running.request.base is None:
+            self._running.publish(running)
+            self._follow_ups.keep(follow_up, running.lease, running.total - (running.request.cached_tokens or 0))
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish)
 

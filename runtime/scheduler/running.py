@@ -42,10 +42,11 @@ class RunningSet:
         rows: RowAllocator,
         penalty_slots: RowAllocator,
         table: RowTable,
-        give_way: Callable[[], bool],
+        give_way: Callable[[bool], bool],
         prompt_is_seen: bool = False,
     ) -> None:
-        """`give_way` ends one lease of a client, if that gives memory; False: there is none.
+        """`give_way` ends something that is kept for a client, if that gives memory; False: there is nothing. Its
+        argument: no request can be retracted, so leases that clients have asked for end as well.
 
         `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn.
         """
@@ -159,7 +160,7 @@ class RunningSet:
         penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
         self.table.open(row, request, lease.length, penalty_slot)
         while not self.occupy(running, prefix):
-            if self.in_flight or not self._give_way():
+            if self.in_flight or not self._give_way(True):
                 self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
                 return None
         if request.cached_tokens is None:
@@ -239,12 +240,13 @@ class RunningSet:
         return retracted
 
     def free_some(self) -> list[Request]:
-        """Memory is short and no step is in flight: retract a request, or end a lease of a client."""
-        if len(self._running) > 1:
-            return [self._retract(self._victim())]
-        if not self._give_way():
+        """Memory is short and no step is in flight: end what is kept for a client, or retract a request."""
+        alone = len(self._running) <= 1
+        if self._give_way(alone):
+            return []
+        if alone:
             raise AssertionError(f"request {self._victim().uid} alone does not fit the pool")
-        return []
+        return [self._retract(self._victim())]
 
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""

@@ -5,8 +5,8 @@ from functools import cache
 from aiohttp import web
 
 from ramet.runtime.intake.calls import GenerateBody
-from ramet.runtime.intake.language import LanguageGenerateBody, RenderBody, SelectBody
-from ramet.runtime.language.replies import LanguageReply, RenderedPrompt, SelectReply
+from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
+from ramet.runtime.language.replies import Ended, LanguageReply, RenderedPrompt, SelectReply
 from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
@@ -46,6 +46,7 @@ ROUTES: dict[str, Route] = {
     ),
     "/language/select": Route(POST, language.select, SelectBody, SelectReply),
     "/language/render": Route(POST, language.render, RenderBody, RenderedPrompt),
+    "/language/end": Route(POST, language.end, EndBody, Ended),
     "/v1/chat/completions": Route(POST, chat_completions, ChatBody, openai.ChatReply, openai.ChatChunk),
     "/v1/completions": Route(POST, completions, CompletionBody, openai.CompletionReply, openai.CompletionReply),
     "/v1/responses": Route(POST, responses, ResponsesBody, of_responses.ResponseReply, of_responses.ResponseEvent),

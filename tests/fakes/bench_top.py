@@ -27,7 +27,7 @@ from ramet.ipc.messages import (
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.scheduler.invariants import check_locks, check_owners
+from ramet.runtime.scheduler.invariants import check_locks, check_owners, check_wanted
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.healing import take_tail
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -105,11 +105,14 @@ class BenchTop:
         self.inbox.send(kind(len(self.replies) + 1, **more))
 
     def turn(self) -> None:
+        if self.scheduler.waits_for_kept and self.inbox.is_empty:
+            self.clock.advance(self.scheduler.follow_ups.wait_s)  # its inbox waits for so long
         self.scheduler.receive(block=False)
         self.scheduler.turn()
         if self.deep_checks:
             check_owners(self.scheduler.cache, self.scheduler.running)
-            check_locks(self.scheduler.cache, self.scheduler.running, self.scheduler.leases)
+            check_locks(self.scheduler.cache, self.scheduler.running, self.scheduler.kept)
+            check_wanted(self.scheduler.cache, self.scheduler.waiting)
             self._check_in_flight()
         for step in self.steps.drain():
             self.told.append(step)

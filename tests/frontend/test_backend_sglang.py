@@ -68,7 +68,7 @@ def test_a_server_of_sglang_is_found_out_by_its_first_answer(streaming: bool):
     with Service(*asked_once("/language/generate", {**FIRST, **more}), *calls) as service:
         backend = RuntimeEndpoint(service.url)
         for _ in range(2):
-            state = plain.run(backend=backend, stream=streaming)
+            state = plain.run(hints=False, backend=backend, stream=streaming)
             if streaming:
                 assert list(state.text_iter("answer")) == [" th", "ere"]
             assert state.text() == "Hi there"
@@ -131,13 +131,13 @@ def test_a_server_that_is_neither_is_named():
     error = "knows neither ramet's calls nor SGLang's; OpenAI"
     first = Exchange("/language/generate", FIRST, MISSING)
     with Service(first, missing) as service, pytest.raises(CallFailed, match=error):
-        plain.run(backend=Endpoint(service.url))["answer"]
+        plain.run(hints=False, backend=Endpoint(service.url))["answer"]
 
 
 def test_a_server_that_is_said_to_be_ramets_is_asked_nothing_else():
     first = Exchange("/language/generate", FIRST, MISSING)
     with Service(first) as service, pytest.raises(CallFailed, match="Not Found"):
-        plain.run(backend=Endpoint(service.url, server="ramet"))["answer"]
+        plain.run(hints=False, backend=Endpoint(service.url, server="ramet"))["answer"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_stream_that_is_no_output_is_an_error(answer: Any, error: str):
     info = Exchange("/get_model_info", None, INFO, method="GET")
     call = Exchange("/generate", {**PLAIN, "stream": True}, answer)
     with Service(info, call) as service, pytest.raises(CallFailed, match=error):
-        plain.run(backend=Endpoint(service.url, server="sglang"), stream=True)["answer"]
+        plain.run(hints=False, backend=Endpoint(service.url, server="sglang"), stream=True)["answer"]
 
 
 def test_a_shared_prefix_is_computed_before_forks():
@@ -203,7 +203,7 @@ def test_what_the_server_cannot_do_is_refused():
     with pytest.raises(Unsupported, match=r"a turn of tool: .* reads turns of assistant, system, user only"):
         tool.run(backend=backend)
     with pytest.raises(Unsupported, match=r"cache_salt: .* has no such parameter"):
-        plain.run(backend=backend, cache_salt="x")
+        plain.run(hints=False, backend=backend, cache_salt="x")
     with pytest.raises(ValueError, match="server is 'x', must be 'ramet', 'sglang' or None"):
         Endpoint("http://127.0.0.1:9", server="x")  # type: ignore[arg-type]
 
@@ -213,9 +213,9 @@ def test_what_a_server_cannot_do_is_refused_also_where_it_was_not_known(argument
     with Service(*asked_once("/language/generate", {**FIRST, **arguments})) as service:
         backend = Endpoint(service.url)
         with pytest.raises(CallFailed, match=r"Unsupported: gen: .* is a server of SGLang, which has no"):
-            plain.run(backend=backend, **arguments)["answer"]
+            plain.run(hints=False, backend=backend, **arguments)["answer"]
         with pytest.raises(Unsupported, match="has no such parameter"):
-            plain.run(backend=backend, **arguments)
+            plain.run(hints=False, backend=backend, **arguments)
 
 
 # -- select ------------------------------------------------------------------------------------------------------------
@@ -360,8 +360,10 @@ def test_a_method_of_ones_own_reads_the_scores(server: str):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_texts_are_those_of_our_own_server(server: str, streaming: bool):
-    ours = plain.run(backend=Endpoint(server), temperature=0, token_healing=False, logit_bias={300: -5})
-    theirs = plain.run(backend=Endpoint(server, server="sglang"), temperature=0, stream=streaming, logit_bias={300: -5})
+    ours = plain.run(hints=False, backend=Endpoint(server), temperature=0, token_healing=False, logit_bias={300: -5})
+    theirs = plain.run(
+        hints=False, backend=Endpoint(server, server="sglang"), temperature=0, stream=streaming, logit_bias={300: -5}
+    )
     assert theirs["answer"] == ours["answer"]
 
 

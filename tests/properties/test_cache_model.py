@@ -14,6 +14,7 @@ from samples import examples
 
 from ramet.runtime.cache.prefix import Lease, PageAllocator, PrefixCache
 from ramet.runtime.cache.prefix_list import make_cache
+from ramet.runtime.cache.radix import Node
 
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 NAMESPACES = st.sampled_from([(), ("a",), ("b",)])
@@ -37,6 +38,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache: PrefixCache = make_cache(self.kind, PageAllocator(self.num_pages, self.page_size), True)
         self.live: list[Held] = []
         self.client_leases: list[tuple[Lease, list[int]]] = []
+        self.waiting: list[Node] = []  # where prefixes end that somebody waits for
         # the model: what each slot of the pool was last written for: (namespace, tokens up to and including it)
         self.written: dict[int, tuple[tuple[str, ...], tuple[int, ...]]] = {}
 
@@ -50,7 +52,7 @@ class CacheMachine(RuleBasedStateMachine):
         peeked = self.cache.peek(array, namespace)
         lease, prefix = self.cache.acquire(array, namespace)
         assert lease.length == len(prefix) <= peeked <= len(tokens) - 1
-        assert lease.length == peeked or self.no_memory_for_a_copy(peeked)
+        assert lease.length == peeked or self.no_memory_for_a_copy(array[:-1], namespace, peeked)
         missing = -(-len(tokens) // self.page_size) - lease.length // self.page_size
         own = self.cache.allocate(missing)
         if own is None:
@@ -67,9 +69,30 @@ class CacheMachine(RuleBasedStateMachine):
         self.live.append(h)
         return h
 
-    def no_memory_for_a_copy(self, length: int) -> bool:
-        """Beside the entry that is copied."""
-        return self.kind == "list" and length > self.cache.available_tokens - length
+    @rule(tokens=TOKENS, namespace=NAMESPACES)
+    def want(self, tokens: list[int], namespace: tuple[str, ...]) -> None:
+        self.waiting.append(self.cache.want(np.array(tokens, dtype=np.int32), namespace))
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def unwant(self) -> None:
+        self.cache.unwant(self.waiting.pop(0))
+
+    @invariant()
+    def every_wait_is_counted_once(self) -> None:
+        wanted: Counter[Node] = Counter()
+        for waited in self.waiting:
+            node: Node | None = waited
+            while node is not None:
+                wanted[node] += 1
+                node = node.parent
+        assert all(node.wanted == wanted[node] for node in self.cache.tree.nodes())
+
+    def no_memory_for_a_copy(self, tokens: np.ndarray, namespace: tuple[str, ...], length: int) -> bool:
+        """Beside the entry that is copied, which may be longer than what is copied of it."""
+        [(source, _)] = self.cache.tree.walk(tokens, namespace)
+        kept = 0 if source.locks else len(source.run)
+        return self.kind == "list" and length > self.cache.available_tokens - kept
 
     @rule(h=held, extra=TOKENS)
     def grow(self, h: Held | None, extra: list[int]) -> None:

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
 
-from ramet.ipc.messages import FinishKind
+from ramet.ipc.messages import FinishKind, ProgramsEnded
+from ramet.ipc.spec import FollowUp
+from ramet.runtime.scheduler.follow_ups import KEPT_S
 
+PROGRAMS = ("a", "b")
 ARRIVAL = st.fixed_dictionaries(
     {
         "family": st.integers(0, 3),  # prompts of a family share a prefix
@@ -26,6 +29,8 @@ ARRIVAL = st.fixed_dictionaries(
         "namespace": st.sampled_from([(), ("a",)]),
         "again": st.booleans(),  # the prompt of the request before
         "lease_s": st.sampled_from([None, None, None, 0, 1, 5, 100]),
+        "follow_up": st.none() | st.builds(FollowUp, st.sampled_from(PROGRAMS), st.integers(0, 2)),
+        "ended": st.none() | st.sampled_from(PROGRAMS),  # a program, when this request arrives
     }
 )
 
@@ -72,6 +77,9 @@ def check_scenario(
         if arrival["again"] and uid > 1:
             prompts[uid] = prompts[uid - 1]
         asked = {"namespace": arrival["namespace"], "prefix_lease_s": arrival["lease_s"]}
+        asked["follow_up"] = arrival["follow_up"]
+        if arrival["ended"] is not None:
+            top.inbox.send(ProgramsEnded([arrival["ended"]]))
         top.add(uid, prompts[uid], arrival["num_new"], **asked)
         if arrival["abort_after"] is not None:
             aborts.append((turn + arrival["abort_after"], uid))
@@ -86,6 +94,8 @@ def check_scenario(
             assert top.tokens[uid] == whole[: len(top.tokens[uid])]
         else:
             assert top.tokens[uid] == whole
+    top.clock.advance(KEPT_S)
+    top.turn()
     state = top.scheduler.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
@@ -100,5 +110,5 @@ def one_turn(top: BenchTop, turn: int, aborts: list[tuple[int, int]]) -> int:
         if when == turn:
             top.abort(uid)
     top.turn()
-    top.clock.advance(0.25)
+    top.clock.advance(0.1)
     return turn + 1

@@ -1,11 +1,11 @@
-"""POST /language/generate, /language/select and /language/render: what programs of the language ask a server for."""
+"""POST /language/generate, /language/select, /language/render and /language/end: what programs ask a server for."""
 
 from functools import partial
 
 from aiohttp import web
 
 from ramet.runtime.intake.calls import Defaults
-from ramet.runtime.intake.language import LanguageGenerateBody, RenderBody, SelectBody
+from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.language.replies import Output
@@ -36,6 +36,11 @@ async def select(service: Service, request: web.Request) -> web.StreamResponse:
 async def render(service: Service, request: web.Request) -> web.Response:
     """A prompt of texts, turns and contexts as the text that the model reads."""
     return respond(await _calls(service).render(await read_body(request, RenderBody)))
+
+
+async def end(service: Service, request: web.Request) -> web.Response:
+    """Programs have ended: what was kept for their next calls is not needed."""
+    return respond(_calls(service).end(await read_body(request, EndBody)))
 
 
 def _calls(service: Service) -> LanguageCalls:

@@ -92,6 +92,51 @@ def test_eviction_takes_no_more_than_it_must():
     assert draw(paged) == "abcd" and paged.match_length(ids("abcdefgh")) == 4
 
 
+def test_what_somebody_waits_for_is_evicted_after_all_else():
+    tree = tree_of("axx", "ayy", "azz")
+    node = tree.want(ids("axxx"))
+    tree.match(ids("ayy"))
+    tree.match(ids("azz"))
+    assert sorted(np.concatenate(tree.evict(4)).tolist()) == [4, 5, 7, 8]  # "yy" and "zz"
+    assert draw(tree) == drawing("""
+        a
+          xx
+    """)
+    tree.unwant(node)
+    assert not any(each.wanted for each in tree.nodes())
+    assert sum(map(len, tree.evict(3))) == 3
+
+
+def test_nobody_waits_any_longer_for_what_is_used_again_in_its_turn():
+    tree = tree_of("axx", "ayy")
+    tree.unwant(tree.want(ids("axx")))
+    tree.match(ids("ayy"))
+    assert np.concatenate(tree.evict(2)).tolist() == [1, 2]  # "xx", which was used before "yy"
+
+
+def test_half_an_edge_may_be_waited_for():
+    tree = tree_of("abcd", "xy")
+    node = tree.want(ids("abzz"))
+    tree.match(ids("abcd"))
+    assert [freed.tolist() for freed in tree.evict(4)] == [[4, 5], [2, 3]]  # "xy", then "cd"
+    tree.insert(ids("abe"), np.arange(10, 13, dtype=np.int32))
+    tree.unwant(node)
+    assert not any(each.wanted for each in tree.nodes())
+
+
+def test_what_was_waited_for_and_evicted_leaves_no_count_behind():
+    tree = tree_of("abcd")
+    first, second = tree.want(ids("ab")), tree.want(ids("abcd"))
+    tree.evict(2)
+    assert draw(tree) == "ab"
+    tree.insert(ids("xx"), np.arange(20, 22, dtype=np.int32))
+    tree.insert(ids("ay"), np.arange(30, 32, dtype=np.int32))  # splits what both have waited for
+    tree.unwant(second)
+    assert [each.wanted for each in tree.nodes()].count(1) == 2  # "a" and "b" of the first
+    tree.unwant(first)
+    assert not any(each.wanted for each in tree.nodes())
+
+
 def test_a_locked_path_survives_any_eviction():
     tree = tree_of("abc", "abd", "x")
     node, _ = tree.match(ids("abc"))

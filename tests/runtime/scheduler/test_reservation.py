@@ -106,7 +106,7 @@ class Bench:
 
     def __init__(self, total: int) -> None:
         self.cache = PrefixCache(PageAllocator(total, 1))
-        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8), RowTable(8, 64, 1), lambda: False)
+        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8), RowTable(8, 64, 1), lambda alone: False)
         self.steps = 0
 
     def run(self, uid: int, num_output: int, arrival_s: float, num_prompt: int = 4) -> RunningRequest:

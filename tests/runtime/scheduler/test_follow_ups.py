@@ -1,0 +1,179 @@
+"""What a program goes on with is kept until its next request is there, and no longer than it must."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from bench_top import BenchTop
+from hash_runner import VOCABULARY, expected_output
+
+from ramet.ipc.messages import FinishKind, FlushCache, ProgramsEnded
+from ramet.ipc.spec import FollowUp
+from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_KEPT
+
+FIRST, SECOND = FollowUp("a", 0), FollowUp("b", 0)
+
+
+def prompt(seed: int, length: int = 100) -> list[int]:
+    return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
+
+
+def bench(**options: Any) -> BenchTop:
+    return BenchTop(**{"total": 256, "context": 250, "rows": 8, **options})
+
+
+def ask(top: BenchTop, uid: int, tokens: list[int], num_new: int = 4, **more: Any) -> None:
+    """A request, to its end."""
+    top.add(uid, tokens, num_new, **more)
+    while uid not in top.finish:
+        top.turn()
+    assert top.finish[uid].kind is FinishKind.LENGTH and top.tokens[uid] == expected_output(tokens, num_new)
+
+
+def cached(top: BenchTop, tokens: list[int]) -> int:
+    return top.scheduler.cache.peek(np.array([*tokens, 0], dtype=np.int32), ())
+
+
+def go_on(top: BenchTop, uid: int, tokens: list[int]) -> list[int]:
+    """The prompt of a program whose request has ended."""
+    return [*tokens, *top.tokens[uid], 1, 2, 3]
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_a_new_prompt_waits_for_memory_that_a_program_comes_back_to(overlap: str):
+    top = bench(overlap=overlap)
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    top.add(2, prompt(2, 200), 4)  # more than there is beside it
+    for _ in range(3):
+        top.scheduler.receive(block=False)
+        top.scheduler.turn()
+    assert cached(top, prompt(1)) == 100 and not len(top.scheduler.running)
+    where = top.scheduler.where(2)
+    assert where is not None and "needs 20" in str(where["reason"])
+    ask(top, 3, go_on(top, 1, prompt(1)), follow_up=FIRST)
+    assert top.opened[3].cached_tokens >= 103 and 2 not in top.opened
+    top.inbox.send(ProgramsEnded(["a"]))
+    top.turn()
+    assert 2 in top.opened
+    top.run()
+    assert cached(top, prompt(1)) < 100
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_it_waits_for_a_moment_only(overlap: str):
+    top = bench(overlap=overlap)
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    began = top.clock()
+    top.add(2, prompt(2, 200), 4)
+    top.run()
+    assert top.tokens[2] == expected_output(prompt(2, 200), 4)
+    assert KEPT_S <= top.clock() - began < 2 * KEPT_S
+
+
+def test_nobody_waits_where_there_is_memory():
+    top = bench(total=1024)
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    began = top.clock()
+    ask(top, 2, prompt(2, 200))
+    assert top.clock() == began and len(top.scheduler.follow_ups.leases) == 1
+
+
+def test_without_the_hint_nothing_is_kept():
+    top = bench()
+    ask(top, 1, prompt(1))
+    ask(top, 2, prompt(2, 200))
+    assert cached(top, prompt(1)) < 100
+
+
+def test_growth_is_counted_before_another_program_begins():
+    """Two programs that would not both fit with their next prompts run one after the other."""
+    top = bench()
+    top.add(1, prompt(1, 80), 4, follow_up=FIRST)
+    top.add(2, prompt(2, 80), 4, follow_up=SECOND)
+    top.turn()
+    assert len(top.scheduler.running) == 1
+    together = bench()
+    together.add(1, prompt(1, 80), 4)
+    together.add(2, prompt(2, 80), 4)
+    together.turn()
+    assert len(together.scheduler.running) == 2
+
+
+def test_a_request_that_runs_goes_before_what_is_kept():
+    """Its output grows beyond what was reserved: nothing is retracted while something is only kept."""
+    top = bench(schedule_conservativeness=0.01)
+    top.add(1, prompt(1), 140)
+    for _ in range(2):
+        top.turn()
+    ask(top, 2, prompt(2, 60), 4, follow_up=SECOND)
+    assert len(top.scheduler.follow_ups.leases) == 1
+    while 1 not in top.finish:
+        top.turn()
+    assert top.finish[1].num_retractions == 0 and not top.scheduler.follow_ups.leases
+
+
+def test_an_ended_program_leaves_nothing_behind():
+    top = bench()
+    for uid, state in ((1, 0), (2, 1), (3, 1)):
+        ask(top, uid, prompt(uid, 30), follow_up=FollowUp("a", state))
+    ask(top, 4, prompt(4, 30), follow_up=SECOND)
+    assert len(top.scheduler.follow_ups.leases) == 3  # of (a, 1) the later one
+    top.inbox.send(ProgramsEnded(["a", "nobody"]))
+    top.turn()
+    assert len(top.scheduler.follow_ups.leases) == 1
+
+
+def test_a_request_that_is_aborted_keeps_nothing():
+    top = bench()
+    top.add(1, prompt(1), 50, follow_up=FIRST)
+    for _ in range(3):
+        top.turn()
+    top.abort(1)
+    top.run()
+    assert not top.scheduler.follow_ups.leases
+
+
+def test_samples_of_one_prompt_are_all_kept():
+    top = bench()
+    top.add(1, prompt(1, 30), 4, n=3, follow_up=FIRST)
+    top.run()
+    assert len(top.scheduler.follow_ups.leases) == 3
+    top.add(10, prompt(1, 30), 4, follow_up=FIRST)
+    top.turn()
+    assert not top.scheduler.follow_ups.leases
+
+
+def test_a_flush_forgets_it():
+    top = bench()
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    top.control(FlushCache)
+    top.turn()
+    assert top.scheduler.cache.tree_tokens == 0 and top.replies[-1].ok
+
+
+@pytest.mark.parametrize("options", [{"disable_radix_cache": True}, {"prefix_cache": "list"}])
+def test_caches_that_hold_nothing_ignore_it(options: dict[str, Any]):
+    top = bench(**options)
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    assert not top.scheduler.follow_ups.leases
+
+
+def test_there_is_a_most():
+    top = bench(total=4096)
+    for uid in range(1, MAX_KEPT + 3):
+        ask(top, uid, [uid % 90, uid // 90], 1, follow_up=FollowUp(str(uid), 0))
+    assert len(top.scheduler.follow_ups.leases) == MAX_KEPT
+
+
+def test_what_waits_in_the_queue_is_evicted_last():
+    """Of two cached prefixes the one that a waiting request would find stays, although it was used before the other."""
+    top = bench(rows=1)
+    ask(top, 1, prompt(1, 60))
+    ask(top, 2, prompt(2, 60))
+    top.add(3, prompt(3, 180), 4, priority=1)  # needs what one of them has
+    top.add(4, go_on(top, 1, prompt(1, 60)), 4)
+    top.turn()
+    assert 3 in top.opened and 4 not in top.opened
+    top.run()
+    assert top.opened[4].cached_tokens == 63
+    assert cached(top, prompt(2, 60)) < 60
