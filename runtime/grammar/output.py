@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.base import Backend, Compiled, Grammar
+from ramet.runtime.grammar.base import Backend, Compiled
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
@@ -86,7 +86,7 @@ class ConstrainedOutput:
         retokenizer: Retokenizer | None = None,
         fsm: ByteFsm | None = None,
     ) -> None:
-        self.grammar: Grammar = compiled.start()
+        self.compiled, self.grammar = compiled, compiled.start()
         self.backend, self.mode = backend, mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
         self.opening = self._opening(thought.opens)  # None: it is known whether there is a thought

@@ -111,7 +111,7 @@ class Healing:
         if tuple(output.tolist()) != self.search.at:
             ids = ids[:0]
         elif constrained is not None:
-            ids = ids[may_begin(constrained, self.tail.beyond(self.search.offset), self.tail.table, bits)]
+            ids = ids[may_begin(constrained, self.tail.text[self.search.offset :], self.tail.table, bits)]
         self.covers = bool(len(ids))
         allowed = np.full(32 * len(bits), not self.covers)
         allowed[ids] = True

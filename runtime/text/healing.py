@@ -93,14 +93,10 @@ class Tail:
         """Ids of the tokens that begin with the rest of the tail. int32"""
         return self.table.begin_with(self.text[offset:])
 
-    def beyond(self, offset: int) -> list[bytes]:
-        """What each of `covering(offset)` has after the tail."""
-        length = len(self.text) - offset
-        return [text[length:] for text in self.table.bytes_of_those(self.text[offset:])]
-
     def beyond_of(self, token: int, offset: int) -> bytes:
-        """The same of one of them."""
-        return self.beyond(offset)[self.covering(offset).tolist().index(token)]
+        """What one of `covering(offset)` has after the tail."""
+        at = self.covering(offset).tolist().index(token)
+        return self.table.beyond(self.text[offset:]).texts[at]
 
     @cached_property
     def _fewest(self) -> list[int]:

@@ -7,6 +7,16 @@ bytes depend on its neighbours, and none that the model has no logit for.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+MAX_BEYOND = 16  # tails whose tokens are kept
+
+
+class Beyond(NamedTuple):
+    """What each of some tokens has after a text that all of them begin with."""
+
+    texts: list[bytes]  # sorted
+    whole: "array[int]"  # [n] int32: a token that is spelled so; -1: there is none
 
 
 class TokenBytes:
@@ -17,16 +27,33 @@ class TokenBytes:
         self._spelled = [text for text, _ in pairs]
         self._ids = array("i", (token for _, token in pairs))
         self.longest = max(map(len, self._spelled), default=0)
+        self._whole = dict(reversed(pairs))  # of texts that several tokens have the first
+        self._beyond: dict[bytes, Beyond] = {}  # the one that was asked for last is the last
 
     def begin_with(self, text: bytes) -> memoryview:
         """Ids of the tokens whose bytes begin with `text`, those that are equal to it among them. int32"""
         start, stop = self._range(text)
         return memoryview(self._ids)[start:stop]
 
-    def bytes_of_those(self, text: bytes) -> list[bytes]:
-        """The bytes of each of `begin_with(text)`."""
-        start, stop = self._range(text)
-        return self._spelled[start:stop]
+    def beyond(self, text: bytes) -> Beyond:
+        """Of each of `begin_with(text)`."""
+        found = self._beyond.pop(text, None)
+        if found is None:
+            start, stop = self._range(text)
+            texts = [spelled[len(text) :] for spelled in self._spelled[start:stop]]
+            found = Beyond(texts, array("i", (self._whole.get(each, -1) for each in texts)))
+            while len(self._beyond) >= MAX_BEYOND:
+                del self._beyond[next(iter(self._beyond))]
+        self._beyond[text] = found
+        return found
+
+    def parts(self, text: bytes) -> list[tuple[bytes, int]] | None:
+        """Tokens and bytes of each, `text` together: one for each byte if there are; None: nothing spells it."""
+        ids = [self._whole.get(text[i : i + 1]) for i in range(len(text))]
+        if None not in ids:
+            return [(text[i : i + 1], token) for i, token in enumerate(ids) if token is not None]
+        spelled = self.spell(text)
+        return None if spelled is None else [(self._spelled[self._ids.index(token)], token) for token in spelled]
 
     def equal(self, text: bytes) -> memoryview:
         """Ids of the tokens that are spelled exactly so. int32"""

@@ -47,7 +47,7 @@ def test_the_table_has_what_trying_every_token_finds(tokenizer: Tokenizer) -> No
     ]:
         beginning = {token for token, each in everything.tokens.items() if each.startswith(text)}
         assert set(table.begin_with(text)) == beginning
-        assert dict(zip(table.begin_with(text), table.bytes_of_those(text))) == {
+        assert dict(zip(table.begin_with(text), [text + beyond for beyond in table.beyond(text).texts])) == {
             t: everything.tokens[t] for t in beginning
         }
         assert set(table.equal(text)) == {token for token, each in everything.tokens.items() if each == text}
