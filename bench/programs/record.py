@@ -13,7 +13,7 @@ Body = dict[str, Any]
 
 
 class Calls:
-    """The language's calls of an LLM. A lease that is given back is no request of a program, and is kept apart."""
+    """The language's calls of an LLM. To give a lease back computes nothing, and is not kept."""
 
     def __init__(self, calls: Any, encode: Any, record: "Record") -> None:
         self._calls, self._encode, self._record = calls, encode, record
@@ -23,9 +23,7 @@ class Calls:
             reply = await self._calls.generate({**body, "return_prompt_token_ids": True})
             ended = next(self._record.clock)
             for each in reply if isinstance(reply, list) else [reply]:
-                if body.get("prefix_lease_s") == 0:
-                    self._record.aside += each["meta_info"]["cached_tokens"]
-                else:
+                if body.get("prefix_lease_s") != 0:
                     self._record.sent.append(Sent(each["prompt_token_ids"], each["output_ids"], began, ended))
         return reply
 
@@ -44,12 +42,11 @@ class Calls:
 
 
 class Record:
-    """`sent`: every request of a program. `aside`: cached tokens of other requests."""
+    """`sent`: every request of a program."""
 
     def __init__(self) -> None:
         self.clock = count()
         self.sent: list[Sent] = []
-        self.aside = 0
         self._open, self._changed = 0, threading.Condition()
 
     @contextmanager

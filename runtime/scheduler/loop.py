@@ -390,6 +390,8 @@ class Scheduler:
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
                 self._results.close_waiting(request, finish)
+            elif spec.prefix_lease_s == 0 and request.returns_nothing:  # it was sent to end a lease
+                self._results.close_waiting(request, Finish(FinishKind.LENGTH, length=0))
             elif spec.constraint is None:
                 self.waiting.add(request)
             elif (attached := self._constraints.attach(request)) is not False:

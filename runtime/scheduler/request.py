@@ -140,6 +140,11 @@ class Request:
         return spec.processor is not None or spec.hidden is not None or (raw_logprobs and spec.logprobs is not None)
 
     @property
+    def returns_nothing(self) -> bool:
+        """No token is drawn, and nothing is told of the prompt's."""
+        return self.params.max_new_tokens == 0 and self.spec.logprobs is None and self.spec.hidden is None
+
+    @property
     def returns_states(self) -> bool:
         """The hidden state of every token is returned."""
         return self.spec.hidden is HiddenMode.ALL

@@ -177,6 +177,8 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
                 body["sampling_params"] = {"max_new_tokens": draw.randint(0, 9), "n": draw.randint(1, 3)}
             if operation == "/language/select":
                 body["choices"] = [values.text() or "a" for _ in range(draw.randint(1, 4))]
+        case "/language/end":
+            body["programs"] = [values.text() or "a" for _ in range(draw.randint(1, 3))]
         case "/v1/completions":
             ids = [draw.randint(0, 400) for _ in range(draw.randint(1, 9))]
             body["prompt"] = draw.choice((values.text(), [values.text()], ids, [ids, ids[:1]]))

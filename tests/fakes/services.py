@@ -4,7 +4,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.base import (
+    Backend,
+    Capabilities,
+    Completion,
+    FollowUp,
+    GenCall,
+    OnText,
+    SelectCall,
+    Selection,
+)
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
 
@@ -19,6 +28,8 @@ class Service(Backend):
         self._reply = reply
         self.prompts: list[str] = []  # as calls arrived
         self.held_prefixes: list[tuple[str, bool]] = []  # text, and whether it is held or let go
+        self.follow_ups: list[FollowUp | None] = []  # what is expected after each call
+        self.ended: list[list[str]] = []  # programs of each message
         self.held: set[str] = set()
         self.failing: set[str] = set()
         self.num_running = self.most_running = 0
@@ -27,6 +38,7 @@ class Service(Backend):
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         text = prompt.text()
+        self.follow_ups.append(call.follow_up)
         await self._arrive(text)
         try:
             if any(word in text for word in self.failing):
@@ -44,12 +56,17 @@ class Service(Backend):
         return [Completion(each, {"finish_reason": {"type": "stop"}}) for each in outputs]
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+        self.follow_ups.append(call.follow_up)
         await self._arrive(prompt.text())
         self.num_running -= 1
         return Selection(len(call.choices) - 1, {})
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         self.held_prefixes.append((prompt.text(), seconds > 0))
+
+    async def end(self, programs: list[str]) -> None:
+        self.ended.append(programs)
+        await asyncio.sleep(0)
 
     def let_go(self) -> None:
         """All calls that wait."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ramet import function, gen, user
+from ramet import function, gen, select, user
 from ramet.frontend.hints import MAX_HELD
 from ramet.ipc.errors import ClientError
 from tests.fakes.services import Service
@@ -157,3 +157,134 @@ def test_turns_count_for_what_is_shared():
 
     program.run_batch([(f"x{i}",) for i in range(4)], backend=Keeping(prefixes=True), num_threads=1)
     assert [turn for prompt in held_prompts for turn in prompt.turns()] == [("user", (f"{LONG} x",), True)]
+
+
+# -- what a program goes on with ---------------------------------------------------------------------------------------
+
+
+def settled(service):
+    """Names of programs that have ended, when all that was to be told is told."""
+    for _ in range(8):
+        service.loop.start(asyncio.sleep(0)).result()
+    return [name for names in service.ended for name in names]
+
+
+@function
+def in_turn(s, num):
+    for i in range(num):
+        s += f"{i}" + gen(f"x{i}")
+        s.sync()
+
+
+def test_calls_that_the_program_goes_on_after_say_so_and_its_end_is_told_once():
+    service = Service(follow_ups=True)
+    state = in_turn.run(3, backend=service)
+    states = {follow_up.state for follow_up in service.follow_ups if follow_up}
+    assert len(service.follow_ups) == 3 and states == {0}
+    assert settled(service) == [state.run.name]
+
+
+def test_programs_have_names_of_their_own():
+    service = Service(follow_ups=True)
+    for _ in range(3):
+        in_turn.run(2, backend=service)
+    assert len(set(settled(service))) == 3
+
+
+def test_a_call_after_which_nothing_comes_keeps_nothing():
+    """The function has returned, and the call waits for nothing but its own turn."""
+    service = Service(follow_ups=True)
+    service.held = {"0"}
+
+    @function
+    def program(s):
+        s += "0" + gen("x") + "1" + gen("y")
+
+    state = program.run(backend=service)
+    service.wait_for(1)
+    service.let_go()
+    assert state["y"]
+    assert [follow_up is not None for follow_up in service.follow_ups] == [True, False]
+    assert settled(service) == [state.run.name]
+
+
+def test_forks_are_states_of_their_own():
+    service = Service(follow_ups=True)
+
+    @function
+    def program(s):
+        forks = s.fork(2)
+        for _ in range(2):
+            forks += [str(i) for i in range(2)]
+            forks += gen("x")
+            for fork in forks:
+                fork.sync()
+
+    program.run(backend=service)
+    states = [follow_up.state for follow_up in service.follow_ups[:2] if follow_up]
+    assert len(set(states)) == 2 and 0 not in states
+
+
+def test_a_choice_goes_on_as_well():
+    service = Service(follow_ups=True)
+
+    @function
+    def program(s):
+        s += "a" + select("x", ["b", "c"])
+        s.sync()
+        s += "d" + gen("y")
+
+    program.run(backend=service).sync()
+    assert service.follow_ups[0] is not None
+
+
+@pytest.mark.parametrize(("capabilities", "options"), [({}, {}), ({"follow_ups": True}, {"hints": False})])
+def test_nothing_is_said_to_whom_it_means_nothing_or_where_it_is_turned_off(capabilities, options):
+    service = Service(**capabilities)
+    in_turn.run(3, backend=service, **options)
+    assert [follow_up for follow_up in service.follow_ups] == [None] * 3 and settled(service) == []
+
+
+def test_a_body_that_raises_ends_its_program():
+    service = Service(follow_ups=True)
+
+    @function
+    def program(s):
+        s += "a" + gen("x")
+        s.sync()
+        raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        program.run(backend=service)
+    assert len(settled(service)) == 1
+
+
+class Busy(Service):
+    """Is told of ended programs one message at a time."""
+
+    async def end(self, programs):
+        await super().end(programs)
+        self.listening = asyncio.Event()
+        await self.listening.wait()
+
+
+def test_programs_that_end_while_the_service_listens_are_told_together():
+    service = Busy(follow_ups=True)
+    names = [in_turn.run(2, backend=service).run.name for _ in range(4)]
+    settled(service)
+    assert service.ended == [names[:1]]
+    for _ in range(2):
+        service.loop.soon(service.listening.set)
+        settled(service)
+    assert service.ended == [names[:1], names[1:]]
+
+
+class Gone(Service):
+    async def end(self, programs):
+        raise ClientError("programs", "are not listened to")
+
+
+def test_a_service_that_does_not_listen_harms_nothing():
+    service = Gone(follow_ups=True)
+    assert in_turn.run(2, backend=service)["x1"]
+    assert in_turn.run(2, backend=service)["x1"]

@@ -208,8 +208,9 @@ def test_a_prefix_is_leased_without_an_output_and_given_back(server: Live) -> No
     taken = post(server, "generate", {**body, "prefix_lease_s": 50.0})
     assert taken["output_ids"] == [] and taken["text"] == ""
     assert leases(server) == (1, taken["meta_info"]["prompt_tokens"])
+    computed = server.state()["prefill_tokens"]
     post(server, "generate", {**body, "prefix_lease_s": 0.0})
-    assert leases(server) == (0, 0)
+    assert leases(server) == (0, 0) and server.state()["prefill_tokens"] == computed
 
 
 LONG = {"prompt": ["On and on"], "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True}}

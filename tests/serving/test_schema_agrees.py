@@ -28,6 +28,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/language/generate": {"prompt": ["hi"], "sampling_params": {"max_new_tokens": 1}},
     "/language/select": {"prompt": ["hi"], "choices": [" you", " all"]},
     "/language/render": {"prompt": ["hi"]},
+    "/language/end": {"programs": ["a"]},
     "/v1/chat/completions": {"messages": [USER], "max_completion_tokens": 1},
     "/v1/completions": {"prompt": "hi", "max_tokens": 1},
     "/v1/responses": {"input": "hi", "max_output_tokens": 1},

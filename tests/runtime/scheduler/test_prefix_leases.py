@@ -8,6 +8,7 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
 from ramet.ipc.messages import FinishKind, FlushCache, GetState, Stats
+from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.scheduler import prefix_leases
 
 PROMPT = np.random.default_rng(1).integers(0, VOCABULARY, 40).tolist()
@@ -63,6 +64,24 @@ def test_a_prompt_without_a_lease_is_crowded_out():
     ask(top, 1)
     crowd_out(top, 10)
     assert cached(top) == 0 and held(top) == (0, 0)
+
+
+def test_to_give_a_lease_back_computes_nothing():
+    top = bench()
+    ask(top, 1, prefix_lease_s=60)
+    steps = top.scheduler.state()["steps"]
+    ask(top, 2, prefix_lease_s=0)
+    assert held(top) == (0, 0) and top.scheduler.state()["steps"] == steps
+    assert top.finish[2].kind is FinishKind.LENGTH and top.opened[2].cached_tokens == 0
+
+
+@pytest.mark.parametrize("more", [{"num_new": 3}, {"logprobs": LogprobSpec(0)}, {"hidden": HiddenMode.LAST}])
+def test_a_request_that_wants_more_than_that_is_computed(more: dict[str, Any]):
+    top = bench()
+    ask(top, 1, prefix_lease_s=60)
+    ask(top, 2, prefix_lease_s=0, **more)
+    assert held(top) == (0, 0) and len(top.tokens[2]) == more.get("num_new", 0)
+    assert (2 in top.scores) == ("logprobs" in more) and (2 in top.hidden) == ("hidden" in more)
 
 
 def test_only_whole_pages_are_held():

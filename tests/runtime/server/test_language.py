@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import ContextGroup, Generate, RenderChoices, RenderPrompt, Turn, unpack_ids
+from ramet.ipc.messages import ContextGroup, Generate, ProgramsEnded, RenderChoices, RenderPrompt, Turn, unpack_ids
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import FollowUp
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.intake.language import MAX_CONTEXTS, MAX_SELECTED
+from ramet.runtime.intake.language import MAX_CONTEXTS, MAX_ENDED, MAX_SELECTED
 from ramet.runtime.intake.limits import MAX_TURNS
 from tests.fakes.engine import CACHED, EOS, TAIL, cut_somewhere, score_at, text_of, token_at
 from tests.fakes.server import Served, served
 
-GENERATE, SELECT, RENDER = "/language/generate", "/language/select", "/language/render"
+GENERATE, SELECT, RENDER, END = "/language/generate", "/language/select", "/language/render", "/language/end"
 HELLO = {"prompt": ["Hello"]}
+FOLLOWED = {"program": "mine", "state": 3}
 PICK = {**HELLO, "choices": [" you", " all"]}
 USER = {"role": "user", "content": ["hi ", "there"]}
 OPEN = {"role": "assistant", "content": ["Well"], "open": True}
@@ -93,6 +95,26 @@ def test_the_prompts_end_is_healed_unless_the_body_says_otherwise() -> None:
         for healing in (None, True, False):
             await asked(server, GENERATE, {**HELLO, "token_healing": healing})
         assert [message.spec.token_healing for message in server.engine.of_type(Generate)] == [True, True, False]
+
+    served(check)
+
+
+@pytest.mark.parametrize(("path", "body"), [(GENERATE, HELLO), (SELECT, PICK)])
+def test_a_follow_up_is_asked_for_with_every_sequence(path: str, body: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        await asked(server, path, body)
+        await asked(server, path, {**body, "follow_up": FOLLOWED})
+        specs = [message.spec for message in server.engine.of_type(Generate)]
+        asking = [spec.follow_up for spec in specs if spec.follow_up is not None]
+        assert len(asking) == len(specs) // 2 and set(asking) == {FollowUp("mine", 3)}
+
+    served(check)
+
+
+def test_the_end_of_programs_is_told_to_the_scheduler() -> None:
+    async def check(server: Served) -> None:
+        assert await asked(server, END, {"programs": ["a", "b"]}) == {"programs": 2}
+        assert server.engine.of_type(ProgramsEnded) == [ProgramsEnded(["a", "b"])]
 
     served(check)
 
@@ -390,6 +412,15 @@ def test_a_refused_prompt_names_the_place(path: str, prompt: Any, message: str) 
     served(check)
 
 
+BAD_FOLLOW_UPS: list[tuple[Any, str]] = [
+    ("mine", " is 'mine', must be an object"),
+    ({"state": 1}, ".program is missing"),
+    ({"program": "a"}, ".state is missing"),
+    ({"program": "", "state": 1}, ".program is '', must not be empty"),
+    ({"program": "a" * 129, "state": 1}, ".program has 129 characters, must be a string of 1 to 128 characters"),
+    ({"program": "a", "state": -1}, ".state is -1, must be an integer in [0, 2^31)"),
+    ({"program": "a", "state": 1, "seconds": 5}, ".seconds is no name that is known here"),
+]
 BAD_BODIES: list[tuple[str, dict[str, Any], str]] = [
     (GENERATE, {"text": "a"}, "text is no name that is known here"),
     (GENERATE, {"streaming": True}, "streaming is no name that is known here"),
@@ -405,6 +436,11 @@ BAD_BODIES: list[tuple[str, dict[str, Any], str]] = [
     (GENERATE, {"reasoning_parser": "x", "separate_reasoning": True}, "must be one of deepseek-r1, mistral, qwen3"),
     (GENERATE, {"reasoning_parser": "x"}, "reasoning_parser is 'x'"),
     (GENERATE, {"prompt": ["REJECT"]}, "prompt[0] has 9999 tokens"),
+    *(
+        (path, {**more, "follow_up": given}, f"follow_up{error}")
+        for path, more in ((GENERATE, {}), (SELECT, PICK))
+        for given, error in BAD_FOLLOW_UPS
+    ),
     (SELECT, {}, "choices is missing"),
     (SELECT, {"choices": []}, "choices is [], must not be empty"),
     (SELECT, {"choices": ["a", ""]}, "choices[1] is '', must not be empty"),
@@ -429,6 +465,26 @@ def test_a_refused_body_names_the_field(path: str, body: dict[str, Any], message
         status, reply = await server.post(path, {**HELLO, **body})
         assert status == 400 and message in reply["error"]["message"], reply
         assert not server.engine.of_type(Generate)
+
+    served(check)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "programs is missing"),
+        ({"programs": []}, "programs is [], must not be empty"),
+        ({"programs": ["a", 5]}, "programs[1] is 5, must be a string"),
+        ({"programs": [""]}, "programs[0] is ''"),
+        ({"programs": ["a"] * (MAX_ENDED + 1)}, f"must be a list of 1 to {MAX_ENDED} entries"),
+        ({"programs": ["a"], "state": 1}, "state is no name that is known here"),
+    ],
+)
+def test_a_refused_end_names_the_field(body: dict[str, Any], message: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(END, body)
+        assert status == 400 and message in reply["error"]["message"], reply
+        assert not server.engine.sent
 
     served(check)
 

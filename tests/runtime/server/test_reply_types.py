@@ -52,6 +52,7 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/language/select", {"prompt": ["hi"], "choices": ["a", "ab"], "method": "unconditional_likelihood_normalized"}),
     ("/language/select", {"prompt": ["hi"], "choices": ["a", "ab"], "method": "exact_sequence"}),
     ("/language/render", {"prompt": ["hi"]}),
+    ("/language/end", {"programs": ["a", "b"]}),
     ("/v1/completions", {"prompt": "hi"}),
     ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "best_of": 3, "echo": True}),
     ("/v1/completions", {"prompt": "hi", "logprobs": 0, "echo": True}),
