@@ -5,6 +5,7 @@ the engine's, so each set of them has an LLM of its own; `hints` are the interpr
 waits for each call before it makes the next. The pool has the 15,000 tokens of the paper's long-document benchmark.
 """
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,7 @@ VARIANTS = {
     "all": Switches(),
     # hints are refused where no prefix can be held, but giving a lease back that nobody has computes its prompt
     "no cache": Switches(cache="off", hints=False),
+    "neither": Switches(cache="off", hints=False, parallel=False),
     "no tree": Switches(cache="list", hints=False),
     "no hints": Switches(hints=False),
     "no parallelism": Switches(parallel=False),
@@ -76,6 +78,7 @@ class Figures:
     prefill_tokens: int
     steps: int
     retractions: int
+    request_s: float  # of a request from its call to its reply, the median
     latency_s: float | None = None  # of one program at a time
 
     @property
@@ -90,6 +93,11 @@ class Figures:
     def of_best(self) -> float | None:
         """None where nothing could be found."""
         return self.cached_tokens / self.best_cached_tokens if self.best_cached_tokens else None
+
+    @property
+    def batch(self) -> float:
+        """Requests that are in a step on average, if each token of an output is a step's."""
+        return self.output_tokens / self.steps
 
     @property
     def programs_per_s(self) -> float:
@@ -128,6 +136,7 @@ def run(llm: RecordingLLM, workload: Workload, num: int, switches: Switches, *, 
         prefill_tokens=spent["prefill_tokens"],
         steps=spent["steps"],
         retractions=spent["retractions"],
+        request_s=statistics.median(each.ended - each.arrived for each in sent),
     )
 
 
@@ -141,6 +150,6 @@ def run_all(
             raise BadOption(f"a program of {workload.name} failed: {error}")
 
 
-def latency(llm: RecordingLLM, workload: Workload, num: int, switches: Switches) -> float:
-    """Seconds of a program, when one runs at a time."""
-    return run(llm, workload, num, switches, at_once=1).wall_s / num
+def latency(llm: RecordingLLM, workload: Workload, switches: Switches) -> float:
+    """Seconds of a program that is alone."""
+    return run(llm, workload, 1, switches, at_once=1).wall_s

@@ -1,12 +1,12 @@
 """Long documents: fields that are written one after the other, and questions about the segments of a paper.
 
-Section 6.2.5 of the SGLang paper, whose segments do not attend to each other. Here they are read in sequence.
+Section 6.2.5 of the SGLang paper. The segments do not attend to each other; without parallelism they are read in turn.
 """
 
 from typing import Any
 
 from ramet import function, gen
-from ramet.bench.programs.traces import Page, Segments
+from ramet.bench.programs.traces import Documents, Page
 
 
 @function
@@ -18,5 +18,11 @@ def fields(s: Any, page: Page, serial: bool) -> None:
 
 
 @function
-def ask_segments(s: Any, asked: Segments, serial: bool) -> None:
-    s += "".join(asked.segments) + asked.question + gen("answer", max_tokens=asked.output)
+def ask_documents(s: Any, asked: Documents, serial: bool) -> None:
+    if serial:
+        s += "".join(asked.segments)
+    else:
+        forks = s.fork(len(asked.segments))
+        forks += list(asked.segments)
+        forks.join("concate_and_append")
+    s += asked.question + gen("answer", max_tokens=asked.output)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from time import perf_counter
 from typing import Any
 
 from ramet.bench.programs.best_cache import Sent
@@ -21,7 +21,7 @@ class Calls:
     async def generate(self, body: Body) -> Any:
         with self._record.call() as began:
             reply = await self._calls.generate({**body, "return_prompt_token_ids": True})
-            ended = next(self._record.clock)
+            ended = perf_counter()
             for each in reply if isinstance(reply, list) else [reply]:
                 if body.get("prefix_lease_s") != 0:
                     self._record.sent.append(Sent(each["prompt_token_ids"], each["output_ids"], began, ended))
@@ -33,7 +33,7 @@ class Calls:
     async def select(self, body: Body) -> Any:
         with self._record.call() as began:
             reply = await self._calls.select(body)
-            ended = next(self._record.clock)
+            ended = perf_counter()
             prompt = self._encode("".join(body["prompt"]), False)
             for choice in reply["meta_info"]["choices"]:
                 ids = [token for _, token, _ in choice["token_logprobs"]]
@@ -45,17 +45,16 @@ class Record:
     """`sent`: every request of a program."""
 
     def __init__(self) -> None:
-        self.clock = count()
         self.sent: list[Sent] = []
         self._open, self._changed = 0, threading.Condition()
 
     @contextmanager
-    def call(self) -> Iterator[int]:
+    def call(self) -> Iterator[float]:
         """When it began."""
         with self._changed:
             self._open += 1
         try:
-            yield next(self.clock)
+            yield perf_counter()
         finally:
             with self._changed:
                 self._open -= 1

@@ -91,7 +91,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Segments:
+class Documents:
     """One question over the segments of a paper, which need not attend to each other."""
 
     segments: tuple[str, ...]
@@ -158,11 +158,11 @@ def in_batch(num: int, seed: int = 0) -> list[Shot]:
     return [Shot(heads[i // 32], text(draw, 128), 1) for i in range(num)]
 
 
-def shared_and_own(num: int, seed: int = 0, *, shared: int = 256, own: int = 256, groups: int = 16) -> list[Shot]:
-    """Figure 12, left, and section 6.4.4: 16 subtrees, 256 tokens shared, 256 not, 256 out."""
+def shared_and_own(num: int, seed: int = 0, *, shared: int = 256, own: int = 256) -> list[Shot]:
+    """Figure 12, left, and section 6.4.4: subtrees of 8 prompts, 256 tokens shared, 256 not, 256 out."""
     draw = _draw(f"shared {shared} {own}", seed)
-    heads = [text(draw, shared) for _ in range(groups)]
-    shots = [Shot(heads[i % groups], text(draw, own), 256) for i in range(num)]
+    heads = [text(draw, shared) for _ in range(-(-num // 8))]
+    shots = [Shot(heads[i // 8], text(draw, own), 256) for i in range(num)]
     draw.shuffle(shots)
     return shots
 
@@ -286,11 +286,11 @@ def names(num: int, seed: int = 0) -> list[str]:
     return [text(draw, 2) for _ in range(num)]
 
 
-def segments(num: int, seed: int = 0) -> list[Segments]:
+def documents(num: int, seed: int = 0) -> list[Documents]:
     """One paper, ten questions; more than ten come from further papers."""
-    draw = _draw("segments", seed)
+    draw = _draw("documents", seed)
     papers = [tuple(text(draw, SEGMENT) for _ in range(NUM_SEGMENTS)) for _ in range(-(-num // 10))]
-    return [Segments(papers[i // 10], _between(draw, 10, 30), 16) for i in range(num)]
+    return [Documents(papers[i // 10], _between(draw, 10, 30), 16) for i in range(num)]
 
 
 def chats(num: int, seed: int = 0, *, long: bool = False) -> list[Chat]:

@@ -10,7 +10,7 @@ from ramet.bench.programs import traces
 FAMILIES: list[Callable[..., Any]] = [
     traces.mmlu, traces.hellaswag, traces.gsm8k, traces.retrieval, traces.in_batch, traces.shared_and_own,
     traces.articles, traces.unshared, traces.react, traces.generative_agents, traces.multi_chain,
-    traces.tree_of_thought, traces.tips, traces.judge, traces.long_json, traces.pages, traces.names, traces.segments,
+    traces.tree_of_thought, traces.tips, traces.judge, traces.long_json, traces.pages, traces.names, traces.documents,
     traces.chats,
 ]  # fmt: skip
 
@@ -60,5 +60,5 @@ def test_nothing_is_shared_where_nothing_should_be():
 def test_long_things_are_long():
     page = traces.long_json(1)[0]
     assert length(page.text) == 10000 and page.outputs == (8, 8, 8, 24)
-    asked = traces.segments(11)
+    asked = traces.documents(11)
     assert len({each.segments for each in asked}) == 2 and [*map(length, asked[0].segments)] == [1200] * 10
