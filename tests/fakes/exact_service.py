@@ -9,26 +9,29 @@ from ramet.frontend.prompt import Prompt, TurnBegin, TurnEnd
 
 
 class Oracle(Backend):
-    """Follows `script` as long as a text is its beginning, then writes letters by hash. Tokens have 1 to 3 letters.
+    """Follows `script` as long as a text is its beginning, then writes letters by hash.
+
+    Tokens have 1 to `longest` letters.
 
     `continues` False: a chat API, which answers with whole turns. `calls`: (text that it read, call).
     """
 
     name = "Oracle"
 
-    def __init__(self, script: str, end: str = "$", continues: bool = True, alphabet: str = "ab\n:") -> None:
-        self._script, self._end, self._alphabet = script, end, alphabet
+    def __init__(self, script: str, end: str = "$", continues: bool = True, longest: int = 3) -> None:
+        self._script, self._end, self._alphabet, self._longest = script, end, "ab\n:", longest
         self.capabilities = Capabilities(continues=continues, prefixes=False)
         self.calls: list[tuple[str, GenCall]] = []
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         text = marked(prompt)
         self.calls.append((text, call))
-        most, written, num_tokens = call.sampling["max_new_tokens"], "", 0
+        most, written, num_tokens, tokens = call.sampling["max_new_tokens"], "", 0, list[str]()
         reason: dict[str, Any] = {"type": "length", "length": most}
         while num_tokens < most:
             token, ended = self._token(text + written)
             num_tokens += 1
+            tokens.append(token)
             written += token
             found = first_stop(written, call.sampling.get("stop", ()))
             if found is not None:
@@ -40,12 +43,14 @@ class Oracle(Backend):
         if on_text is not None:
             on_text(written)
         meta = {"finish_reason": reason, "prompt_tokens": len(text), "completion_tokens": num_tokens}
+        if call.options.get("return_logprob"):
+            meta["output_token_logprobs"] = [(-1.0, None, token) for token in tokens]
         return [Completion(written, meta)]
 
     def _token(self, text: str) -> tuple[str, bool]:
         """And whether the output ends with it."""
         token = ""
-        for _ in range(1 + _hash(text) % 3):
+        for _ in range(1 + _hash(text) % self._longest):
             char = self._next(text + token)
             if char == self._end:
                 return token, True

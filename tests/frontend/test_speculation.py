@@ -1,15 +1,21 @@
 """API speculation: the same texts as without it, fewer calls, and counts of both."""
 
+import math
+import random
+import re
+from collections import Counter
 from typing import Any
 
 import pytest
 from exact_service import Oracle
-from exchanges import Exchange, Service
+from exchanges import Exchange, Service, raw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet import CallFailed, Mock, OpenAI, Unsupported, assistant, function, gen, select, user
+from ramet.frontend.backends.base import Backend, Capabilities, Completion
 from ramet.frontend.program import Program
+from ramet.frontend.speculation import Tokens
 
 SCRIPT = "Who is it?\nName: Harry\nAge: 12\nHouse: red$"
 
@@ -24,9 +30,11 @@ def wizard(s: Any) -> None:
     s += "\nHouse:" + gen("house", max_tokens=32)
 
 
-def test_one_call_gives_several_texts():
-    oracle = Oracle(SCRIPT)
-    state = program(wizard, 64).run(backend=oracle)
+@pytest.mark.parametrize(("temperature", "longest"), [(0, 3), (0, 1), (1, 1)])
+def test_one_call_gives_several_texts(temperature: float, longest: int):
+    """With a temperature the constants must be whole tokens."""
+    oracle = Oracle(SCRIPT, longest=longest)
+    state = program(wizard, 64).run(backend=oracle, temperature=temperature)
     assert (state["name"], state["age"], state["house"]) == (" Harry", " 12", " red")
     assert len(oracle.calls) == 1
     saved = state.saved
@@ -38,7 +46,8 @@ def test_one_call_gives_several_texts():
 
 
 def test_meta_says_how_each_call_ended():
-    state = program(wizard, 64).run(backend=Oracle(SCRIPT))
+    state = program(wizard, 64).run(backend=Oracle(SCRIPT, longest=1))
+    assert "output_token_logprobs" not in state.get_meta_info("name")  # the program did not ask for them
     assert state.get_meta_info("name")["finish_reason"] == {"type": "stop", "matched": "\n"}
     assert state.get_meta_info("age") == {"finish_reason": {"type": "stop", "matched": "\n"}, "speculated": True}
     assert state.get_meta_info("house")["finish_reason"] == {"type": "stop", "matched": None}
@@ -111,14 +120,16 @@ def test_forks_speculate_for_themselves():
             fork += "Name:" + gen("name", stop="\n", max_tokens=32) + "\nAge:" + gen("age", stop="\n", max_tokens=32)
         forks.join()
 
-    oracle = Oracle(SCRIPT)
+    oracle = Oracle(SCRIPT, longest=1)
     state = program(forked, 64).run(backend=oracle)
     assert (state["name"], state["age"]) == ([" Harry"] * 2, [" 12"] * 2)
     assert len(oracle.calls) == 2
 
 
 def test_a_batch_shares_no_state():
-    programs = program(lambda s, i: wizard(s), 64).run_batch([{"i": i} for i in range(50)], backend=Oracle(SCRIPT))
+    programs = program(lambda s, i: wizard(s), 64).run_batch(
+        [{"i": i} for i in range(50)], backend=Oracle(SCRIPT, longest=1)
+    )
     assert {(state["name"], state["age"], state["house"]) for state in programs} == {(" Harry", " 12", " red")}
     assert {state.saved.calls for state in programs} == {1}
 
@@ -157,14 +168,14 @@ def ended(state: Any, num: int) -> list[Any]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(cases(), st.integers(1, 60))
+@given(cases(), st.integers(1, 60), st.sampled_from([0, 1]), st.sampled_from([1, 2, 3]))
 def test_any_program_has_the_texts_that_it_has_without(
-    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int
+    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int, temperature: float, longest: int
 ):
     script, steps = case
-    plain, oracle = Oracle(script), Oracle(script)
-    expected = program(written, None).run(steps, backend=plain)
-    state = program(written, num_tokens).run(steps, backend=oracle)
+    plain, oracle = Oracle(script, longest=longest), Oracle(script, longest=longest)
+    expected = program(written, None).run(steps, backend=plain, temperature=temperature)
+    state = program(written, num_tokens).run(steps, backend=oracle, temperature=temperature)
     assert state.text() == expected.text()
     assert [state[f"x{i}"] for i in range(len(steps))] == [expected[f"x{i}"] for i in range(len(steps))]
     assert ended(state, len(steps)) == ended(expected, len(steps))
@@ -174,9 +185,9 @@ def test_any_program_has_the_texts_that_it_has_without(
 
 
 @settings(max_examples=300, deadline=None)
-@given(cases(), st.integers(1, 60))
+@given(cases(), st.integers(1, 60), st.sampled_from([0, 1]), st.sampled_from([1, 2, 3]))
 def test_a_chat_has_the_texts_of_a_service_that_goes_on_or_none(
-    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int
+    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int, temperature: float, longest: int
 ):
     """An API of whole turns: what it cannot show to be right is an error, and no text is ever another one."""
 
@@ -186,8 +197,9 @@ def test_a_chat_has_the_texts_of_a_service_that_goes_on_or_none(
 
     script, steps = case
     script = "<assistant>" + script
-    expected = program(turn, None).run(steps, backend=Oracle(script))
-    state = program(turn, num_tokens).run(steps, backend=Oracle(script, continues=False))
+    expected = program(turn, None).run(steps, backend=Oracle(script, longest=longest), temperature=temperature)
+    service = Oracle(script, continues=False, longest=longest)
+    state = program(turn, num_tokens).run(steps, backend=service, temperature=temperature)
     for i in range(len(steps)):
         try:
             assert state[f"x{i}"] == expected[f"x{i}"]
@@ -199,16 +211,18 @@ def test_a_chat_has_the_texts_of_a_service_that_goes_on_or_none(
 # -- chats -------------------------------------------------------------------------------------------------------------
 
 PATH = "/v1/chat/completions"
+LOGPROBS = {"logprobs": True}
 HI = {"model": "m", "messages": [{"role": "user", "content": "Who?"}]}
 
 
 def said(text: str, finish: str = "stop") -> dict[str, Any]:
-    choice = {"index": 0, "message": {"content": text}, "finish_reason": finish}
+    tokens = [{"token": word, "logprob": -1.0} for word in re.findall(r"\s?\w+|.|\n", text)]
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": finish, "logprobs": {"content": tokens}}
     return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 9}}
 
 
 def chat(*answers: tuple[int, dict[str, Any]]) -> Service:
-    return Service(*(Exchange(PATH, {**HI, "max_tokens": most}, answer) for most, answer in answers))
+    return Service(*(Exchange(PATH, {**HI, "max_tokens": most, **LOGPROBS}, answer) for most, answer in answers))
 
 
 def model(service: Service) -> OpenAI:
@@ -245,8 +259,93 @@ def test_answers_with_other_words_are_an_error_in_the_end():
 
 def test_an_answer_that_does_not_show_its_end_is_an_error():
     error = "does not show where this call ends"
-    with chat((75, said("Name: Harry Potter", "length"))) as service, pytest.raises(CallFailed, match=error):
-        turn.run(backend=model(service))["name"]
+    exchange = Exchange(PATH, {**HI, "max_tokens": 75, "temperature": 0}, said("Name: Harry Potter", "length"))
+    with Service(exchange) as service, pytest.raises(CallFailed, match=error):
+        turn.run(backend=model(service), temperature=0)["name"]
+
+
+def test_told_tokens_show_an_end_that_is_nowhere_written():
+    """The call's last token is known, so its text needs no second answer: that would favour short texts."""
+
+    @function(num_api_spec_tokens=50)
+    def one(s: Any) -> None:
+        s += user("Who?") + assistant("Name:" + gen("name", stop="\n", max_tokens=20))
+
+    with chat((75, said("Name:" + " Harry James" * 35, "length"))) as service:
+        state = one.run(backend=model(service))
+        assert state["name"] == " Harry James" * 10
+        assert state.get_meta_info("name")["finish_reason"] == {"type": "length", "length": 20}
+
+
+# -- draws -------------------------------------------------------------------------------------------------------------
+
+
+class Coin(Backend):
+    """Each token is "a" or, in one of three, the end. `tells`: tokens. What comes next does not depend on the text."""
+
+    name = "Coin"
+
+    def __init__(self, tells: bool) -> None:
+        self.capabilities = Capabilities(options=None if tells else frozenset())
+        self._draw = random.Random(1)
+        self.num_calls = 0
+
+    async def generate(self, prompt: Any, call: Any, on_text: Any = None) -> list[Completion]:
+        self.num_calls += 1
+        most, tokens = call.sampling["max_new_tokens"], list[str]()
+        while len(tokens) < most and self._draw.random() >= 1 / 3:
+            tokens.append("a")
+        meta = {"finish_reason": {"type": "stop" if len(tokens) < most else "length"}}
+        if call.options.get("return_logprob"):
+            meta["output_token_logprobs"] = [(-1.0, None, token) for token in tokens]
+        return [Completion("".join(tokens), meta)]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_texts_are_as_likely_as_without(tells: bool):
+    """Up to two tokens of a coin: lengths 0, 1 and 2 in shares of 3/9, 2/9 and 4/9."""
+
+    @function(num_api_spec_tokens=3)
+    def flips(s: Any) -> None:
+        s += gen("x", max_tokens=2)
+
+    coin = Coin(tells)
+    lengths = Counter(len(state["x"]) for state in flips.run_batch([{}] * 4500, backend=coin))
+    for length, share in ((0, 3 / 9), (1, 2 / 9), (2, 4 / 9)):
+        assert abs(lengths[length] / 4500 - share) < 4 * math.sqrt(share * (1 - share) / 4500)
+    assert coin.num_calls == 4500  # none was asked for twice
+
+
+def test_a_service_that_refuses_log_probabilities_is_asked_for_each_call():
+    refused = raw('{"error": {"message": "logprobs are not supported"}}', 400, kind="application/json")
+    body = {"model": "m", "prompt": "Name:", "max_tokens": 20}
+    answers = [Exchange("/v1/completions", {**body, "max_tokens": 70, "logprobs": 0}, refused)]
+    answer = {"choices": [{"index": 0, "text": " Harry", "finish_reason": "stop"}]}
+    answers += [Exchange("/v1/completions", {**body, "prompt": prompt, "stop": ["."]}, answer)
+                for prompt in ("Name:", "Name: Harry.Name:")]  # fmt: skip
+
+    @function(num_api_spec_tokens=50)
+    def names(s: Any) -> None:
+        for i in range(2):
+            s += "Name:" + gen(f"name {i}", stop=".", max_tokens=20) + "."
+
+    with Service(*answers) as service:
+        state = names.run(backend=OpenAI("m", base_url=service.url + "/v1", flavor="compatible", is_chat_model=False))
+        assert state["name 1"] == " Harry"
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "ends"),
+    [
+        ("abc", ["a", "bc"], [1, 3]),
+        ("aéb", ["a", "\ufffd", "\ufffd", "b"], [1, None, 2, 3]),
+        ("aéb", ["a", "\ufffd", "b"], [1, 2, 3]),
+        ("é", ["x", "y"], [None, 1]),
+        ("", [], []),
+    ],
+)
+def test_ends_of_tokens_that_are_no_whole_characters(text: str, pieces: list[str], ends: list[int | None]):
+    assert Tokens.of(text, pieces, 9, 0).ends == ends
 
 
 def test_the_next_turn_is_another_call():
@@ -256,8 +355,8 @@ def test_the_next_turn_is_another_call():
 
     messages = [*HI["messages"], {"role": "assistant", "content": "Harry."}, {"role": "user", "content": "And?"}]
     exchanges = [
-        Exchange(PATH, {**HI, "max_tokens": 70}, said("Harry.")),
-        Exchange(PATH, {**HI, "messages": messages, "max_tokens": 70}, said("Ron.")),
+        Exchange(PATH, {**HI, "max_tokens": 70, **LOGPROBS}, said("Harry.")),
+        Exchange(PATH, {**HI, "messages": messages, "max_tokens": 70, **LOGPROBS}, said("Ron.")),
     ]
     with Service(*exchanges) as service:
         state = two.run(backend=model(service))
