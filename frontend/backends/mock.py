@@ -22,7 +22,8 @@ class Mock(Backend):
     `picks`: the same for the choices of select. Without them a call gets words, and a select one of its choices, by the
     hash of the prompt.
 
-    Stop texts and max_new_tokens (a word is a token) cut what is given. `calls` has every call, with its prompt's text.
+    Stop texts and max_new_tokens (a word is a token) cut what is given. Its words are certain: their log-probabilities,
+    where a call asks for them, are 0. `calls` has every call, with its prompt's text.
     """
 
     name = "Mock"
@@ -73,11 +74,13 @@ class Mock(Backend):
         most = call.sampling.get("max_new_tokens", len(words))
         cut = len(words) > most
         reason: dict[str, Any] = {"type": "length", "length": most} if cut else {"type": "stop", "matched": stop}
-        meta = {
+        meta: dict[str, Any] = {
             "finish_reason": reason,
             "prompt_tokens": len(_words(prompt)),
             "completion_tokens": min(most, len(words)),
         }
+        if call.options.get("return_logprob"):
+            meta["output_token_logprobs"] = [(0.0, None, word) for word in words[:most]]
         return Completion("".join(words[:most]), {**meta, "cached_tokens": 0})
 
     def _text(self, prompt: str, call: GenCall, sample: int) -> str:
