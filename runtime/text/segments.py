@@ -44,7 +44,8 @@ class SegmentEncoder:
         try:
             written = self._write(call.segments)
             ids, contexts = self._encode_groups(written)
-            ids += self._encode_last(written)
+            last = self._encode_last(written)
+            ids, contexts = ids + last, contexts if last else without_last_token(contexts)
             self._check_prompt(ids, contexts)
         except ClientError as error:
             return CallFailed(call.call, error.record)
@@ -57,6 +58,7 @@ class SegmentEncoder:
             self._check_choices(written.texts[-1], call.choices)
             before, contexts = self._encode_groups(written)
             prompt = self._encode_last(written)
+            contexts = contexts if prompt else without_last_token(contexts)
             self._check_prompt(before + prompt, contexts)
             shared, each = self._tokens_of_choices(written, prompt, call.choices, call.healed)
             for i, ids in enumerate(each):
@@ -89,8 +91,6 @@ class SegmentEncoder:
         for group in written.groups:
             for j, context in enumerate(group.contexts):
                 require_unicode(context, f"{group.place}[{j}]")
-        if written.groups and not written.texts[-1]:
-            raise ClientError(written.groups[-1].place, "end the prompt, must be followed by a text")
         return written
 
     def _check_choices(self, last: str, choices: list[str]) -> None:
@@ -165,6 +165,16 @@ class SegmentEncoder:
         if num >= most:
             raise longer_than_context(place, f"{num} tokens", most)
         check_ids(place, ids, self._limits.vocab_size)
+
+
+def without_last_token(contexts: Contexts) -> Contexts:
+    """Of a prompt that ends with its last group: the last token follows it, for some token must see all contexts."""
+    if not contexts:
+        return contexts
+    *groups, (start, *lengths) = contexts
+    lengths[-1] -= 1
+    lengths = [length for length in lengths if length]
+    return (*groups, (start, *lengths)) if lengths else tuple(groups)
 
 
 def num_positions(num_ids: int, contexts: Contexts) -> int:

@@ -197,3 +197,15 @@ def test_joined_forks_are_read_apart_from_each_other_and_words_behind_them_are_h
 
     read = in_sequence.run(backend=llm, temperature=0).get_meta_info("x")
     assert read["output_token_logprobs"][0][0] != meta["output_token_logprobs"][0][0], "attention to other forks shows"
+
+
+def test_a_call_may_follow_joined_forks_at_once(llm: LLM, server: Endpoint):
+    @function
+    def program(s: Any) -> None:
+        forks = s.fork(2)
+        forks += ["The capital of Peru is Lima. ", "Ada lives in Oslo. The capital of Peru is"]
+        forks.join("concate_and_append")
+        s += gen("x", max_tokens=4) + " or " + select("y", [" Lima", " Oslo"])
+
+    states = [program.run(backend=each, temperature=0) for each in (llm, server)]
+    assert states[0]["x"] == states[1]["x"] and states[0]["y"] == states[1]["y"]

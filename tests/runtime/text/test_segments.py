@@ -9,6 +9,7 @@ from ramet.ipc.messages import (
     CallFailed,
     ChoicesReply,
     ContextGroup,
+    Contexts,
     Limits,
     PromptReply,
     RenderChoices,
@@ -19,7 +20,7 @@ from ramet.ipc.messages import (
 )
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import MAX_CALL_BYTES
-from ramet.runtime.text.segments import SegmentEncoder, num_positions
+from ramet.runtime.text.segments import SegmentEncoder, num_positions, without_last_token
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -90,6 +91,24 @@ def test_groups_stand_in_order_and_a_prompt_may_begin_with_one(byte_level: Token
     assert byte_level.decode(ids[second + lengths[0] :][: lengths[1]]) == "over"
 
 
+@pytest.mark.parametrize("end", [[], [""]])
+def test_a_prompt_may_end_with_a_group_whose_last_token_then_follows_it(byte_level: Tokenizer, end: list[str]) -> None:
+    one, two = byte_level.encode("the quick"), byte_level.encode("the lazy dog")
+    assert len(two) > 1
+    reply = rendered(byte_level, ContextGroup(["the quick", "the lazy dog"]), *end)
+    assert unpack_ids(reply.ids) == one + two and reply.contexts == ((0, len(one), len(two) - 1),)
+    choices = chosen(byte_level, [ContextGroup(["the quick", "the lazy dog"]), *end], ["a", "b"])
+    assert unpack_ids(choices.ids) == one + two and choices.contexts == reply.contexts
+
+
+@pytest.mark.parametrize(
+    ("contexts", "left"),
+    [((), ()), (((3, 1),), ()), (((0, 2, 1),), ((0, 2),)), (((0, 2), (2, 1)), ((0, 2),)), (((1, 2, 3),), ((1, 2, 2),))],
+)
+def test_the_last_token_leaves_its_group(contexts: Contexts, left: Contexts) -> None:
+    assert without_last_token(contexts) == left
+
+
 def test_a_prompt_must_fit_the_context_whose_positions_parallel_contexts_share(byte_level: Tokenizer) -> None:
     def asked(*segments: Segment, context_length: int) -> PromptReply | CallFailed:
         return encoder(byte_level, context_length).render(RenderPrompt(7, list(segments)))
@@ -117,8 +136,6 @@ def test_an_end_that_the_client_wrote_may_be_healed_where_tokens_are_bytes(
     ("segments", "place", "fact"),
     [
         ([""], "prompt", "has no tokens once rendered"),
-        (["a", ContextGroup(["b"])], "prompt[1].contexts", "must be followed by a text"),
-        (["a", ContextGroup(["b"]), ""], "prompt[1].contexts", "must be followed by a text"),
         (["a", "\ud800"], "prompt[1]", "lone surrogate"),
         ([Turn("user", ["a", "\udfff"])], "prompt[0].content[1]", "lone surrogate"),
         ([Turn("us\ud800er", ["a"])], "prompt[0].role", "lone surrogate"),
@@ -206,7 +223,6 @@ def test_shared_tokens_do_not_depend_on_the_order_of_choices(byte_level: Tokeniz
         (["a"], ["b", "x" * 99], "choices[1]", "tokens, must have at most 99"),
         (["a"], ["b", "x" * 100_000], "choices[1]", "more than 100 tokens"),
         (["a"], ["b" * 1000] * (MAX_CALL_BYTES // 1000), "choices", f"must be at most {MAX_CALL_BYTES}"),
-        (["a", ContextGroup(["b"])], ["c"], "prompt[1].contexts", "must be followed by a text"),
     ],
 )
 def test_a_refusal_names_the_choice(
