@@ -8,6 +8,16 @@ from collections.abc import Mapping
 
 from ramet.bench.figures.constraints import compiles, jump_forward, masks
 from ramet.bench.figures.costs import penalties, phases, pipeline, sampling
+from ramet.bench.figures.programs import (
+    ablations,
+    hit_rates,
+    is_hit_rates,
+    is_parts,
+    is_policies,
+    is_speed,
+    sharing,
+    speed,
+)
 from ramet.bench.figures.records import MachineClass, Record, by_class
 from ramet.bench.figures.server import options, startup, tuning
 from ramet.bench.figures.throughput import growth, offline, prompts, spin
@@ -60,6 +70,11 @@ QUESTIONS = {
     "jump_forward": Question("structured", _always, jump_forward),
     "masks": Question("masks", _has_all_backends, masks),
     "compiles": Question("compiles", _always, compiles),
+    "programs": Question("programs", is_speed, speed),
+    "sharing": Question("programs", is_speed, sharing),
+    "hit_rates": Question("programs", is_hit_rates, hit_rates),
+    "policies": Question("programs", is_policies, ablations),
+    "parts": Question("programs", is_parts, ablations),
     "startup": Question("startup", _always, startup),
     "tuning": Question("tuning", _always, tuning),
     "options": Question("tuning", _always, options),

@@ -16,6 +16,7 @@ from ramet.bench.figures.records import machine_class, variant
 from ramet.bench.figures.svg import THEMES, Plot, Row, Value
 from ramet.bench.loads import Load
 from ramet.bench.offline import _outcome
+from ramet.bench.programs.catalogue import BY_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = records.read(ROOT / "bench" / "results")
@@ -116,7 +117,7 @@ def sections() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "written"), sections(), ids=[name for name, _ in sections()])
 def test_every_name_in_a_conclusion_is_a_number_of_its_view(name: str, written: str):
     question = QUESTIONS[name]
-    more = [grown()] if question.file == "offline" else []
+    more = {"offline": [grown()], "programs": [*workloads()]}.get(question.file, [])
     lines = [each for each in [*RESULTS[question.file], *more] if question.fits(each)]
     known = {number for each in lines for number in question.view([each]).numbers}
     conclusions = page.CONCLUSION.findall(written.split("\n## ")[0])
@@ -132,6 +133,55 @@ def grown() -> dict[str, Any]:
     loads = [Load("a", 1, 0, 256, 100, 1.0, 1), Load("b", 4, 0, 256, 100, 1.0, 4), Load("c", 1, 0, 512, 1, 1.0, 1)]
     seconds = [[2.0, 1.0, 4.0], [4.0], [0.25]]
     return record | {"growth": [_outcome(load, {"ramet": each}) for load, each in zip(loads, seconds)]}
+
+
+def figures_of(name: str, programs_per_s: float, **more: Any) -> dict[str, Any]:
+    figures = {
+        "programs": 4, "requests": 8, "wall_s": 2.0, "prompt_tokens": 1000, "output_tokens": 60, "cached_tokens": 600,
+        "best_cached_tokens": 800, "prefill_tokens": 400, "steps": 30, "retractions": 0, "request_s": 0.5,
+        "latency_s": 1.0, "hit_rate": 0.6, "best_hit_rate": 0.8, "programs_per_s": programs_per_s, "batch": 2.0,
+    }  # fmt: skip
+    return figures | more
+
+
+def workloads() -> list[dict[str, Any]]:
+    """A line on a model, one without, and one of ablations on each."""
+    record = {key: RESULTS["offline"][0][key] for key in ("time", "command", "commit", "machine", "versions")}
+    plain = {
+        name: {
+            "all": figures_of(name, 3.0),
+            "neither": figures_of(name, 1.0, prefill_tokens=1000, latency_s=4.0, hit_rate=0.0, cached_tokens=0),
+            **({"no jump-forward": figures_of(name, 2.0, steps=60)} if each.compiles else {}),
+        }
+        for name, each in BY_NAME.items()
+    }
+    few = ("mmlu", "react", "tree-of-thought")
+    parts = {name: {"all": figures_of(name, 4.0), "no cache": figures_of(name, 1.0),
+                    "no parallelism": figures_of(name, 2.0)} for name in few}  # fmt: skip
+    orders = {name: {"all": figures_of(name, 4.0), "fcfs": figures_of(name, 3.0), "random": figures_of(name, 2.0)}
+              for name in few}  # fmt: skip
+    found = {name: {"all": each["all"]} for name, each in plain.items()}
+    made = {"model": (plain, parts), "scripted": (found, orders)}
+    return [record | {"runner": runner, "workloads": each} for runner, lines in made.items() for each in lines]
+
+
+def test_programs_are_shown_beside_the_papers_and_by_what_they_lack():
+    lines = {"programs": workloads()}
+    (speed,) = views_of("programs", lines).values()
+    rows = {row[0]: row for row in speed.rows}
+    assert rows["mmlu (4)"] == ("mmlu (4)", "3.00", "4.4", "25%", "2.0 / 2.0", "400 / 1,000", "2.50", "30 / 30", "60%")
+    assert rows["json-fields (4)"][-2] == "30 / 30 / 60" and not any(name.startswith("shared") for name in rows)
+    assert (speed.numbers["mmlu_tokens"], speed.numbers["json_fields_jumps"]) == (2.5, 2.0)
+    (sharing,) = views_of("sharing", lines).values()
+    assert sharing.rows[0][1:] == ("60%", "3.00", "3.00 / 1.00", "2.00 / 2.00", "0.50 / 0.50")
+    assert all(name.startswith(("shared", "articles")) for name, *_ in sharing.rows)
+    (found,) = views_of("hit_rates", lines).values()
+    assert found.numbers == {"mean": 0.75, "least": 0.75}
+    assert found.rows[0][1:] == ("60.0%", "80.0%", "75.0%", "400 of 1,000", "2.50")
+    (parts,) = views_of("parts", lines).values()
+    assert parts.rows[1] == ("react", "60%", "0.25 (60%)", "0.50 (60%)")
+    (orders,) = views_of("policies", lines).values()
+    assert orders.rows[0][2:] == ("0.75 (60%)", "0.50 (60%)")
 
 
 def test_growth_is_of_the_batches_and_of_the_prompts_of_one_line():

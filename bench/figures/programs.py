@@ -1,0 +1,154 @@
+"""Views of the workloads of section 6 of the SGLang paper: speed against the paper's, sharing, hit rates, ablations."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramet.bench.figures.records import Record
+from ramet.bench.figures.svg import Plot, Row, Value
+from ramet.bench.figures.view import View, slug
+from ramet.bench.programs.catalogue import BY_NAME
+from ramet.bench.programs.paper import BASELINE, JUMPLESS, WHOLE
+
+Figures = Mapping[str, Any]
+SWEEPS = ("shared-", "articles-")  # Figure 12
+
+
+def is_sweep(name: str) -> bool:
+    return name.startswith(SWEEPS)
+
+
+def is_speed(record: Record) -> bool:
+    """All workloads on a model, with everything and with nothing."""
+    return (
+        record["runner"] == "model" and _has(record, (WHOLE, BASELINE)) and BY_NAME.keys() <= record["workloads"].keys()
+    )
+
+
+def is_hit_rates(record: Record) -> bool:
+    return record["runner"] == "scripted" and _has_all_workloads(record)
+
+
+def is_policies(record: Record) -> bool:
+    """Figure 10: of variants beside those that every line has, without a model."""
+    return record["runner"] == "scripted" and bool(_variants(record))
+
+
+def is_parts(record: Record) -> bool:
+    """Figure 11."""
+    return record["runner"] == "model" and bool(_variants(record))
+
+
+def speed(records: Sequence[Record]) -> View:
+    """Programs per second with cache and parallelism over that without, beside the paper's ratio."""
+    record = records[-1]
+    rows, bars, numbers = [], [], dict[str, float]()
+    for name, each in record["workloads"].items():
+        if is_sweep(name):
+            continue
+        ours, bare, paper = each[WHOLE], each[BASELINE], BY_NAME[name].paper
+        ratio = ours["programs_per_s"] / bare["programs_per_s"]
+        tokens = bare["prefill_tokens"] / ours["prefill_tokens"]
+        latency = ours["latency_s"] / bare["latency_s"]
+        numbers |= {slug(name, "ratio"): ratio, slug(name, "tokens"): tokens, slug(name, "latency"): latency}
+        steps = f"{ours['steps']:,} / {bare['steps']:,}"
+        if JUMPLESS in each:
+            numbers[slug(name, "jumps")] = each[JUMPLESS]["steps"] / ours["steps"]
+            steps += f" / {each[JUMPLESS]['steps']:,}"
+        rows.append(
+            (
+                f"{name} ({ours['programs']})",
+                f"{ratio:.2f}",
+                "" if paper is None else f"{paper:g}",
+                f"{latency:.0%}",
+                f"{ours['wall_s']:.1f} / {bare['wall_s']:.1f}",
+                f"{ours['prefill_tokens']:,} / {bare['prefill_tokens']:,}",
+                f"{tokens:.2f}",
+                steps,
+                f"{ours['hit_rate']:.0%}",
+            )
+        )
+        bars.append(Row(name, (Value(ratio), None if paper is None else Value(paper))))
+    header = (
+        "workload (programs)", "programs/s, ratio", "the paper's", "latency", "seconds", "prompt tokens computed",
+        "ratio", "steps", "hit rate",
+    )  # fmt: skip
+    title = "Programs per second with cache and parallelism, over without"
+    plot = Plot(title, "ratio", ("ramet", "the paper"), tuple(bars), "{:.1f}", (1.0, "without"))
+    return View(numbers, header, tuple(rows), plot, (record,))
+
+
+def sharing(records: Sequence[Record]) -> View:
+    """Figure 12: what is shared grows, and what is not."""
+    record = records[-1]
+    rows, bars, numbers = [], [], dict[str, float]()
+    for name, each in record["workloads"].items():
+        if not is_sweep(name):
+            continue
+        ours, bare = each[WHOLE], each[BASELINE]
+        ratio = ours["programs_per_s"] / bare["programs_per_s"]
+        numbers |= {slug(name, "ratio"): ratio, slug(name, "hits"): ours["hit_rate"]}
+        pairs = [(ours[figure], bare[figure]) for figure in ("programs_per_s", "batch", "request_s")]
+        cells = (f"{with_it:.2f} / {without:.2f}" for with_it, without in pairs)
+        rows.append((f"{name} ({ours['programs']})", f"{ours['hit_rate']:.0%}", f"{ratio:.2f}", *cells))
+        bars.append(Row(name, (Value(ratio), Value(ours["hit_rate"]))))
+    header = ("requests", "hit rate", "requests/s, ratio", "requests/s", "batch", "latency of a request, s")
+    plot = Plot("What sharing gives", "ratio", ("requests per second", "hit rate"), tuple(bars), "{:.2f}")
+    return View(numbers, header, tuple(rows), plot, (record,))
+
+
+def hit_rates(records: Sequence[Record]) -> View:
+    """What a small pool finds of what an infinite cache would find."""
+    record = records[-1]
+    found = {name: each[WHOLE] for name, each in record["workloads"].items() if each[WHOLE]["best_cached_tokens"]}
+    shares = {name: each["cached_tokens"] / each["best_cached_tokens"] for name, each in found.items()}
+    rows = tuple(
+        (
+            f"{name} ({each['programs']:,})",
+            f"{each['hit_rate']:.1%}",
+            f"{each['best_hit_rate']:.1%}",
+            f"{shares[name]:.1%}",
+            f"{each['prefill_tokens']:,} of {each['prompt_tokens']:,}",
+            f"{each['prompt_tokens'] / each['prefill_tokens']:.2f}",
+        )
+        for name, each in found.items()
+    )
+    numbers = {"mean": sum(shares.values()) / len(shares), "least": min(shares.values())}
+    bars = tuple(Row(name, (Value(share),)) for name, share in shares.items())
+    plot = Plot("Hit rate of a pool of 15,000 tokens", "share of the best possible", ("found",), bars, "{:.1%}")
+    header = ("workload (programs)", "hit rate", "best possible", "share of it", "prompt tokens computed", "ratio")
+    return View(numbers, header, rows, plot, (record,))
+
+
+def ablations(records: Sequence[Record]) -> View:
+    """Figures 10 and 11: each variant's programs per second over those with everything, its hit rate beside it."""
+    record = records[-1]
+    variants = _variants(record)
+    numbers: dict[str, float] = {}
+    rows, bars = [], []
+    for name, each in record["workloads"].items():
+        ratios = [each[variant]["programs_per_s"] / each[WHOLE]["programs_per_s"] for variant in variants]
+        numbers |= {slug(name, variant): ratio for variant, ratio in zip(variants, ratios, strict=True)}
+        cells = (
+            f"{ratio:.2f} ({each[variant]['hit_rate']:.0%})" for variant, ratio in zip(variants, ratios, strict=True)
+        )
+        rows.append((name, f"{each[WHOLE]['hit_rate']:.0%}", *cells))
+        bars.append(Row(name, tuple(map(Value, ratios[:4]))))
+    header = ("workload", "hit rate with everything", *(f"{variant}: ratio (hit rate)" for variant in variants))
+    axis = "programs per second, as a share of those with everything"
+    plot = Plot("What each part gives", axis, tuple(variants[:4]), tuple(bars), "{:.2f}", (1.0, "everything"))
+    return View(numbers, header, tuple(rows), plot, (record,))
+
+
+def _has_all_workloads(record: Record) -> bool:
+    return BY_NAME.keys() <= record["workloads"].keys()
+
+
+def _has(record: Record, variants: Sequence[str]) -> bool:
+    return all(variant in each for each in record["workloads"].values() for variant in variants)
+
+
+def _variants(record: Record) -> list[str]:
+    """Those that all workloads have beside everything, nothing and no jumps."""
+    first: Figures = next(iter(record["workloads"].values()), {})
+    others = [variant for variant in first if variant not in (WHOLE, BASELINE, JUMPLESS)]
+    return others if _has(record, others) else []
