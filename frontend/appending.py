@@ -10,12 +10,13 @@ import weakref
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from ramet.frontend import api
 from ramet.frontend.backends.base import Place
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.executor import Stream
+from ramet.frontend.forks import StateGroup
 from ramet.frontend.ir import (
     Begin,
     ConstantText,
@@ -36,7 +37,6 @@ from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
 from ramet.frontend.speculation import Saved, may_speculate
 
-S = TypeVar("S", bound="BaseState")
 ELSEWHERE = -1  # some other thread
 THOUGHT = "_reasoning_content"  # behind a variable's name: its thought
 
@@ -250,7 +250,7 @@ class BaseState(Words):
         for name, result in child._new.items():
             self._variables[name] = self._new[name] = result
 
-    def _gather(self, children: Sequence["BaseState"]) -> None:
+    def gather(self, children: Sequence["BaseState"]) -> None:
         """Each variable that is new in children becomes a list; a list that an earlier join made grows."""
         names = dict.fromkeys(name for child in children for name in child._new)
         for name in names:
@@ -260,7 +260,7 @@ class BaseState(Words):
                 found = [*before.each, *found]
             self._variables[name] = self._new[name] = Gathered(found)
 
-    def _append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
+    def append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
         for child in children:
             if child._role != self._role:
                 mine, theirs = self._role or "nobody", child._role or "nobody"
@@ -326,7 +326,7 @@ class BaseState(Words):
         """End the calls of the whole run; whoever waits for their values gets Cancelled."""
         self.run.cancel()
 
-    def _end_feed(self, error: BaseException | None = None) -> None:
+    def end_feed(self, error: BaseException | None = None) -> None:
         if error is not None and self._stream.feed is not None:
             self._stream.feed.end(error)
         self._stream.close_feed()
@@ -335,59 +335,8 @@ class BaseState(Words):
         """The program's function has returned, or raised; whoever reads its text comes to its end."""
         self.run.end_body()
         for state in (self, *self._forks):
-            state._end_feed(error)
+            state.end_feed(error)
         with self._declared:
             self._body_error = error
             self._body = None
             self._declared.notify_all()
-
-
-class StateGroup(Generic[S]):
-    """Forks of one state, in order: group[i], `group += ...` for all of them, `group.join()`."""
-
-    def __init__(self, parent: S, states: list[S]) -> None:
-        self._parent, self._states, self._joined = parent, states, False
-
-    def __iadd__(self, value: Any) -> Self:
-        """One thing for all of them, a list with one for each, or a function of the index that gives it."""
-        if isinstance(value, list | tuple) and len(value) != len(self._states):
-            raise ValueError(
-                f"{len(value)} values are appended to {len(self._states)} forks; give one, or one for each"
-            )
-        for i, state in enumerate(self._states):
-            state += value[i] if isinstance(value, list | tuple) else value(i) if callable(value) else value
-        return self
-
-    def join(self, mode: str = "gather_variable") -> None:
-        """Bring what the forks made to the state they come from. It returns at once.
-
-        gather_variable: each of their new variables becomes a list there, in their order; a further join of forks with
-        the same names makes the lists longer. concate_and_append: their texts are appended as well; where the backend
-        computes parallel contexts, none of them attends to another (section 6.2.5 of the SGLang paper), which gives
-        other outputs than the same text read in sequence. Forks are joined once: ProgramError.
-        """
-        parent, states = self._parent, self._states
-        if mode not in ("gather_variable", "concate_and_append"):
-            raise ValueError(f"mode is {mode!r}, must be 'gather_variable' or 'concate_and_append'")
-        if self._joined:
-            raise ProgramError("these forks are joined already")
-        if mode == "concate_and_append":
-            parent._append_forks(states, caller())
-        parent._gather(states)
-        self._joined = True
-        for state in states:
-            state._end_feed()
-
-    def __getitem__(self, index: int) -> S:
-        return self._states[index]
-
-    def __setitem__(self, index: int, state: S) -> None:
-        """What `group[i] += ...` ends with. Raises TypeError for another state."""
-        if state is not self._states[index]:
-            raise TypeError("a fork may be appended to, not replaced")
-
-    def __iter__(self) -> Iterator[S]:
-        return iter(self._states)
-
-    def __len__(self) -> int:
-        return len(self._states)

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, TurnBegin, TurnEnd
 from ramet.frontend.results import Result
 from ramet.frontend.run import Run
 from ramet.frontend.state import State
+from ramet.frontend.written import read, written
 
 
 class Kept(msgspec.Struct):
@@ -87,44 +87,14 @@ def kept(state: State) -> Kept:
     results = state.results()
     variables = {name: result.get() for name, result in results.items()}
     metas = {name: result.meta for name, result in results.items() if result.meta is not None}
-    return Kept(variables, metas, [_written(piece) for piece in state.stream_prompt.pieces()], state.ret_value)
+    return Kept(variables, metas, written(state.stream_prompt), state.ret_value)
 
 
 def restored(run: Run, found: Kept) -> State:
-    prompt = EMPTY
-    for piece in found.pieces:
-        prompt = prompt.extended(_piece(piece))
-    state = State.known(
-        run, prompt, {name: Result.of(value, found.metas.get(name)) for name, value in found.variables.items()}
-    )
+    values = {name: Result.of(value, found.metas.get(name)) for name, value in found.variables.items()}
+    state = State.known(run, read(found.pieces), values)
     state.ret_value = found.returned
     return state
-
-
-def _written(piece: Piece) -> Any:
-    match piece:
-        case TurnBegin(role):
-            return {"begin": role}
-        case TurnEnd(role):
-            return {"end": role}
-        case Contexts(texts):
-            return {"contexts": texts}
-        case MediaPiece(kind, source):
-            return {"media": kind, "source": source if isinstance(source, str) else None}
-    return piece
-
-
-def _piece(written: Any) -> Piece:
-    match written:
-        case {"begin": role}:
-            return TurnBegin(role)
-        case {"end": role}:
-            return TurnEnd(role)
-        case {"contexts": texts}:
-            return Contexts(tuple(texts))
-        case {"media": kind, "source": source}:
-            return MediaPiece(kind, source)
-    return str(written)
 
 
 def _hash(value: Any) -> str:

@@ -13,7 +13,8 @@ import msgspec
 from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.errors import BackendError
 from ramet.frontend.loop import Loop
-from ramet.frontend.prompt import Contexts, MediaPiece, Piece, Prompt, TurnBegin, TurnEnd
+from ramet.frontend.prompt import Prompt
+from ramet.frontend.written import written
 
 ALL = Capabilities(
     held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
@@ -76,7 +77,7 @@ class Replay(Backend):
                 on_text(outputs[0].text)
             return outputs
         outputs = await self._recorder(prompt, asked).generate(prompt, call, on_text)
-        self._write(Entry(_written(prompt), asked, outputs=outputs))
+        self._write(Entry(written(prompt), asked, outputs=outputs))
         return outputs
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
@@ -91,7 +92,7 @@ class Replay(Backend):
         if entry is not None and entry.chosen is not None:
             return Selection(entry.chosen, dict(entry.meta))
         selection = await self._recorder(prompt, asked).select(prompt, call)
-        self._write(Entry(_written(prompt), asked, chosen=selection.index, meta=selection.meta))
+        self._write(Entry(written(prompt), asked, chosen=selection.index, meta=selection.meta))
         return selection
 
     async def flush_cache(self) -> None:
@@ -104,7 +105,7 @@ class Replay(Backend):
 
     def _found(self, prompt: Prompt, asked: Mapping[str, Any]) -> Entry | None:
         """The next answer to this call; None: there is no further one."""
-        key = self._key(_written(prompt), asked)
+        key = self._key(written(prompt), asked)
         with self._lock:
             number = self._num_asked[key]
             self._num_asked[key] += 1
@@ -115,7 +116,7 @@ class Replay(Backend):
         """Raises BackendError where none is given."""
         if self._record is not None:
             return self._record
-        known = self._entries.get(self._key(_written(prompt), asked))
+        known = self._entries.get(self._key(written(prompt), asked))
         if known:
             raise BackendError(self.name, f"this call was recorded {len(known)} times, and is asked once more")
         raise BackendError(self.name, f"this call was not recorded; {self._nearest(prompt, asked)}")
@@ -125,7 +126,7 @@ class Replay(Backend):
         entries = [entry for entries in self._entries.values() for entry in entries]
         if not entries:
             return "nothing was"
-        here = _text(_written(prompt))
+        here = _text(written(prompt))
         num, nearest = max(((_num_common(_text(entry.prompt), here), entry) for entry in entries), key=lambda e: e[0])
         there = _text(nearest.prompt)
         if there != here:
@@ -164,24 +165,6 @@ class Replay(Backend):
 
 def _json(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic")
-
-
-def _written(prompt: Prompt) -> list[Any]:
-    return [_piece(piece) for piece in prompt.pieces()]
-
-
-def _piece(piece: Piece) -> Any:
-    match piece:
-        case TurnBegin(role):
-            return {"begin": role}
-        case TurnEnd(role):
-            return {"end": role}
-        case Contexts(texts):
-            return {"contexts": texts}
-        case MediaPiece(kind, source):
-            content = source if isinstance(source, bytes) else str(source).encode()
-            return {"media": kind, "sha256": hashlib.sha256(content).hexdigest()}
-    return piece
 
 
 def _text(prompt: Sequence[Any]) -> str:
