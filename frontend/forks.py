@@ -1,15 +1,25 @@
 """Forks of one state: appended to together, and brought back to it by a join."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ramet.frontend.errors import ProgramError
-from ramet.frontend.ir import caller
+from ramet.frontend.ir import Where, caller
 
-if TYPE_CHECKING:
-    from ramet.frontend.appending import BaseState
 
-S = TypeVar("S", bound="BaseState")
+class Forked(Protocol):
+    """What a group needs of its states, and of the one that they come from."""
+
+    def __iadd__(self, value: Any) -> Self: ...
+
+    def gather(self, children: Sequence[Any]) -> None: ...
+
+    def append_forks(self, children: Sequence[Any], where: Where) -> None: ...
+
+    def end_feed(self) -> None: ...
+
+
+S = TypeVar("S", bound=Forked)
 
 
 class StateGroup(Generic[S]):
