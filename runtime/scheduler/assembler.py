@@ -33,7 +33,7 @@ class Assembler:
     @property
     def _is_stuck(self) -> bool:
         running = self._running
-        if running.in_flight or running.prefilling or len(running.decoding):
+        if running.left.in_flight or running.prefilling or len(running.decoding):
             return False
         return bool(running.parts.open)
 

@@ -15,9 +15,9 @@ def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, pe
     parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
     assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
     taken = rows.num_taken + running.parts.rows.num_taken
-    used = len(running) + len(running.parts.running) + running.num_held_rows
+    used = len(running) + len(running.parts.running) + running.left.num_rows
     assert taken == used, f"{taken} rows taken, {used} in use"
-    penalised = sum(each.request.params.penalised for each in running) + running.num_held_penalty_slots
+    penalised = sum(each.request.params.penalised for each in running) + running.left.num_penalty_slots
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
 
@@ -42,7 +42,7 @@ def check_locks(cache: PrefixCache, running: RunningSet, kept: Iterable[Lease]) 
     """Every lock is that of a running request, of a step in flight or kept for a client. Slow: for tests."""
     locks: Counter[Node] = Counter()
     own = [each.lease for each in running]
-    for lease in (*own, *running.parts.leases, *running.held_leases, *kept):
+    for lease in (*own, *running.parts.leases, *running.left.leases, *kept):
         node = lease.node
         while node is not None:
             locks[node] += 1
@@ -76,7 +76,7 @@ def check_owners(cache: PrefixCache, running: RunningSet) -> None:
         owners.update(each.slots[each.leased :].tolist())
         leased = each.slots[: each.leased].tolist()
         assert in_tree.union(parked).issuperset(leased), f"request {each.uid} has slots that nobody keeps for it"
-    for slots in running.held_slots:
+    for slots in running.left.slots:
         owners.update(slots.tolist())
     twice = [slot for slot, count in owners.items() if count > 1]
     assert not twice, f"slots with two owners: {twice[:10]}"

@@ -178,7 +178,7 @@ class Results:
         self._add_hidden(step, result, going, ends, held)
         for index in sorted(ends):
             self._end(self._running.at(rows[index]), ends[index])
-        self._running.confirm(step.number)
+        self._running.left.confirm(step.number)
 
     def _publish(self, running: RunningRequest) -> None:
         """Share what is computed of its prompt; the lease that it asked for begins with the last of it."""

@@ -6,7 +6,6 @@ step has been confirmed, not before.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,21 +15,9 @@ from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
 from ramet.runtime.scheduler.assembly import Assembly, part_of
+from ramet.runtime.scheduler.left import NO_TOKENS, Left, LeftBehind
 from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
-
-NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What has been left but may still be read or written by step `until`."""
-
-    until: int
-    slots: Ints
-    lease: Lease | None = None
-    row: int | None = None
-    penalty_slot: int = 0
 
 
 class RunningSet:
@@ -58,9 +45,8 @@ class RunningSet:
         self._prefilling: dict[Uid, RunningRequest] = {}
         self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
-        self._held: list[_Held] = []  # by `until`
-        self._planned = self._confirmed = 0  # numbers of the last step that was planned, and whose result was applied
         self.parts = Parts(table, first_row=rows.num_rows + 1)
+        self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
         self._penalty_resets: list[PenaltyReset] = []
         self._forgotten: list[int] = []
@@ -122,30 +108,11 @@ class RunningSet:
         return self._penalty_slots.num_taken
 
     @property
-    def num_held_rows(self) -> int:
-        """Rows without a running request that a step in flight still has, those of parts as well."""
-        return sum(held.row is not None for held in self._held)
-
-    @property
-    def num_held_penalty_slots(self) -> int:
-        return sum(held.penalty_slot > 0 for held in self._held)
-
-    @property
-    def held_slots(self) -> list[Ints]:
-        """Those without an owner that a step in flight still reads or writes."""
-        return [held.slots for held in self._held]
-
-    @property
-    def held_leases(self) -> list[Lease]:
-        """Those without a running request that keep what a step in flight reads."""
-        return [held.lease for held in self._held if held.lease is not None]
-
-    @property
     def owned_tokens(self) -> int:
         """Slots that belong to running requests, or to steps in flight, and not to the tree."""
         own = sum(int(self.table.allocated[each.row]) - each.leased for each in self._running.values())
         parts = self.parts.owned_tokens if self.parts.assemblies else 0
-        return own + parts + sum(len(held.slots) for held in self._held)
+        return own + parts + sum(map(len, self.left.slots))
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -160,8 +127,8 @@ class RunningSet:
         penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
         self.table.open(row, request, lease.length, penalty_slot)
         while not self.occupy(running, prefix):
-            if self.in_flight or not self._give_way(True):
-                self._give_back(_Held(0, NO_TOKENS, None, row, penalty_slot))
+            if self.left.in_flight or not self._give_way(True):
+                self.left.add(Left(0, NO_TOKENS, None, row, penalty_slot))
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
@@ -234,7 +201,7 @@ class RunningSet:
             if slots is not None:
                 self._append_pages(rows, slots)
                 break
-            if self.in_flight:
+            if self.left.in_flight:
                 return None
             retracted += self.free_some()
         return retracted
@@ -257,7 +224,7 @@ class RunningSet:
         if len(duplicates):  # the tree has put its own slots in the place of ours
             start, stop = self._slot_updates.get(row, (before, before))
             self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
-            self._hold(_Held(int(self.table.last_steps[row]), duplicates))
+            self.left.add(Left(int(self.table.last_steps[row]), duplicates))
 
     # -- tokens that nobody draws -----------------------------------------------------------------------------------
 
@@ -288,7 +255,7 @@ class RunningSet:
         table.slots[row, allocated : allocated + len(slots) - given_back] = slots[given_back:]
         table.allocated[row] = allocated + len(slots) - given_back
         if lease is not running.lease:
-            self._hold(_Held(int(table.last_steps[row]), NO_TOKENS, running.lease))
+            self.left.add(Left(int(table.last_steps[row]), NO_TOKENS, running.lease))
             running.lease, computed = lease, min(computed, leased)
         if num_dropped:
             table.totals[row] = table.planned_totals[row] = kept
@@ -345,19 +312,19 @@ class RunningSet:
         part.pages = running.slots[running.leased :].copy()
         del self.parts.running[running.uid]
         self._vacate(running)
-        self._hold(_Held(int(self.table.last_steps[row]), NO_TOKENS, None, row))
+        self.left.add(Left(int(self.table.last_steps[row]), NO_TOKENS, None, row))
 
     def _leave(self, running: RunningRequest) -> None:
         self._forget(running)
-        self._hold_all(running)
+        self._leave_all(running)
         if running.uid in self.parts.assemblies:
             self._take_down(self.parts.assemblies.pop(running.uid))
 
-    def _hold_all(self, running: RunningRequest) -> None:
+    def _leave_all(self, running: RunningRequest) -> None:
         """Of a request or part that has left."""
         row, table = running.row, self.table
         own = table.slots[row, running.leased : int(table.allocated[row])].copy()
-        self._hold(_Held(int(table.last_steps[row]), own, running.lease, row, int(table.penalty_slots[row])))
+        self.left.add(Left(int(table.last_steps[row]), own, running.lease, row, int(table.penalty_slots[row])))
 
     def _take_down(self, assembly: Assembly) -> None:
         """Its request leaves, and with it what was computed for it apart."""
@@ -366,9 +333,9 @@ class RunningSet:
             if running is not None:
                 self.publish(running)
                 self._vacate(running)
-                self._hold_all(running)
+                self._leave_all(running)
             elif part.lease is not None:
-                self._hold(_Held(self._planned, part.pages, part.lease))
+                self.left.add(Left(self.left.planned, part.pages, part.lease))
 
     def _retract(self, running: RunningRequest) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
@@ -402,26 +369,6 @@ class RunningSet:
         del self._running[running.uid]
         self._decoding = None
 
-    def _hold(self, held: _Held) -> None:
-        if held.until > self._confirmed:
-            self._held.append(held)
-        else:
-            self._give_back(held)
-
-    def _give_back(self, held: _Held) -> None:
-        self._cache.free(held.slots)
-        if held.lease is not None:
-            self._cache.release(held.lease)
-        if held.row is not None:
-            (self._rows if held.row <= self._rows.num_rows else self.parts.rows).free(held.row)
-        if held.penalty_slot:
-            self._penalty_slots.free(held.penalty_slot)
-
-    @property
-    def in_flight(self) -> bool:
-        """A step was planned whose result was not applied."""
-        return self._planned > self._confirmed
-
     def _without_slot(self) -> Ints:
         """Rows that decode next and have no slot for the token they read."""
         rows = self.decoding
@@ -452,21 +399,12 @@ class RunningSet:
         table = self.table
         table.scheduled[rows] += num_new
         table.planned_totals[drawing] += 1
-        table.last_steps[rows] = self._planned = number
+        table.last_steps[rows] = self.left.planned = number
         for running in self.prefilling:
             if not running.prefilling:
                 self._prefilling.pop(running.uid, None)
                 self._extending.pop(running.uid, None)
                 self._decoding = None
-
-    def confirm(self, number: int) -> None:
-        """The result of step `number` was applied: what only it and earlier steps used is free."""
-        self._confirmed = number
-        done = [held for held in self._held if held.until <= number]
-        if done:
-            self._held = [held for held in self._held if held.until > number]
-            for held in done:
-                self._give_back(held)
 
     def take_slot_updates(self) -> tuple[SlotUpdate, ...]:
         """What the runner's table must learn before the next step."""

@@ -46,7 +46,7 @@ def bench(grammars: GrammarSource | None = None, **options: Any) -> BenchTop:
 def nothing_is_held(top: BenchTop) -> None:
     state = top.scheduler.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
-    assert not top.scheduler.running.held_slots and not top.scheduler._constraints.compiling
+    assert not top.scheduler.running.left.all and not top.scheduler._constraints.compiling
 
 
 # -- while it compiles -------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class Bench:
         row, known, table = running.row, len(request.tokens), self.running.table
         self.running.advance(self.steps, np.array([row]), np.array([known]), np.array([0]))
         table.tokens[row, known], table.totals[row], table.applied[row] = 1000 * uid + 99, known + 1, known
-        self.running.confirm(self.steps)
+        self.running.left.confirm(self.steps)
         return running
 
 
