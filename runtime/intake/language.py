@@ -78,7 +78,9 @@ class FollowUpOf(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A state of a program, which goes on: what its call leaves behind is kept for a moment."""
 
     program: Annotated[ProgramName, about("name of the program, for /language/end")]
-    state: Annotated[Annotated[int, named("an integer in [0, 2^31)", ge=0, lt=1 << 31)], about("which of its states")]
+    state: Annotated[
+        Annotated[int, named("an integer in [0, 2^31)", ge=0, le=(1 << 31) - 1)], about("which of its states")
+    ]
 
 
 FOLLOW_UP = about("who is about to call again with a prompt that begins with this one and what follows it")

@@ -222,7 +222,8 @@ class Admission:
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
         if self._running.parts.assemblies:
             self._reserved += self._running.parts.promised_tokens(self._cache.page_size)
-        self._reserved += self._follow_ups.growth
+        if self._follow_ups.kept:
+            self._reserved += self._follow_ups.growth
         self._unpublished = UnpublishedPrefixes(self._cache.page_size)
         for running in self._running:
             self._reserved += self._growth(running.request, running.request.cached_tokens or 0)
@@ -280,7 +281,7 @@ class Admission:
 
     def _is_alone(self) -> bool:
         """No memory will be free later that is not free now."""
-        return not len(self._running) and not self._follow_ups.leases
+        return not len(self._running) and not self._follow_ups.kept
 
     def _growth(self, request: Request, num_cached: int) -> int:
         """Tokens that its follow-up is expected to add: as many as it adds itself."""

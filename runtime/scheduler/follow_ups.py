@@ -32,7 +32,8 @@ class FollowUps:
     def __init__(self, cache: PrefixCache, clock: Callable[[], float]) -> None:
         self._cache, self._clock = cache, clock
         self.share = 1.0  # of follow-ups that were announced and came, in [0, 1]
-        self._kept: dict[str, dict[int, list[_Kept]]] = {}  # by program and state; in the order of their ends
+        # by program and state. Others read it, so that nothing here is called while nothing is kept
+        self.kept: dict[str, dict[int, list[_Kept]]] = {}
 
     @property
     def leases(self) -> list[Lease]:
@@ -52,32 +53,31 @@ class FollowUps:
         """A request has ended whose sequence is leased, and to which it has added `growth` tokens."""
         if self._cache.can_hold and len(self.leases) < MAX_KEPT:
             kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, growth)
-            self._kept.setdefault(asked.program, {}).setdefault(asked.state, []).append(kept)
+            self.kept.setdefault(asked.program, {}).setdefault(asked.state, []).append(kept)
 
     def came(self, asked: FollowUp) -> None:
         """The next request of this state is here, and waits for what it needs by itself."""
         self._release(asked, came=True)
 
     def _release(self, asked: FollowUp, came: bool) -> None:
-        states = self._kept.get(asked.program, {})
+        states = self.kept.get(asked.program, {})
         for kept in states.pop(asked.state, ()):
             self._cache.release(kept.lease)
             self.share += (came - self.share) / SEEN
         if not states:
-            self._kept.pop(asked.program, None)
+            self.kept.pop(asked.program, None)
 
     def end(self, program: str) -> None:
-        for state in list(self._kept.get(program, ())):
+        for state in list(self.kept.get(program, ())):
             self._release(FollowUp(program, state), came=False)
 
     def end_all(self) -> None:
-        for program in list(self._kept):
+        for program in list(self.kept):
             self.end(program)
 
     def expire(self) -> None:
         """Those whose time is over."""
-        if self._kept:
-            self._end_until(self._clock())
+        self._end_until(self._clock())
 
     def give_way(self) -> bool:
         """End the earliest of them; False: there is none."""
@@ -87,10 +87,10 @@ class FollowUps:
         return first is not None
 
     def _end_until(self, time_s: float) -> None:
-        for program, states in list(self._kept.items()):
+        for program, states in list(self.kept.items()):
             for state, each in list(states.items()):
                 if any(kept.until_s <= time_s for kept in each):
                     self._release(FollowUp(program, state), came=False)
 
     def _all(self) -> chain[_Kept]:
-        return chain.from_iterable(chain.from_iterable(states.values() for states in self._kept.values()))
+        return chain.from_iterable(chain.from_iterable(states.values() for states in self.kept.values()))

@@ -136,7 +136,8 @@ class Scheduler:
     @property
     def kept(self) -> list[Lease]:
         """What stays cached for clients while no request needs it."""
-        return [*self.leases.leases, *self.follow_ups.leases]
+        leases = self.leases.leases if self.leases.claimed else []
+        return [*leases, *self.follow_ups.leases] if self.follow_ups.kept else leases
 
     def run(self, beat: Callable[[bool], None]) -> None:
         """For ever. `beat(idle)` is called before each wait and each step."""
@@ -204,7 +205,8 @@ class Scheduler:
                         self.follow_ups.end(program)
                 case control:
                     self._control.handle(control)
-        self.follow_ups.expire()  # those whose next request was among the messages have ended already
+        if self.follow_ups.kept:  # those whose next request was among the messages have ended already
+            self.follow_ups.expire()
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
@@ -347,7 +349,7 @@ class Scheduler:
         `stuck`: nothing was computed or is being computed.
         """
         self._results.send()
-        self.waits_for_kept = stuck and len(self.waiting) > 0 and len(self.follow_ups.leases) > 0
+        self.waits_for_kept = stuck and len(self.waiting) > 0 and bool(self.follow_ups.kept)
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
@@ -359,7 +361,7 @@ class Scheduler:
 
     def _give_way(self, alone: bool) -> bool:
         """Memory is short: see RunningSet."""
-        return self.follow_ups.give_way() or (alone and self.leases.give_way())
+        return bool(self.follow_ups.kept and self.follow_ups.give_way()) or (alone and self.leases.give_way())
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
+from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
 from ramet.runtime.scheduler.assembly import Assembly, part_of
-from ramet.runtime.scheduler.left import NO_TOKENS, Left, LeftBehind
 from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
 
@@ -128,7 +127,7 @@ class RunningSet:
         self.table.open(row, request, lease.length, penalty_slot)
         while not self.occupy(running, prefix):
             if self.left.in_flight or not self._give_way(True):
-                self.left.add(Left(0, NO_TOKENS, None, row, penalty_slot))
+                self.left.add(Left(0, NO_SLOTS, None, row, penalty_slot))
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
@@ -255,7 +254,7 @@ class RunningSet:
         table.slots[row, allocated : allocated + len(slots) - given_back] = slots[given_back:]
         table.allocated[row] = allocated + len(slots) - given_back
         if lease is not running.lease:
-            self.left.add(Left(int(table.last_steps[row]), NO_TOKENS, running.lease))
+            self.left.add(Left(int(table.last_steps[row]), NO_SLOTS, running.lease))
             running.lease, computed = lease, min(computed, leased)
         if num_dropped:
             table.totals[row] = table.planned_totals[row] = kept
@@ -312,7 +311,7 @@ class RunningSet:
         part.pages = running.slots[running.leased :].copy()
         del self.parts.running[running.uid]
         self._vacate(running)
-        self.left.add(Left(int(self.table.last_steps[row]), NO_TOKENS, None, row))
+        self.left.add(Left(int(self.table.last_steps[row]), NO_SLOTS, None, row))
 
     def _leave(self, running: RunningRequest) -> None:
         self._forget(running)
@@ -425,7 +424,7 @@ class RunningSet:
         return forgotten
 
     def _reset_penalties(self, request: Request, slot: int, output: Ints) -> None:
-        prompt = request.prompt if self._prompt_is_seen else NO_TOKENS
+        prompt = request.prompt if self._prompt_is_seen else NO_SLOTS
         self._penalty_resets.append(PenaltyReset(slot, output, prompt))
 
     def _is_serial(self, running: RunningRequest) -> bool:

@@ -49,11 +49,12 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("generate", {"prompt": ["a"], "sampling_params": {"regex": "("}}),
     ("generate", {"prompt": [""]}),
     ("generate", {"prompt": ["a"], "foo": 1}),
-    ("generate", {"prompt": ["a", {"contexts": ["b"]}]}),
+    ("generate", {"prompt": ["a", {"contexts": ["b", ""]}, "c"]}),
     ("select", {"prompt": ["a"], "choices": ["b", "x " * 100_000]}),
     ("select", {"prompt": ["a"], "choices": ["b"], "method": 5}),
     ("render", {"prompt": []}),
     ("render", {"prompt": [5]}),
+    ("end", {"programs": []}),
 ]
 
 
