@@ -19,6 +19,7 @@ from ramet.ipc.errors import RametError
 WORTH_CHARS = 64  # a shorter prefix costs less than a request of its own
 MAX_HELD = 8  # prefixes of one batch at once
 MAX_RECENT = 8  # first prompts that a new one is compared with
+MAX_ENDED = 1000  # programs of one message
 HELD_S = 60.0  # a reader that has not come by then finds the prefix only if memory was not short
 
 
@@ -68,7 +69,7 @@ class Ended:
 
     async def _tell(self, backend: Backend) -> None:
         while self._programs:
-            programs, self._programs = self._programs, []
+            programs, self._programs = self._programs[:MAX_ENDED], self._programs[MAX_ENDED:]
             with suppress(RametError):  # what it keeps ends by itself soon
                 await backend.end(programs)
 

@@ -208,7 +208,7 @@ class Speculation:
         text, whole = output.text[head:], _kind(output.meta) == "stop"
         tokens = None
         if longer.options.get("return_logprob"):
-            pieces = [told[2] for told in output.meta.get("output_token_logprobs", ())]
+            pieces = [told[2] for told in output.meta.get("output_token_logprobs", ()) if isinstance(told[2], str)]
             tokens = Tokens.of(output.text, pieces, longer.sampling["max_new_tokens"], head)
             found = tokens.cut(text, 0, call, whole) if pieces or not text else None
         else:

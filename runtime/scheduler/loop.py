@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -134,6 +135,11 @@ class Scheduler:
         return not len(self.running) and not len(self.waiting) and self._in_flight is None
 
     @property
+    def waits(self) -> bool:
+        """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
+        return self.idle or self.waits_for_kept
+
+    @property
     def kept(self) -> list[Lease]:
         """What stays cached for clients while no request needs it."""
         leases = self.leases.leases if self.leases.claimed else []
@@ -149,16 +155,16 @@ class Scheduler:
     def run_plain(self, beat: Callable[[bool], None]) -> None:
         """One step after the other."""
         while True:
-            beat(self.idle)
-            self.receive(block=self.idle)
+            beat(self.waits)
+            self.receive(block=self.waits)
             beat(self.idle)
             self.turn_plain()
 
     def run_overlapped(self, beat: Callable[[bool], None]) -> None:
         """A step is planned and launched while the device runs the one before it."""
         while True:
-            beat(self.idle)
-            self.receive(block=self.idle)
+            beat(self.waits)
+            self.receive(block=self.waits)
             beat(self.idle)
             self.turn_overlapped()
 
@@ -181,14 +187,11 @@ class Scheduler:
             self._device.close()
 
     def receive(self, block: bool) -> None:
-        """Take everything that has arrived; if `block`, wait for something, at most until a client's lease ends.
-
-        It blocks as well while all that could run needs memory that is kept for follow-ups.
-        """
+        """Take everything that has arrived; if `block`, wait for something, at most until what is kept ends."""
+        timeout_s = self.leases.wait_s if self.leases.claimed else None
         if self.waits_for_kept:
-            messages = self._inbox.drain(True, self.follow_ups.wait_s)
-        else:
-            messages = self._inbox.drain(block, self.leases.wait_s if self.leases.claimed else None)
+            timeout_s = min(self.follow_ups.wait_s, inf if timeout_s is None else timeout_s)
+        messages = self._inbox.drain(block, timeout_s)
         if self.leases.claimed:
             self.leases.expire()
         for message in messages:
