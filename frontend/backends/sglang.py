@@ -5,10 +5,8 @@ prompt's own tokens is scored. The server tells which tokens it has for a text w
 asked for from a few tokens before the prompt's end on, so that what comes before stays cached.
 """
 
-import math
-import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -20,12 +18,13 @@ from ramet.frontend.backends.templates import ChatTemplate
 from ramet.frontend.choices import (
     ScoredChoice,
     exact_sequence,
-    greedy_token_selection,
     picked,
     unconditional_likelihood_normalized,
 )
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.prompt import MediaPiece, Prompt
+from ramet.ipc import choices
+from ramet.ipc.choices import Path, Scored
 
 WINDOW = 8  # tokens at the prompt's end that may come out differently with a choice behind them; doubled if all do
 SAMPLING = frozenset({
@@ -48,12 +47,6 @@ CAPABILITIES = Capabilities(
     thoughts=False,
     renders=True,
 )
-
-
-class Token(NamedTuple):
-    logprob: float | None  # None: nothing comes before it
-    id: int
-    text: str | None
 
 
 class SGLang:
@@ -85,27 +78,26 @@ class SGLang:
                 raise Unsupported(self._name, f"select: {name}", "is a server of SGLang, which has no such parameter")
         passed = {name: call.options[name] for name in PASSED if name in call.options}
         paths, num_tokens = await self._paths(text, call.choices, passed)
-        sums = [math.fsum(token.logprob or 0.0 for token in path) for path in paths]
-        probabilities = softmax(sums)
+        sums = [path.logprob for path in paths]
+        probabilities = choices.softmax(sums)
         meta: dict[str, Any] = {"prompt_tokens": num_tokens, "completion_tokens": 0, "probabilities": probabilities}
         meta["choices"] = [
             {
                 "text": choice,
-                "num_tokens": len(path),
-                "logprob": total,
-                "token_logprobs": [tuple(each) for each in path],
+                "num_tokens": len(path.tokens),
+                "logprob": path.logprob,
+                "token_logprobs": path.tokens,
             }
-            for choice, path, total in zip(call.choices, paths, sums, strict=True)
+            for choice, path in zip(call.choices, paths, strict=True)
         ]
         if not isinstance(call.method, str):
             scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
             return Selection(picked(call.method, scored), meta)
         meta["scores"] = scores = await self._scores(call, paths, passed)
         if call.temperature > 0:
-            weights = softmax([value / call.temperature for value in sums])
-            index = random.Random(call.options.get("sampling_seed")).choices(range(len(weights)), weights)[0]
+            index = choices.draw(choices.softmax(sums, call.temperature), call.options.get("sampling_seed"))
         else:
-            index = max(range(len(scores)), key=scores.__getitem__)
+            index = choices.best(scores)
         return Selection(index, meta)
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
@@ -148,37 +140,33 @@ class SGLang:
 
     # -- choices ----------------------------------------------------------------------------------------------------
 
-    async def _paths(
-        self, text: str, choices: Sequence[str], passed: Mapping[str, Any]
-    ) -> tuple[list[list[Token]], int]:
+    async def _paths(self, text: str, each_choice: Sequence[str], passed: Mapping[str, Any]) -> tuple[list[Path], int]:
         """The tokens of each choice behind what all texts have in common, and how many the prompt has."""
         num_tokens = await self._num_tokens(text, passed)
         window = WINDOW
         while True:
             start = max(0, num_tokens - window)
-            texts = [text, *(text + choice for choice in choices)]
+            texts = [text, *(text + choice for choice in each_choice)]
             asked = [self._scored(whole, start, passed) for whole in texts]
             own, *each = await together(asked)
-            common = min(num_common(own, path) for path in each)
+            common = min(num_common(own, tokens) for tokens in each)
             if common > 0 or start == 0:
-                return [path[common:] for path in each], num_tokens
+                return [Path(tokens[common:]) for tokens in each], num_tokens
             window *= 2
 
-    async def _scores(self, call: SelectCall, paths: list[list[Token]], passed: Mapping[str, Any]) -> list[float]:
-        if call.method == greedy_token_selection:
-            return [float(num) for num in greedy_walk(paths)]
-        means = [mean(path) for path in paths]
+    async def _scores(self, call: SelectCall, paths: list[Path], passed: Mapping[str, Any]) -> list[float]:
+        bare: list[Path] = []
         if call.method == unconditional_likelihood_normalized:
-            bare = await together([self._scored(choice, 0, passed) for choice in call.choices])
-            return [value - mean(path[1:] or path) for value, path in zip(means, bare, strict=True)]
-        return means
+            each = await together([self._scored(choice, 0, passed) for choice in call.choices])
+            bare = [Path(tokens[1:] or tokens) for tokens in each]
+        return choices.scores_of(call.method, paths, bare)
 
     async def _num_tokens(self, text: str, passed: Mapping[str, Any]) -> int:
         body = {"text": text, "sampling_params": {"max_new_tokens": 0}, **passed}
         reply = await self._http.post("/generate", body)
         return int(reply["meta_info"]["prompt_tokens"])
 
-    async def _scored(self, text: str, start: int, passed: Mapping[str, Any]) -> list[Token]:
+    async def _scored(self, text: str, start: int, passed: Mapping[str, Any]) -> list[Scored]:
         """The tokens of a text from `start` on; nothing is told of the first one's probability."""
         body = {
             "text": text,
@@ -188,7 +176,7 @@ class SGLang:
             **passed,
         }
         reply = await self._http.post("/generate", body)
-        return [Token(*token) for token in reply["meta_info"]["input_token_logprobs"]]
+        return [tuple(token) for token in reply["meta_info"]["input_token_logprobs"]]
 
 
 class Whole(Growing):
@@ -205,40 +193,8 @@ class Whole(Growing):
         super().add({**event, "text": event["text"][len(text) :]})
 
 
-def num_common(one: Sequence[Token], other: Sequence[Token]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other)) if a.id != b.id), min(len(one), len(other)))
-
-
-def mean(path: Sequence[Token]) -> float:
-    return math.fsum(token.logprob or 0.0 for token in path) / len(path)
-
-
-def softmax(values: Sequence[float]) -> list[float]:
-    weights = [math.exp(value - max(values)) for value in values]
-    return [weight / math.fsum(weights) for weight in weights]
-
-
-def greedy_walk(paths: Sequence[Sequence[Token]]) -> list[int]:
-    """How many steps of a walk through the trie of choices each path is on, as a server of ramet counts them.
-
-    A step takes the best of the tokens that some path has next. A path that ends there competes with the mean of its
-    own tokens' log-probabilities.
-    """
-    steps, left = [0] * len(paths), list(range(len(paths)))
-    ids = [tuple(token.id for token in path) for path in paths]
-    while len({ids[i] for i in left}) > 1:
-        depth = steps[left[0]]
-        ways: dict[int | None, list[int]] = {}
-        for i in left:
-            ways.setdefault(ids[i][depth] if depth < len(ids[i]) else None, []).append(i)
-        left = max(ways.values(), key=lambda group: _next(paths[group[0]], depth))
-        for i in left:
-            steps[i] += 1
-    return steps
-
-
-def _next(path: Sequence[Token], depth: int) -> float:
-    return mean(path) if depth == len(path) else path[depth].logprob or 0.0
+def num_common(one: Sequence[Scored], other: Sequence[Scored]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a[1] != b[1]), min(len(one), len(other)))
 
 
 def as_json(value: Any) -> str:

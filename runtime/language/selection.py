@@ -7,13 +7,14 @@ import math
 
 from msgspec import UNSET
 
+from ramet.ipc import choices
+from ramet.ipc.choices import Path
 from ramet.ipc.messages import ID_BYTES, ChoicesReply, Contexts, pack_ids, unpack_ids
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.language import SelectBody, read_scoring
-from ramet.runtime.language import choices
-from ramet.runtime.language.choices import Path, Trie
 from ramet.runtime.language.replies import ChoiceInfo, SelectInfo, SelectReply
+from ramet.runtime.language.trie import Trie
 from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.reply import prompt_places_of
 

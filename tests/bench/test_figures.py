@@ -150,7 +150,9 @@ def workloads() -> list[dict[str, Any]]:
     plain = {
         name: {
             "all": figures_of(name, 3.0),
-            "neither": figures_of(name, 1.0, prefill_tokens=1000, latency_s=4.0, hit_rate=0.0, cached_tokens=0),
+            "neither": figures_of(
+                name, 1.0, prefill_tokens=1000, latency_s=4.0, request_s=1.0, hit_rate=0.0, cached_tokens=0
+            ),
             **({"no jump-forward": figures_of(name, 2.0, steps=60)} if each.compiles else {}),
         }
         for name, each in BY_NAME.items()
@@ -169,11 +171,13 @@ def test_programs_are_shown_beside_the_papers_and_by_what_they_lack():
     lines = {"programs": workloads()}
     (speed,) = views_of("programs", lines).values()
     rows = {row[0]: row for row in speed.rows}
-    assert rows["mmlu (4)"] == ("mmlu (4)", "3.00", "4.4", "25%", "2.0 / 2.0", "400 / 1,000", "2.50", "30 / 30", "60%")
+    mmlu = ("mmlu (4)", "3.00", "4.4", "25%", "50%", "", "2.0 / 2.0", "400 / 1,000", "2.50", "30 / 30", "60%")
+    assert rows["mmlu (4)"] == mmlu
+    assert rows["react (4)"][2:6] == ("5.6", "25%", "50%", "13%")
     assert rows["json-fields (4)"][-2] == "30 / 30 / 60" and not any(name.startswith("shared") for name in rows)
     assert (speed.numbers["mmlu_tokens"], speed.numbers["json_fields_jumps"]) == (2.5, 2.0)
     (sharing,) = views_of("sharing", lines).values()
-    assert sharing.rows[0][1:] == ("60%", "3.00", "3.00 / 1.00", "2.00 / 2.00", "0.50 / 0.50")
+    assert sharing.rows[0][1:] == ("60%", "3.00", "3.00 / 1.00", "2.00 / 2.00", "0.50 / 1.00")
     assert all(name.startswith(("shared", "articles")) for name, *_ in sharing.rows)
     (found,) = views_of("hit_rates", lines).values()
     assert found.numbers == {"mean": 0.75, "least": 0.75}

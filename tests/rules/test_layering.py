@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("ipc", "kernels", "runtime", "frontend", "bench", "ramet")
-OF_IPC = {"ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/__init__.py"}  # what the language knows of ipc
+# what the language knows of ipc
+OF_IPC = {"ipc/choices.py", "ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/__init__.py"}
 DOOR = "frontend/backends/inprocess.py"  # the one file of the language that knows the runtime
 
 LEVELS = {  # runtime/...: the first match counts

@@ -1,37 +1,21 @@
-"""Which of several texts the model would rather write: what is computed for it, and how the choices are compared.
+"""Which of several texts the model would rather write: how their log-probabilities are compared.
 
-Knows tokens and log-probabilities, no text and no engine. Choices are paths of a trie of tokens. Only its leaves are
-computed, in sorted order, each from where it leaves the one before:
-
-    a b c        computed: a b c
-    a b          read from the one above
-    a d e        computed: d e
-
-A log-probability is log_softmax of the raw logits after all that stands before the token.
+Knows tokens and log-probabilities, no text, no engine and no service. A log-probability is log_softmax of the raw
+logits after all that stands before the token; that of a token with nothing before it is None, and counts as 0.
 """
 
 import math
 import random
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ramet.runtime.logprobs import Triple
-
-Ids = tuple[int, ...]
-
-
-class Leaf(NamedTuple):
-    """A path that is computed from its token `start` on."""
-
-    ids: Ids
-    start: int
+Scored = tuple[float | None, int, str | None]  # log-probability, token, its text where it was asked for
 
 
 class Path(NamedTuple):
     """The tokens of one choice. `end`: log-probability that the output ends behind them; None: not asked for."""
 
-    tokens: list[Triple]
+    tokens: Sequence[Scored]
     end: float | None = None
 
     @property
@@ -43,36 +27,8 @@ class Path(NamedTuple):
         return self.logprob / len(self.tokens)
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> tuple[int, ...]:
         return tuple(token for _, token, _ in self.tokens)
-
-
-class Trie(NamedTuple):
-    """`choices`: of each leaf the first choice that is read from it. `ways`: of each choice its leaf and its length."""
-
-    leaves: list[Leaf]
-    choices: list[int]
-    ways: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, each: Sequence[Ids], behind: Ids = ()) -> "Trie":
-        """`behind`: what is computed after each leaf."""
-        ordered = sorted(set(each))
-        ends = [ids for ids, after in zip(ordered, [*ordered[1:], ()]) if after[: len(ids)] != ids]
-        leaves = [Leaf(ids + behind, num_common(before, ids)) for before, ids in zip([(), *ends], ends)]
-        ways = [(bisect_left(ends, ids), len(ids)) for ids in each]  # the first that is not before it begins with it
-        choices = [0] * len(leaves)
-        for i, (leaf, _) in reversed(list(enumerate(ways))):
-            choices[leaf] = i
-        return cls(leaves, choices, ways)
-
-
-def num_common(one: Ids, other: Ids) -> int:
-    """How many tokens both begin with."""
-    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-
-
-# -- which one ---------------------------------------------------------------------------------------------------------
 
 
 def scores_of(method: str, paths: Sequence[Path], bare: Sequence[Path]) -> list[float]:
@@ -108,9 +64,7 @@ def greedy_walk(paths: Sequence[Path]) -> list[int]:
 def _next(path: Path, depth: int) -> float:
     if depth == len(path.tokens):
         return path.mean
-    value = path.tokens[depth][0]
-    assert value is not None
-    return value
+    return path.tokens[depth][0] or 0.0
 
 
 def softmax(values: Sequence[float], temperature: float = 1.0) -> list[float]:
