@@ -9,6 +9,7 @@ from typing import Any
 
 from ramet.frontend.choices import check_method, token_length_normalized
 from ramet.frontend.ir import (
+    SELECT_OPTIONS,
     Begin,
     Concat,
     End,
@@ -87,7 +88,8 @@ def gen(
     """A call of the model: its text is appended, and s[name] is its value.
 
     The value is the text; with `n` a list of n texts, of which the first is appended; with `dtype` an int, float, bool
-    or str (JSON's, in quotes); with a type as `json_schema` an instance of it; with `choices` what `select` picks.
+    or str (JSON's, in quotes); with a type as `json_schema` an instance of it; with `choices` what `select` picks,
+    which reads of the other arguments only its own.
     Sampling parameters are those of docs/sampling.md (`max_tokens` is `max_new_tokens`). Raises ClientError for a value
     out of range, and ValueError where two constraints are given.
     """
@@ -164,9 +166,10 @@ def _select(name: str | None, choices: Any, method: Any, given: Mapping[str, Any
     texts = tuple(choices)
     if not texts or "" in texts or len(set(texts)) < len(texts):
         raise ValueError(f"choices are {choices!r}, must be at least one text, none of them empty or twice")
-    sampling, options = split(given)
-    if "sampling_seed" in sampling:
-        options["sampling_seed"] = sampling["sampling_seed"]
+    sampling, others = split(given)
+    if sampling.get("n", 1) > 1:
+        raise ValueError(f"n is {sampling['n']}, but a select has one choice")
+    options = {key: value for key, value in (sampling | others).items() if key in SELECT_OPTIONS}
     chosen = check_method(token_length_normalized if method is None else method)
     return Select(name, where, texts, chosen, sampling.get("temperature", 0.0), options)
 

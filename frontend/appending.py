@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from ramet.frontend import api
 from ramet.frontend.backends.base import Place
-from ramet.frontend.errors import ProgramError
-from ramet.frontend.executor import Stream
+from ramet.frontend.errors import CallFailed, ProgramError
+from ramet.frontend.executor import Stream, select_options
 from ramet.frontend.forks import StateGroup
 from ramet.frontend.ir import (
     Begin,
@@ -32,6 +32,7 @@ from ramet.frontend.ir import (
     as_expr,
     caller,
 )
+from ramet.frontend.loop import check_wait
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
@@ -60,11 +61,9 @@ class Variables(dict[str, Result]):
         super().__init__(others or {})
         self.num_unnamed: int = others.num_unnamed if others else 0
 
-    def new(self, name: str | None) -> Result:
-        if name is None:
-            name, self.num_unnamed = f"gen_{self.num_unnamed}", self.num_unnamed + 1
-        result = self[name] = Result()
-        return result
+    def free_name(self) -> str:
+        self.num_unnamed += 1
+        return f"gen_{self.num_unnamed - 1}"
 
 
 class BaseState(Words):
@@ -77,14 +76,14 @@ class BaseState(Words):
         self._stream = stream or Stream(run)
         self._variables: Variables = Variables(parent._variables if parent else None)
         self._new: dict[str, Result] = {}  # variables that came after the fork, for a join
-        self._role: str = parent._role if parent else ""
-        self._has_turns: bool = parent._has_turns if parent else False
-        self._turn_has_text: bool = parent._turn_has_text if parent else False
-        self._text_outside: bool = parent._text_outside if parent else False  # of every turn
+        self._place: Place = parent._place if parent else Place()  # where it ends
+        self._is_text = True  # what was appended since the fork: no turns, no media
         self._scopes: dict[str, Result] = {}
         self._declared = threading.Condition()
         self._body: int | None = None  # the thread that runs the function; None: it does not, or nobody else asks
+        self._ended = Result()  # set when it has returned, or raised
         self._body_error: BaseException | None = None  # what it raised
+        self._found_error: BaseException | None = None  # see `error`
         self.ret_value: Any = None  # of the program's function
 
     @property
@@ -105,67 +104,99 @@ class BaseState(Words):
         turns that do not fit; all of it at this line, before anything of `value` is sent.
         """
         leaves = list(as_expr(value).leaves())
+        place = self._place
         for leaf in leaves:
-            if isinstance(leaf, Media):
-                self.run.backend.check_media(leaf)
+            place = self._checked(leaf, place)
         for leaf in leaves:
             self._append(leaf)
+        self._place = place
+
+    def _checked(self, leaf: Expr, place: Place) -> Place:
+        """Where the prompt stands after it. Raises what `extend` does."""
+        backend = self.run.backend
+        match leaf:
+            case ConstantText(""):
+                return place
+            case ConstantText(text):
+                outside = place.role == "" and text.strip() != ""
+                return place._replace(text_outside=place.text_outside or outside, turn_has_text=place.role != "")
+            case Gen():
+                self._check_gen(leaf, place)
+            case Select():
+                options = select_options(self.run.settings, leaf)
+                backend.check_select(replace(leaf, options=options), place)
+            case Begin(role):
+                if place.role:
+                    raise ProgramError(f"{role}: the turn of {place.role} has not ended, and turns do not nest")
+                backend.check_turn(leaf)
+                return place._replace(role=role, has_turns=True, turn_has_text=False)
+            case End(role):
+                if place.role != role:
+                    now = f"the turn is of {place.role}" if place.role else "no turn has begun"
+                    raise ProgramError(f"{role}_end: {now}")
+                return place._replace(role="", turn_has_text=False)
+            case Media():
+                backend.check_media(leaf)
+                return place
+            case ScopeBegin(name) if name in self._scopes:
+                raise ProgramError(f"var_scope({name!r}) stands inside itself: a scope needs a name of its own")
+            case ScopeBegin() | ScopeEnd():
+                return place
+            case Variable():
+                pass
+            case _:
+                raise TypeError(f"{type(leaf).__name__} cannot be appended")
+        return place._replace(turn_has_text=place.role != "")
+
+    def _check_gen(self, node: Gen, place: Place) -> None:
+        settings = self.run.settings
+        sampling = {**settings.sampling, **node.sampling}
+        asked = replace(node, options={**settings.options, **node.options})
+        if settings.spec_tokens and may_speculate(asked, sampling):  # a whole turn is asked for
+            place = place._replace(turn_has_text=False)
+        self.run.backend.check_gen(asked, sampling, place)
 
     def _append(self, leaf: Expr) -> None:
+        """What was checked."""
+        self._is_text = self._is_text and not isinstance(leaf, Begin | End | Media)
         match leaf:
             case ConstantText(text):
-                self._turn_has_text = self._turn_has_text or text != ""
-                self._text_outside = self._text_outside or (not self._role and text.strip() != "")
                 self._stream.append(text)
             case Gen():
-                self._append_gen(leaf)
+                name, result = self._declare(leaf.name)
+                thought = None if leaf.thoughts is None else self._declare(name + THOUGHT)[1]
+                self._stream.gen(leaf, result, thought)
             case Select():
-                self.run.backend.check_select(leaf, self._place)
-                self._stream.select(leaf, self._declare(leaf.name))
-                self._turn_has_text = True
-            case Begin():
-                self._begin(leaf)
-            case End():
-                self._end(leaf)
+                self._stream.select(leaf, self._declare(leaf.name)[1])
+            case Begin(role):
+                self._stream.append(TurnBegin(role))
+            case End(role):
+                self._stream.append(TurnEnd(role))
             case Variable(name, result):
                 self._stream.append_value(name, result)
-                self._turn_has_text = True
             case Media(kind, source):
                 self._stream.append(MediaPiece(kind, source))
             case ScopeBegin(name):
                 self._scopes[name] = Result()
                 self._stream.begin_scope(self._scopes[name])
             case ScopeEnd(name):
-                self._stream.end_scope(self._scopes.pop(name), self._declare(name))
-            case _:
-                raise TypeError(f"{type(leaf).__name__} cannot be appended")
+                self._stream.end_scope(self._scopes.pop(name), self._declare(name)[1])
 
-    def _append_gen(self, node: Gen) -> None:
-        settings, backend = self.run.settings, self.run.backend
-        place, sampling = self._place, {**settings.sampling, **node.sampling}
-        asked = replace(node, options={**settings.options, **node.options})
-        if settings.spec_tokens and may_speculate(asked, sampling):  # a whole turn is asked for
-            place = place._replace(turn_has_text=False)
-        backend.check_gen(asked, sampling, place)
-        result = self._declare(node.name)
-        thought = None
-        if node.thoughts is not None and node.name is not None:
-            thought = self._declare(node.name + THOUGHT)
-        self._stream.gen(node, result, thought)
-        self._turn_has_text = True
-
-    @property
-    def _place(self) -> Place:
-        in_turn_with_text = self._role != "" and self._turn_has_text
-        return Place(self._role, self._has_turns, in_turn_with_text, self._text_outside)
-
-    def _declare(self, name: str | None) -> Result:
+    def _declare(self, name: str | None) -> tuple[str, Result]:
+        """A variable that is still to come, by its name."""
+        result, is_named = Result(), name is not None
         with self._declared:
-            result = self._variables.new(name)
-            if name is not None:
+            name = self._variables.free_name() if name is None else name
+            self._put(name, result, is_new=is_named)
+        return name, result
+
+    def _put(self, name: str, result: Result, is_new: bool = True) -> None:
+        """`is_new`: for a join. Whoever waits for a variable of that name looks for it now."""
+        with self._declared:
+            self._variables[name] = result
+            if is_new:
                 self._new[name] = result
             self._declared.notify_all()
-        return result
 
     def run_elsewhere(self) -> None:
         """The function will run on another thread than those that ask for variables before it comes to them."""
@@ -174,20 +205,6 @@ class BaseState(Words):
     def run_here(self) -> None:
         """The function runs on this thread."""
         self._body = threading.get_ident()
-
-    def _begin(self, turn: Begin) -> None:
-        if self._role:
-            raise ProgramError(f"{turn.role}: the turn of {self._role} has not ended, and turns do not nest")
-        self.run.backend.check_turn(turn)
-        self._role, self._has_turns, self._turn_has_text = turn.role, True, False
-        self._stream.append(TurnBegin(turn.role))
-
-    def _end(self, turn: End) -> None:
-        if self._role != turn.role:
-            now = f"the turn is of {self._role}" if self._role else "no turn has begun"
-            raise ProgramError(f"{turn.role}_end: {now}")
-        self._role, self._turn_has_text = "", False
-        self._stream.append(TurnEnd(turn.role))
 
     # -- turns and scopes -------------------------------------------------------------------------------------------
 
@@ -235,7 +252,8 @@ class BaseState(Words):
         where = caller()
         streams = [Stream(self.run, begun=False) for _ in range(size)]
         children = [type(self)(self.run, stream, self) for stream in streams]
-        self._root._forks.update(children)
+        with self._root._declared:
+            self._root._forks.update(children)
         self._stream.fork(streams, where)
         return StateGroup(self, children)
 
@@ -248,7 +266,7 @@ class BaseState(Words):
 
     def _take_copied(self, child: "BaseState") -> None:
         for name, result in child._new.items():
-            self._variables[name] = self._new[name] = result
+            self._put(name, result)
 
     def gather(self, children: Sequence["BaseState"]) -> None:
         """Each variable that is new in children becomes a list; a list that an earlier join made grows."""
@@ -258,23 +276,26 @@ class BaseState(Words):
             before = self._variables.get(name)
             if isinstance(before, Gathered):
                 found = [*before.each, *found]
-            self._variables[name] = self._new[name] = Gathered(found)
+            self._put(name, Gathered(found))
 
     def append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
         for child in children:
-            if child._role != self._role:
-                mine, theirs = self._role or "nobody", child._role or "nobody"
+            if child._place.role != self._place.role:
+                mine, theirs = self._place.role or "nobody", child._place.role or "nobody"
                 raise ProgramError(
                     f"concate_and_append: a fork is in a turn of {theirs}, not in one of {mine} as before"
                 )
-        self._turn_has_text = True
+            if not child._is_text:
+                raise ProgramError("concate_and_append: a fork has turns or media of its own, and texts are appended")
+        role = self._place.role
+        self._place = self._place._replace(turn_has_text=role != "", text_outside=self._place.text_outside or not role)
         self._stream.join([child._stream for child in children], [child._stream.end() for child in children], where)
 
     # -- variables that need no wait ----------------------------------------------------------------------------------
 
     def set_var(self, name: str, value: Any) -> None:
         """s[name] = value."""
-        self._variables[name] = self._new[name] = Result.of(value)
+        self._put(name, Result.of(value))
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)
@@ -291,7 +312,7 @@ class BaseState(Words):
         if name not in self._variables:
             if self._body_error is not None:
                 raise self._body_error
-            known = ", ".join(self._variables) or "none"
+            known = ", ".join(list(self._variables)) or "none"
             raise KeyError(f"{name!r} is no variable of this state: there are {known}")
         return self._variables[name]
 
@@ -306,13 +327,27 @@ class BaseState(Words):
         return await asyncio.wrap_future(self.run.backend.loop.start(coroutine))
 
     def _error(self) -> BaseException | None:
-        if self._stream.error is not None:
-            self._stream.error.see()
-        return self._body_error or self._stream.error
+        """A failed call of a fork counts where nobody was told of it yet."""
+        if self._found_error is None:
+            failures = self.run.failures if self._parent_root is None else []
+            untold = (error for error in failures if not error.seen.yes)
+            self._found_error = self._body_error or self._stream.error or next(untold, None)
+        if isinstance(self._found_error, CallFailed):
+            self._found_error.see()
+        return self._found_error
+
+    def _ends(self) -> Iterator[Result]:
+        """To be waited for one after the other: what was appended to a fork, or in the whole run, is done then."""
+        yield self._stream.end()
+        if self._parent_root is None:
+            yield from (run.idle() for run in self.run.with_inner())  # by now forks have begun
+
+    async def _settle(self) -> None:
+        for end in self._ends():
+            await end.settled()
 
     def _check_wait(self) -> None:
-        if self.run.backend.loop.is_current():
-            raise ProgramError("a plain program cannot wait on the event loop that its calls need; write an async def")
+        check_wait(self.run.backend.loop)
 
     def _runs_elsewhere(self) -> bool:
         return self._body is not None and self._body != threading.get_ident()
@@ -334,9 +369,12 @@ class BaseState(Words):
     def finish(self, error: BaseException | None = None) -> None:
         """The program's function has returned, or raised; whoever reads its text comes to its end."""
         self.run.end_body()
-        for state in (self, *self._forks):
+        with self._declared:
+            forks = list(self._forks)
+        for state in (self, *forks):
             state.end_feed(error)
         with self._declared:
             self._body_error = error
             self._body = None
             self._declared.notify_all()
+        self._ended.set(None)

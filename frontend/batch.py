@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from ramet.frontend.errors import BatchFailed
 from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.loop import check_wait
 from ramet.frontend.resume import ResumeFile, kept, program_key, restored
 from ramet.frontend.run import Run
 from ramet.frontend.runnable import Runnable
@@ -47,6 +48,8 @@ class Batch:
                 f"run_batch has no {name!r}: arguments of the function are in its list, streams are single runs'"
             )
         self._backend = program.new_run(self._options).backend
+        self._options = self._options._replace(backend=self._backend)  # one for all of its programs
+        check_wait(self._backend.loop)
         key = program_key(program.function, self._options.sampling, self._options.options, program.bound)
         self._file = ResumeFile(resume, key) if resume is not None else None
         self._prefixes = SharedPrefixes(self._backend) if self._options.hints else None
@@ -145,16 +148,16 @@ class Batch:
 
     def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State | None:
         """Of a program that the resume file has."""
-        if self._file is None or (found := self._file.find(args, kwargs)) is None:
+        if self._file is None or (found := self._file.take(args, kwargs)) is None:
             return None
         return restored(self._program.new_run(self._options), found)
 
     def _ended(self, index: int, state: State, error: BaseException | None) -> Done:
         self._runs.discard(state.run)
         args, kwargs = self._arguments[index]
-        if error is None and self._file is not None:
+        if error is None and self._file is not None and (found := kept(state)) is not None:
             try:
-                self._file.write(args, kwargs, kept(state))
+                self._file.write(args, kwargs, found)
             except (TypeError, OSError) as why:
                 error = why
         return Done(index, state, error)

@@ -46,9 +46,13 @@ class BackendError(ProgramError):
 
 
 class Seen:
-    """Whether anybody was told of a failure of one run: who was told of one needs no word of the others."""
+    """Whether anybody was told of a failure of one prompt, or with `whole` unset of its run.
 
-    yes = False
+    Who was told of one failure of a run needs no word of the others in the log.
+    """
+
+    def __init__(self, whole: "Seen | None" = None) -> None:
+        self.yes, self.whole = False, whole
 
 
 class CallFailed(ProgramError):
@@ -68,8 +72,12 @@ class CallFailed(ProgramError):
         )
 
     def again(self) -> "CallFailed":
-        """The same error to be raised once more: an exception that is raised twice collects tracebacks."""
+        """The same error to be raised once more, for whoever asked."""
         self.see()
+        return self.copy()
+
+    def copy(self) -> "CallFailed":
+        """An exception that is raised twice collects tracebacks."""
         copy = type(self)(self.what, self.where, self.reason, self.prompt, self.earlier)
         copy.seen = self.seen
         return copy
@@ -77,6 +85,8 @@ class CallFailed(ProgramError):
     def see(self) -> None:
         """Somebody is told of it."""
         self.seen.yes = True
+        if self.seen.whole is not None:
+            self.seen.whole.yes = True
 
 
 class Cancelled(CallFailed):

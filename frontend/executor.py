@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
-from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout
+from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
 from ramet.frontend.hints import hold_for
-from ramet.frontend.ir import Gen, Select, Where
+from ramet.frontend.ir import SELECT_OPTIONS, Gen, Select, Where
 from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
-from ramet.frontend.run import Run, RunCancelled, TimeIsUp
+from ramet.frontend.run import Run, RunCancelled, Settings, TimeIsUp
 from ramet.frontend.speculation import Saved, Speculation
 
 LOGGER = logging.getLogger("ramet")
@@ -40,6 +40,7 @@ class Stream:
         self.run, self._number = run, run.new_state()
         self.prompt = self.forked_at = EMPTY
         self.error: CallFailed | None = None  # what ended it
+        self._seen = Seen(run.seen)
         self.feed = Feed() if run.settings.streaming else None
         self._operations: deque[Operation] = deque()
         self._begun, self._waking, self._working = begun, False, False
@@ -49,7 +50,7 @@ class Stream:
     def __del__(self) -> None:
         """A failure that nobody saw is logged, as asyncio does of its tasks; one for each run."""
         error = getattr(self, "error", None)
-        if error is not None and not error.seen.yes and not isinstance(error, Cancelled):
+        if error is not None and not self.run.seen.yes and not isinstance(error, Cancelled):
             error.see()
             LOGGER.warning("a call failed, and nobody asked for its value: %s", error)
 
@@ -105,7 +106,14 @@ class Stream:
     def end(self) -> Result:
         """Becomes the prompt as it is after all that was submitted before."""
         result = Result()
-        self._submit(Operation(lambda: result.set(self.prompt), result.fail, "the text"))
+        operation = Operation(lambda: result.set(self.prompt), result.fail, "the text")
+        is_idle = self._begun and not self._working and not self._operations
+        if not (is_idle and self.run.backend.loop.is_current()):
+            self._submit(operation)
+        elif self.error is not None:
+            self._refuse(operation)
+        else:
+            result.set(self.prompt)
         return result
 
     def begin_scope(self, mark: Result) -> None:
@@ -139,7 +147,10 @@ class Stream:
         """The fork that it comes from was reached. `first_call` is called when its first call is done, or none is."""
         self.prompt = self.forked_at = prompt
         self.error, self._begun, self._first_call = error, True, first_call
-        self._wake()
+        if self.run.backend.loop.is_current():
+            self._wake()
+        elif error is not None:
+            self._refuse_all(error)
 
     async def _work(self) -> None:
         while self._operations:
@@ -163,18 +174,24 @@ class Stream:
 
     def _fail(self, operation: Operation, reason: Exception) -> None:
         """It ends the stream."""
-        self.error = reason if isinstance(reason, CallFailed) else self._failure(operation, reason)
+        if isinstance(reason, CallFailed):
+            self.error = reason.copy()
+            self.error.seen = self._seen
+        else:
+            self.error = self._failure(operation, reason)
+        self.run.failed(self.error)
         operation.refuse(self.error)
         if self.feed is not None:
             self.feed.end(self.error)
-        self._came()
+        if self.run.backend.loop.is_current():
+            self._came()
 
     def _failure(self, operation: Operation, reason: Exception, earlier: bool = False) -> CallFailed:
         kind: type[CallFailed] = type(reason) if isinstance(reason, CallFailed) else CallFailed
         if isinstance(reason, RunCancelled | TimeIsUp):
             kind = Cancelled if isinstance(reason, RunCancelled) else RunTimeout
         error = kind(operation.what, operation.where, reason, self.prompt, earlier)
-        error.seen = self.run.seen
+        error.seen = self._seen
         return error
 
     def _refuse_all(self, reason: ProgramError) -> None:
@@ -197,7 +214,7 @@ class Stream:
             self.feed.add(Fed(plain(piece)))
 
     async def _add_value(self, value: Result) -> None:
-        self._add(str(await value.wait()))
+        self._add(str(await value.needed()))
 
     async def _gen(self, node: Gen, result: Result, thought: Result | None) -> None:
         settings = self.run.settings
@@ -232,7 +249,7 @@ class Stream:
 
     async def _select(self, node: Select, result: Result) -> None:
         await self._await_prefix()
-        options = {**self.run.settings.options, **node.options}
+        options = select_options(self.run.settings, node)
         call = SelectCall(node.choices, node.method, node.temperature, options, self._follow_up())
         chosen = await self.run.backend.select(self.prompt, call)
         text = node.choices[chosen.index]
@@ -264,11 +281,17 @@ class Stream:
             child._begin(self.prompt, None, came)
 
     async def _join(self, children: list["Stream"], ends: list[Result]) -> None:
-        texts = [(await end.wait()).text(child.forked_at) for child, end in zip(children, ends, strict=True)]
+        texts = [(await end.needed()).text(child.forked_at) for child, end in zip(children, ends, strict=True)]
         if self.run.backend.capabilities.contexts and len(texts) > 1:
             self._add(Contexts(tuple(texts)))
         else:
             self._add("".join(texts))
+
+
+def select_options(settings: Settings, node: Select) -> dict[str, Any]:
+    """Of the run's options those that a select has, and its own."""
+    given = {**settings.options, **settings.sampling, **node.options}
+    return {name: given[name] for name in SELECT_OPTIONS if name in given}
 
 
 class FeedWriter:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 HERE = str(Path(__file__).parent)
 ROLES: tuple[str, ...] = ("system", "user", "assistant", "tool")
+SELECT_OPTIONS = ("priority", "cache_salt", "extra_key", "token_healing", "sampling_seed")  # fields of its request
 
 
 class Where(NamedTuple):
@@ -134,13 +135,16 @@ class Variable(Expr):
     def __format__(self, spec: str) -> str:
         raise self._unknown()
 
+    def __str__(self) -> str:
+        raise self._unknown()
+
     def __bool__(self) -> bool:
         raise self._unknown()
 
     def __eq__(self, other: object) -> bool:
         raise self._unknown()
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = Expr.__hash__  # for asyncio.gather, which knows its awaitables by themselves
 
     def _unknown(self) -> TypeError:
         return TypeError(f"{self.name!r} is still to come: await it")

@@ -4,8 +4,10 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
+from ramet.frontend.errors import ProgramError
 from ramet.ipc.loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -19,6 +21,28 @@ class Loop(Protocol):
     def soon(self, function: Callable[[], object]) -> bool: ...
 
     def is_current(self) -> bool: ...
+
+
+def check_wait(loop: Loop) -> None:
+    """Before this thread waits for what the loop does. Raises ProgramError."""
+    if loop.is_current():
+        raise ProgramError("this would wait on the event loop that its calls need; in an async def there is `await`")
+
+
+def on_thread(name: str, function: Callable[[], T]) -> "Future[T]":
+    """On a thread of its own, with the context variables of this one."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+    context = copy_context()
+
+    def call() -> None:
+        try:
+            future.set_result(context.run(function))
+        except BaseException as error:  # noqa: BLE001 - given to whoever waits
+            future.set_exception(error)
+
+    threading.Thread(target=call, name=name, daemon=True).start()
+    return future
 
 
 _loops: dict[int, LoopThread] = {}  # by process: after os.fork() the child makes its own

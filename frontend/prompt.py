@@ -4,6 +4,7 @@ Knows roles and contexts, no template: a backend makes text or messages of it.
 """
 
 from collections.abc import Iterator
+from functools import reduce
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
@@ -55,6 +56,10 @@ class Prompt:
         self.before, self.piece = before, piece
         self.num_chars = (before.num_chars if before else 0) + len(plain(piece))
 
+    def __reduce__(self) -> Any:
+        """As a list, for pickle would follow the chain by recursion."""
+        return _chained, (self.pieces(),)
+
     def extended(self, piece: Piece) -> "Prompt":
         return Prompt(self, piece) if piece != "" else self
 
@@ -100,7 +105,10 @@ class Prompt:
 
     @property
     def has_turns(self) -> bool:
-        return any(isinstance(piece, TurnBegin) for piece in self.pieces())
+        at: Prompt | None = self
+        while at is not None and not isinstance(at.piece, TurnBegin):
+            at = at.before
+        return at is not None
 
     def tail(self) -> str:
         """The last characters, for an error message."""
@@ -119,6 +127,10 @@ def plain(piece: Any) -> str:
 
 
 EMPTY = Prompt()
+
+
+def _chained(pieces: list[Piece]) -> Prompt:
+    return reduce(Prompt.extended, pieces, EMPTY)
 
 
 def common_prefix(one: Prompt, other: Prompt) -> Prompt:

@@ -5,7 +5,7 @@ Written on the backend's event loop, read from any thread and any event loop.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ class Result:
 
     def __init__(self) -> None:
         self.future: Future[Any] = Future()
+        self.future.set_running_or_notify_cancel()  # who stops waiting for it does not cancel it for the others
         self.meta: Any = None
 
     @classmethod
@@ -32,6 +33,11 @@ class Result:
     @property
     def done(self) -> bool:
         return self.future.done()
+
+    @property
+    def failed(self) -> bool:
+        """Of one that is done."""
+        return self.future.exception() is not None
 
     def set(self, value: Any, meta: Any = None) -> None:
         if not self.future.done():
@@ -48,10 +54,16 @@ class Result:
 
     async def wait(self) -> Any:
         """The same on any event loop."""
-        if not self.future.done():
-            with suppress(CallFailed):
-                await asyncio.wrap_future(self.future)
+        await self.settled()
         return self._raised(self.future.exception())
+
+    async def needed(self) -> Any:
+        """The same for another call, which then fails as well: nobody is told of a failure by it."""
+        await self.settled()
+        error = self.future.exception()
+        if isinstance(error, CallFailed):
+            raise error.copy() from error.reason
+        return self._raised(error)
 
     def settle(self) -> None:
         """Waits until it is done, whichever way."""
@@ -74,11 +86,12 @@ class Result:
 class Gathered(Result):
     """A list of the values of several results, in their order; it fails with the first of them that does."""
 
-    __slots__ = ("_left", "_lock", "each")
+    __slots__ = ("_is_told", "_left", "_lock", "each")
 
     def __init__(self, each: Sequence[Result]) -> None:
         super().__init__()
         self.each = tuple(each)
+        self._is_told = False  # that it failed
         self._left, self._lock = len(each), threading.Lock()
         for one in each:
             one.future.add_done_callback(self._one_is_done)
@@ -88,11 +101,27 @@ class Gathered(Result):
     def _one_is_done(self, future: "Future[Any]") -> None:
         if (error := future.exception()) is not None:
             self.fail(error)
+            if self._is_told:
+                _see(error)
         with self._lock:
             self._left -= 1
             last = self._left == 0
         if last and not self.done:
             self.set([one.future.result() for one in self.each], [one.meta for one in self.each])
+
+    def _raised(self, error: BaseException | None) -> Any:
+        """Who is told of the first failure needs no word of the others."""
+        if error is not None:
+            self._is_told = True
+            for one in self.each:
+                if one.done:
+                    _see(one.future.exception())
+        return super()._raised(error)
+
+
+def _see(error: BaseException | None) -> None:
+    if isinstance(error, CallFailed):
+        error.see()
 
 
 class Piece(NamedTuple):
@@ -126,11 +155,12 @@ class Feed:
                 self._ended, self._error = True, error
         self._wake()
 
-    def pieces(self) -> Iterator[Piece]:
-        """As they come. Raises what ended the stream."""
+    def pieces(self, check_wait: Callable[[], None]) -> Iterator[Piece]:
+        """As they come. Raises what ended the stream, and what `check_wait` does where it would have to wait."""
         at = 0
         while (news := self._after(at)) is not None:
             if isinstance(news, Future):
+                check_wait()
                 news.result()
                 continue
             yield from news
@@ -153,6 +183,8 @@ class Feed:
             if news := self._pieces[at:]:
                 return news
             if self._ended:
+                if isinstance(self._error, CallFailed):
+                    raise self._error.again() from self._error.reason
                 if self._error is not None:
                     raise self._error
                 return None

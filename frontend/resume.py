@@ -7,6 +7,7 @@ cut off, as when the machine failed, is ignored, and its program runs again.
 import hashlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from ramet.frontend.results import Result
 from ramet.frontend.run import Run
 from ramet.frontend.state import State
 from ramet.frontend.written import read, written
+
+BEGINS = b'{"key":"'  # each line
 
 
 class Kept(msgspec.Struct):
@@ -36,21 +39,26 @@ class ResumeFile:
     """Written by many threads."""
 
     def __init__(self, path: str | os.PathLike[str], program: str) -> None:
-        """`program`: see program_key. Raises OSError."""
+        """`program`: see program_key. Raises OSError, and ValueError for a file that is not one of a batch."""
         self._program, self._lock = program, threading.Lock()
-        self._known: dict[str, Kept] = {}
+        self._known: dict[str, deque[Kept]] = {}  # several of equal arguments
         whole = 0  # bytes of whole lines
         if os.path.exists(path):
             with open(path, "rb") as file:
-                for line in file:
-                    if not line.endswith(b"\n") or not self._read(line):
+                for number, line in enumerate(file, 1):
+                    if not line.endswith(b"\n") and line[: len(BEGINS)] == BEGINS[: len(line)]:
                         break
+                    self._read(line, f"resume: line {number} of {os.fspath(path)!r}")
                     whole += len(line)
         self._file = open(path, "ab")  # noqa: SIM115 - it stays open for the batch
         self._file.truncate(whole)
 
-    def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kept | None:
-        return self._known.get(self._key(args, kwargs))
+    def take(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kept | None:
+        """Each line once: programs with equal arguments drew their outputs each for itself."""
+        key = self._key(args, kwargs)
+        with self._lock:
+            left = self._known.get(key)
+            return left.popleft() if left else None
 
     def write(self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Kept) -> None:
         """Raises TypeError for a value that JSON does not know."""
@@ -64,13 +72,12 @@ class ResumeFile:
         with self._lock:
             self._file.close()
 
-    def _read(self, line: bytes) -> bool:
+    def _read(self, line: bytes, place: str) -> None:
         try:
             read = msgspec.json.decode(line, type=Line)
-        except msgspec.DecodeError:
-            return False
-        self._known[read.key] = read.state
-        return True
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{place} is not of a batch that may be resumed: {error}") from None
+        self._known.setdefault(read.key, deque()).append(read.state)
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         return _hash([self._program, list(args), sorted(kwargs.items())])
@@ -82,9 +89,11 @@ def program_key(function: Callable[..., Any], *parameters: Mapping[str, Any]) ->
     return _hash([name, *(sorted(each.items()) for each in parameters)])
 
 
-def kept(state: State) -> Kept:
-    """Of a state that is done."""
+def kept(state: State) -> Kept | None:
+    """Of a state that is done. None: a value is missing, and the program is to run again."""
     results = state.results()
+    if not all(result.done and not result.failed for result in results.values()):
+        return None
     variables = {name: result.get() for name, result in results.items()}
     metas = {name: result.meta for name, result in results.items() if result.meta is not None}
     return Kept(variables, metas, written(state.stream_prompt), state.ret_value)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ramet.frontend.backends.base import Backend, FollowUp
-from ramet.frontend.errors import ProgramError, Seen
+from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, Seen
 from ramet.frontend.hints import SharedPrefixes, tell_ended
+from ramet.frontend.results import Result
 
 
 class RunCancelled(ProgramError):
@@ -52,6 +53,10 @@ class Run:
         self._has_ended = self._is_followed = False  # the body; some call may be
         self._states = count()
         self.seen = Seen()
+        self.failures: list[CallFailed] = []  # what ended its streams
+        self._outer, self._timeout_s = outer, timeout_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle: list[Result] = []  # to be set when no call is left
         self._tasks: set[asyncio.Task[None]] = set()
         self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
         self._lock = threading.Lock()
@@ -60,8 +65,7 @@ class Run:
                 outer._inner.add(self)
                 self.ended_by = outer.ended_by
         if timeout_s is not None:
-            ended: Callable[[], Callable[[float], None] | None] = weakref.WeakMethod(self._expire)
-            backend.loop.soon(lambda: asyncio.get_running_loop().call_later(timeout_s, _call, ended, timeout_s))
+            backend.loop.soon(lambda: self._begin_timer(timeout_s))
 
     def cancel(self, reason: ProgramError | None = None) -> None:
         """From any thread."""
@@ -80,9 +84,41 @@ class Run:
         def ended(task: "asyncio.Task[None]") -> None:
             self._tasks.discard(task)
             done()
+            if not self._tasks:
+                idle, self._idle = self._idle, []
+                for each in idle:
+                    each.set(None)
             self._look_for_end()
 
         task.add_done_callback(ended)
+
+    def failed(self, error: CallFailed) -> None:
+        """On the event loop: it ended a stream of the run, or of a program that its body called and did not cancel."""
+        self.failures.append(error)
+        if self._outer is not None and not isinstance(error, Cancelled):
+            self._outer.failed(error)
+
+    def with_inner(self) -> "list[Run]":
+        """It, and those of programs that its body called, as far as anybody has them still."""
+        with self._lock:
+            inner = list(self._inner)
+        return [self, *(each for run in inner for each in run.with_inner())]
+
+    def idle(self) -> Result:
+        """From any thread. It becomes done when none of the run's calls is left."""
+        idle = Result()
+        if self.backend.loop.is_current():
+            self._watch(idle)
+        elif not self.backend.loop.soon(lambda: self._watch(idle)):
+            idle.set(None)
+        return idle
+
+    def _watch(self, idle: Result) -> None:
+        """On the event loop."""
+        if not self._tasks:
+            idle.set(None)
+        else:
+            self._idle.append(idle)
 
     def new_state(self) -> int:
         """A number for a stream."""
@@ -98,17 +134,26 @@ class Run:
     def end_body(self) -> None:
         """From any thread: the program's function has returned, or raised."""
         self._has_ended = True
-        if self._is_followed:
+        if self._is_followed or self._timeout_s is not None:
             self.backend.loop.soon(self._look_for_end)
 
     def _look_for_end(self) -> None:
-        if self._has_ended and self._is_followed and not self._tasks:
+        if not self._has_ended or self._tasks:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_followed:
             self._is_followed = False
             tell_ended(self.backend, self.name)
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+    def _begin_timer(self, timeout_s: float) -> None:
+        """The timer does not keep the run alive."""
+        expire: Callable[[], Callable[[float], None] | None] = weakref.WeakMethod(self._expire)
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, _call, expire, timeout_s)
 
     def _expire(self, timeout_s: float) -> None:
         self.cancel(TimeIsUp(f"the run did not finish within {timeout_s:g} s"))

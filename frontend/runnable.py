@@ -6,7 +6,6 @@ function runs: that of `run`'s caller, another one where its text is read as it 
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -15,11 +14,20 @@ from typing import Any, NamedTuple, Self
 from ramet.frontend.api import OPTIONS, SHORT, split
 from ramet.frontend.backends.chosen import backend_of
 from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.loop import check_wait, on_thread
 from ramet.frontend.run import Run, Settings
 from ramet.frontend.state import AsyncState, State
 from ramet.ipc.params import CHECKS
 
-CURRENT: ContextVar[Run | None] = ContextVar("ramet_run", default=None)  # the run whose function is executed
+
+class Current(NamedTuple):
+    """The run whose function is executed."""
+
+    run: Run
+    is_async: bool
+
+
+CURRENT: ContextVar[Current | None] = ContextVar("ramet_run", default=None)
 SAMPLED = frozenset({*CHECKS, *OPTIONS, *SHORT})
 DEFAULT_SAMPLING: Mapping[str, Any] = {"max_new_tokens": 128}
 
@@ -79,8 +87,7 @@ class Runnable:
         state = State(run)
         if options.stream:
             state.run_elsewhere()
-            name = f"ramet-{self.__name__}"
-            threading.Thread(target=self._run_beside, args=(state, args, own), name=name, daemon=True).start()
+            on_thread(self._thread_name, lambda: self._run_beside(state, args, own))
             return state
         self.execute(state, args, own)
         return state
@@ -95,7 +102,7 @@ class Runnable:
             return unfinished.plain()
         state = State(run)
         try:
-            await asyncio.to_thread(self.execute, state, args, own)
+            await asyncio.wrap_future(on_thread(self._thread_name, lambda: self.execute(state, args, own)))
             await state.settled()
         except asyncio.CancelledError:
             run.cancel()
@@ -105,14 +112,14 @@ class Runnable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`run`; an async program inside another one is a task, to be awaited."""
         outer = CURRENT.get()
-        if self.is_async and outer is not None:
+        if self.is_async and outer is not None and outer.is_async:
             return asyncio.get_running_loop().create_task(self.arun(*args, **kwargs))
         return self.run(*args, **kwargs)
 
     def execute(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
         """The plain function on this thread. What it raises ends its calls."""
         try:
-            with _current(state.run):
+            with _current(state.run, is_async=False):
                 state.ret_value = self.function(state, *args, **{**self.bound, **own})
         except BaseException as error:
             state.finish(error)  # before its calls end: whoever reads gets this error
@@ -128,7 +135,7 @@ class Runnable:
     async def execute_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any]) -> None:
         """The async function on this event loop, until all of its calls are done."""
         try:
-            with _current(state.run):
+            with _current(state.run, is_async=True):
                 state.ret_value = await self.function(state, *args, **{**self.bound, **own})
             state.run.end_body()
             await state.sync()
@@ -140,8 +147,11 @@ class Runnable:
 
     def _run_async(self, state: AsyncState, args: Sequence[Any], own: Mapping[str, Any], wait: bool) -> State:
         """On the backend's event loop. `wait`: until it is done."""
+        loop = state.run.backend.loop
+        if wait:
+            check_wait(loop)
         state.run_elsewhere()
-        running = state.run.backend.loop.start(self.execute_async(state, args, own))
+        running = loop.start(self.execute_async(state, args, own))
         try:
             if wait:
                 running.result()
@@ -152,13 +162,18 @@ class Runnable:
 
     def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
         """`prefixes`: of the batch that it is one of."""
-        outer = CURRENT.get()
+        current = CURRENT.get()
+        outer = current.run if current else None
         backend = backend_of(options.backend, outer.backend if outer else None)
         sampling = {**DEFAULT_SAMPLING, **options.sampling}
         settings = Settings(
             sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes
         )
         return Run(backend, settings, outer, options.timeout_s)
+
+    @property
+    def _thread_name(self) -> str:
+        return f"ramet-{self.__name__}"
 
     @property
     def _takes_any(self) -> bool:
@@ -194,8 +209,8 @@ def _sampling_params(given: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _current(run: Run) -> Iterator[None]:
-    token = CURRENT.set(run)
+def _current(run: Run, is_async: bool) -> Iterator[None]:
+    token = CURRENT.set(Current(run, is_async))
     try:
         yield
     finally:

@@ -58,6 +58,7 @@ class State(BaseState):
 
     async def text_async(self) -> str:
         """The same on any event loop."""
+        await self._body_ended()
         text: str = await self._elsewhere(self._rendered(await self._stream.end().wait()))
         return text
 
@@ -66,19 +67,23 @@ class State(BaseState):
         return self.prompt().messages()
 
     def sync(self) -> None:
-        """Waits until everything that was appended is done, or has failed."""
+        """Waits until every call of the run, or of this fork, is done, or has failed."""
         self._await_body()
-        end = self._stream.end()
-        if not end.done:
-            self._check_wait()
+        for end in self._ends():
+            if not end.done:
+                self._check_wait()
             end.settle()
 
     async def settled(self) -> None:
         """As `sync`, on any event loop."""
-        await self._stream.end().settled()
+        await self._body_ended()
+        await self._settle()
 
     def error(self) -> BaseException | None:
-        """What its function raised, or its first failed call ended with, once all are done; None: all went well."""
+        """What its function raised, or its first failed call ended with, once all are done; None: all went well.
+
+        Calls of forks count, unless the function was told of their failure and went on.
+        """
         self.sync()
         return self._error()
 
@@ -88,14 +93,14 @@ class State(BaseState):
         A variable that is not of a call, such as a scope's, comes whole, at the end. Raises ProgramError where the
         function itself would wait for its own end.
         """
-        for piece in self._feed(var_name).pieces():
+        for piece in self._feed(var_name).pieces(self._check_wait):
             if var_name is None or piece.name == var_name:
                 if piece.text:
                     yield piece.text
                 if piece.last and var_name is not None:
                     return
         if var_name is not None:
-            yield str(self._result(var_name).get())
+            yield str(self._wait(self._result(var_name)))
 
     async def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> AsyncIterator[Any]:
         """The same on any event loop. `return_meta_data`: pairs of text and, with a call's last one, its meta_info."""
@@ -116,10 +121,13 @@ class State(BaseState):
         return prompt
 
     def _await_body(self) -> None:
-        with self._declared:
-            while self._runs_elsewhere():
-                self._check_wait()
-                self._declared.wait()
+        if self._runs_elsewhere():
+            self._check_wait()
+            self._root._ended.settle()
+
+    async def _body_ended(self) -> None:
+        if self._runs_elsewhere():
+            await self._root._ended.settled()
 
     def _feed(self, var_name: str | None) -> Feed:
         if self._stream.feed is None:
@@ -158,7 +166,7 @@ class AsyncState(BaseState):
         return prompt.messages()
 
     async def sync(self) -> None:
-        await self._stream.end().settled()
+        await self._settle()
 
     async def error(self) -> BaseException | None:
         await self.sync()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
@@ -85,7 +85,7 @@ def wanted_dtype(dtype: Any) -> Wanted:
 def wanted_schema(schema: Any) -> Wanted:
     """A JSON schema (an object or its text, whose outputs stay texts), or a type, of which outputs become instances.
 
-    Types: Pydantic's models, and those that msgspec reads: dataclasses, its structs, typed dictionaries, named tuples,
+    Types: those of Pydantic, and those that msgspec reads: dataclasses, its structs, typed dictionaries, named tuples,
     enums, literals, numbers, dates, and what is made of them: list[Point], Point | None.
     Raises ValueError.
     """
@@ -99,12 +99,27 @@ def wanted_schema(schema: Any) -> Wanted:
         return Wanted(Held("json_schema", value))
     if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
         return Wanted(Held("json_schema", _closed(schema.model_json_schema())), schema.model_validate_json)
+    schema = getattr(schema, "__value__", schema)  # of `type Points = list[Point]`
     if not isinstance(schema, type) and get_origin(schema) is None:
         raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
     try:
         return Wanted(Held("json_schema", _closed(msgspec.json.schema(schema))), msgspec.json.Decoder(schema).decode)
     except TypeError as error:
+        if _has_models(schema):
+            return _of_pydantic(schema)
         raise ValueError(f"json_schema is {schema!r}, of which no JSON schema can be made: {error}") from None
+
+
+def _has_models(schema: Any) -> bool:
+    """Whether a type is made of Pydantic's models."""
+    return hasattr(schema, "model_json_schema") or any(map(_has_models, get_args(schema)))
+
+
+def _of_pydantic(schema: Any) -> Wanted:
+    from pydantic import TypeAdapter
+
+    adapter = TypeAdapter(schema)
+    return Wanted(Held("json_schema", _closed(adapter.json_schema())), adapter.validate_json)
 
 
 def _closed(schema: Any) -> Any:

@@ -15,7 +15,7 @@ Scored = tuple[float | None, int, str | None]  # log-probability, token, its tex
 class Path(NamedTuple):
     """The tokens of one choice. `end`: log-probability that the output ends behind them; None: not asked for."""
 
-    tokens: Sequence[Scored]
+    tokens: list[Scored]
     end: float | None = None
 
     @property

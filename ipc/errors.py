@@ -1,5 +1,8 @@
 """One record for everything that is refused, on the wire and as an exception."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 
@@ -23,6 +26,16 @@ class RametError(Exception):
     """Anything that ramet raises on purpose; by default a failure of ours, which no field of a client's explains."""
 
     place, status, code = "", 500, ""
+
+    def __reduce__(self) -> Any:
+        """By its words and fields, whatever __init__ takes: an error may come from another process."""
+        return _unpickled, (type(self), str(self), vars(self))
+
+
+def _unpickled(kind: type[RametError], words: str, fields: Mapping[str, Any]) -> RametError:
+    error = kind.__new__(kind, words)
+    vars(error).update(fields)
+    return error
 
 
 class ClientError(RametError):

@@ -5,8 +5,10 @@ from typing import Any
 
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.errors import ProgramError
+from ramet.frontend.loop import check_wait
 
 _default: list[Any] = []
+_of_urls: dict[str, Backend] = {}  # runs that name a server by its URL share its connections
 
 
 def set_default_backend(backend: Any) -> None:
@@ -33,7 +35,9 @@ def as_backend(value: Any) -> Backend:
     if isinstance(value, str):
         from ramet.frontend.backends.endpoint import Endpoint
 
-        return Endpoint(value)
+        if value not in _of_urls:
+            _of_urls[value] = Endpoint(value)
+        return _of_urls[value]
     if "ramet.runtime.llm" in sys.modules:  # else it cannot be an LLM
         from ramet.frontend.backends.inprocess import of_llm
 
@@ -47,4 +51,5 @@ def as_backend(value: Any) -> Backend:
 def flush_cache(backend: Any = None) -> None:
     """Forget every cached prefix of a backend, or of the default one."""
     chosen = backend_of(backend, None)
+    check_wait(chosen.loop)
     chosen.loop.start(chosen.flush_cache()).result()

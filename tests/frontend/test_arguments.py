@@ -159,6 +159,33 @@ def test_what_a_backend_cannot_do_is_refused_by_name_before_any_call(node, capab
     assert service.prompts == []
 
 
+def test_a_select_has_of_the_runs_options_those_that_are_its_own():
+    class Asked(Service):
+        async def select(self, prompt, call):
+            asked.append(dict(call.options))
+            return await super().select(prompt, call)
+
+    @function
+    def program(s):
+        s += "a" + select("x", ["b", "c"]) + gen("y", choices=["d"], return_logprob=True, max_tokens=3, priority=2)
+
+    asked: list[dict[str, object]] = []
+    state = program.run(backend=Asked(), return_logprob=True, grammar_backend="ebnf", seed=7, cache_salt="t", n=1)
+    assert state.error() is None
+    assert asked == [{"cache_salt": "t", "sampling_seed": 7}, {"cache_salt": "t", "sampling_seed": 7, "priority": 2}]
+
+
+def test_a_select_refuses_what_its_backend_has_not_from_the_run_as_well():
+    @function
+    def program(s):
+        s += select("x", ["b", "c"])
+
+    with pytest.raises(Unsupported, match=r"select\('x'\): cache_salt: Service has no such parameter"):
+        program.run(backend=Service(options=frozenset()), cache_salt="t")
+    with pytest.raises(ValueError, match="n is 3, but a select has one choice"):
+        gen("x", choices=["a"], n=3)
+
+
 def test_a_function_needs_a_parameter_for_its_state():
     with pytest.raises(TypeError, match="must take the state of its prompt as its first argument"):
 

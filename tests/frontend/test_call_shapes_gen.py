@@ -294,6 +294,8 @@ def test_a_class_s_output_has_its_fields_only():
     [
         (DictPoint, '{"x": 1, "y": 2}', {"x": 1, "y": 2}),
         (list[Point], '[{"x": 1, "y": 2}]', [Point(1, 2)]),
+        (list[ModelPoint], '[{"x": 1, "y": 2}]', [ModelPoint(x=1, y=2)]),
+        (dict[str, ModelPoint | None], '{"a": null}', {"a": None}),
         (dict[str, float], '{"a": 1.5}', {"a": 1.5}),
         (int, "3", 3),
         (Point | None, "null", None),

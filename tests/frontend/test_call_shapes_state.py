@@ -31,6 +31,7 @@ from ramet import (
     user_end,
     video,
 )
+from tests.fakes.services import Service
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +231,39 @@ def test_a_scope_is_the_text_of_its_block():
     assert (state["whole"], state["inner"], state["x"]) == ("b<2>c", "c", "<2>")
 
 
+def test_a_scope_does_not_stand_inside_itself():
+    def body(s):
+        with s.var_scope("a"), pytest.raises(ProgramError, match="stands inside itself"), s.var_scope("a"):
+            s += "x"
+        with s.var_scope("a"):
+            s += "y"
+
+    assert run(body)["a"] == "y"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: assistant(gen("a") + gen("x", regex="a")),
+        lambda: user(gen("a")) + user_end(),
+        lambda: assistant_begin() + "b" + user_begin(),
+        lambda: assistant("b") + image("c.png"),
+    ],
+)
+def test_of_a_line_that_is_refused_nothing_is_appended_and_nothing_is_sent(refused: Any):
+    service = Service(held=frozenset(), completion=False)
+
+    def body(s):
+        s += user("q")
+        with pytest.raises(ProgramError):
+            s += refused()
+        s += assistant(gen("x"))
+
+    state = run(body, service)
+    assert state.messages() == [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<1>"}]
+    assert service.prompts == ["q"] and "a" not in state
+
+
 def test_variables_are_read_set_and_asked_for():
     def body(s):
         s += gen("x")
@@ -333,6 +367,27 @@ def test_a_join_may_append_the_texts_too():
     state = run(body)
     assert state.text() == "a<1>a<1>b<9>b<9>end"
     assert state["x"] == ["<1>", "<1>", "<9>", "<9>"]
+
+
+def turned(fork):
+    fork += user("q") + assistant(gen("a"))
+
+
+def pictured(fork):
+    fork += image(b"png")
+
+
+@pytest.mark.parametrize("append", [turned, pictured])
+def test_turns_and_media_of_forks_are_not_joined_as_texts(append: Any):
+    def body(s):
+        forks = s.fork(2)
+        for fork in forks:
+            append(fork)
+        with pytest.raises(ProgramError, match="a fork has turns or media of its own"):
+            forks.join("concate_and_append")
+        forks.join()
+
+    assert run(body).error() is None
 
 
 def test_forks_are_joined_once():
@@ -444,3 +499,10 @@ def test_a_thought_is_kept_apart_in_a_stream(llm: LLM):
     whole, streamed = run(thinking, llm, temperature=0), run(thinking, llm, temperature=0, stream=True)
     assert "".join(streamed.text_iter("x")) == streamed["x"] == whole["x"]
     assert streamed["x_reasoning_content"] == whole["x_reasoning_content"]
+
+
+def test_the_thought_of_a_call_without_a_name_is_found_by_its_number(llm: LLM):
+    def body(s):
+        s += user("What is 23 + 45? Think step by step.") + assistant(separate_reasoning(gen(max_tokens=96)))
+
+    assert "68" in run(body, llm, temperature=0)["gen_0_reasoning_content"]

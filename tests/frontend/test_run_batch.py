@@ -183,6 +183,41 @@ def test_equal_arguments_of_a_batch_each_run(tmp_path):
     assert len(states) == 2 and [state["x"] for state in states] == ["<1>", "<1>"]
 
 
+def test_each_of_several_equal_programs_is_kept_once(tmp_path):
+    """They draw each their own."""
+    drawn = iter(range(100))
+    service, path = Service(lambda text: str(next(drawn))), tmp_path / "r"
+    echo.run_batch([("a",)] * 3, backend=service, resume=path, num_threads=1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]))
+    for _ in range(2):
+        states = echo.run_batch([("a",)] * 3, backend=service, resume=path, num_threads=1)
+        assert [state["x"] for state in states] == ["0", "1", "3"]
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"prompt": 1}\n', b"notes of mine", b'{"key":"a"}\n', b"\n", b"GOOD\nbad\nGOOD\n"]
+)
+def test_a_file_that_is_not_a_batch_s_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "r"
+    echo.run_batch([("a",)], backend=Service(), resume=path)
+    content = content.replace(b"GOOD", path.read_bytes().rstrip())
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"resume: line [12] of '.*r' is not of a batch that may be resumed"):
+        echo.run_batch([("a",)], backend=Service(), resume=path)
+    assert path.read_bytes() == content
+
+
+def test_programs_of_a_batch_share_the_connections_of_a_server_named_by_its_url():
+    @function
+    def program(s):
+        return s.run.backend
+
+    url = "http://127.0.0.1:9"
+    backends = {state.ret_value for state in program.run_batch([()] * 20, backend=url)}
+    assert len(backends) == 1 and program.run(backend=url).ret_value in backends
+
+
 def test_what_cannot_be_written_is_a_failure_of_its_program(tmp_path):
     @function
     def program(s):
