@@ -10,8 +10,7 @@ import orjson
 from ramet.frontend.backends.base import Capabilities, Completion, OnText, Place
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, Schema, schema_of, schema_of_choices
-from ramet.frontend.backends.http import HttpClient
-from ramet.frontend.backends.openai_wire import error_of
+from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import ANTHROPIC
 from ramet.frontend.backends.service import Question, Service
 from ramet.frontend.errors import BackendError, Unsupported
@@ -74,7 +73,7 @@ class Anthropic(Service):
         url = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL).rstrip("/").removesuffix("/v1")
         key = api_key or os.environ.get("ANTHROPIC_API_KEY")
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
-        self._http = HttpClient(self.name, url, self.loop, headers, timeout_s)
+        self._http = HttpClient(self.name, url, headers, timeout_s)
         self._thinks = self._thinking.get("type", "disabled") != "disabled"
         goes_on = (self._model.goes_on if prefill is None else prefill) and not self._thinks
         self.capabilities = capabilities(self._model, goes_on)

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from ramet.frontend.backends import bodies, sglang
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
-from ramet.frontend.backends.http import HttpClient
+from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.sglang import SGLang
 from ramet.frontend.backends.templates import template, template_of_model
 from ramet.frontend.errors import BackendError
@@ -35,7 +35,7 @@ class Endpoint(Backend):
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.name = f"the server at {self.base_url}"
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = HttpClient(self.name, self.base_url, self.loop, headers, timeout_s, verify)
+        self._http = HttpClient(self.name, self.base_url, headers, timeout_s, verify)
         self._server, self._template = server, None if chat_template_name is None else template(chat_template_name)
         self._sglang: SGLang | None = None
         self.capabilities = sglang.CAPABILITIES if server == "sglang" else bodies.CAPABILITIES
@@ -92,7 +92,8 @@ class Endpoint(Backend):
             return bodies.completions(self.name, await self._http.post("/language/generate", body))
         growing = bodies.Growing(on_text, call.num_samples)
         async for event in self._http.stream("/language/generate", {**body, "stream": True}):
-            self._check(event)
+            if "error" in event:
+                raise error_of(self.name, event["error"])
             growing.add(event)
         return growing.whole(self.name)
 
@@ -124,9 +125,3 @@ class Endpoint(Backend):
         known = self._template or template_of_model(str(info["model_path"]))
         self._sglang, self.capabilities = SGLang(self.name, self._http, known), sglang.CAPABILITIES
         return self._sglang
-
-    def _check(self, event: Any) -> None:
-        if "error" in event:
-            error = event["error"]
-            code = error.get("code")
-            raise BackendError(self.name, str(error.get("message")), code if isinstance(code, int) else 0)

@@ -8,8 +8,7 @@ from urllib.parse import quote
 from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, bare_kind, read_choice
-from ramet.frontend.backends.http import HttpClient
-from ramet.frontend.backends.openai_wire import error_of
+from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import GEMINI, adapted
 from ramet.frontend.backends.service import Question, Service
 from ramet.frontend.errors import BackendError
@@ -61,7 +60,7 @@ class Gemini(Service):
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         self._path = f"/models/{quote(model.removeprefix('models/'))}"
         headers = {"x-goog-api-key": key} if key else {}
-        self._http = HttpClient(self.name, base_url or BASE_URL, self.loop, headers, timeout_s)
+        self._http = HttpClient(self.name, base_url or BASE_URL, headers, timeout_s)
 
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
         if held is None:

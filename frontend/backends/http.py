@@ -4,18 +4,21 @@ Knows no API: paths, bodies and what they mean are the backends'. Everything run
 """
 
 import asyncio
+import os
 import random
 import threading
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 
 from ramet.frontend.errors import BackendError
-from ramet.frontend.loop import Loop
+from ramet.frontend.loop import Loop, language_loop
 
 MAX_CONNECTIONS = 256  # of one backend; further calls wait
 CONNECT_S = 30.0
@@ -24,25 +27,29 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0  # between tries, doubled each time and
 BUSY = frozenset({408, 429, 502, 503, 504, 529})
 MAX_SHOWN = 500  # characters of an answer that is an error
 MAX_LINE = 1 << 26  # bytes of one event of a stream
+LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError)
 
 
 class HttpClient:
-    """`name` stands in errors. `timeout_s`: of one call, until its answer is complete; None: no limit."""
+    """`name` stands in errors. `timeout_s`: of one call, until its answer is complete; None: no limit.
+
+    Its session is made with the first call, for the process that makes it.
+    """
 
     def __init__(
         self,
         name: str,
         base_url: str,
-        loop: Loop,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         verify: bool = True,
     ) -> None:
-        self._name, self._base, self._loop = name, base_url.rstrip("/"), loop
+        self._name, self._base = name, base_url.rstrip("/")
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
-        self._verify = verify
+        self._verify, self._proxy = verify, proxy_of(base_url)
         self._session: aiohttp.ClientSession | None = None
+        self._pid = 0  # of the process whose session it is
 
     async def get(self, path: str) -> Any:
         return await self._asked("GET", path, None)
@@ -81,15 +88,13 @@ class HttpClient:
     async def _answer(self, method: str, path: str, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         """One with status 200; where the service is busy, after further tries."""
         data = None if body is None else orjson.dumps(body)
-        wait_s = FIRST_WAIT_S
-        for left in reversed(range(TRIES)):
+        answer = await self._sent(method, path, data)
+        for wait_s in waits_s():
+            if answer.status not in BUSY:
+                break
+            answer.release()
+            await asyncio.sleep(pause_s(answer.headers, wait_s))
             answer = await self._sent(method, path, data)
-            if answer.status in BUSY and left:
-                answer.release()
-                await asyncio.sleep(pause_s(answer.headers, wait_s))
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-                continue
-            break
         async with answer:
             if answer.status >= 400:
                 raise BackendError(self._name, await _message(answer), answer.status)
@@ -99,22 +104,28 @@ class HttpClient:
         session = self._open_session()
         for again in (True, False):
             try:
-                return await session.request(method, self._base + path, data=data)
-            except aiohttp.ServerDisconnectedError as error:  # a kept connection that the server closed meanwhile
-                if not again:
+                return await session.request(method, self._base + path, data=data, proxy=self._proxy)
+            except LOST as error:  # perhaps a kept connection that the server closed meanwhile
+                if not again or isinstance(error, aiohttp.ClientConnectorError):  # there was none
                     raise self._failed(error) from error
             except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: the session is closed
                 raise self._failed(error) from error
         raise AssertionError("the second try returns or raises")
 
     def _open_session(self) -> aiohttp.ClientSession:
+        pid = os.getpid()
+        if self._session is not None and self._pid != pid:  # after os.fork(): its sockets are the other process's
+            self._session.detach()
+            self._session = None
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._verify)
             session = aiohttp.ClientSession(
-                connector=connector, headers=self._headers, timeout=self._timeout, read_bufsize=MAX_LINE
+                connector=Connector(limit=MAX_CONNECTIONS, ssl=self._verify),
+                headers=self._headers,
+                timeout=self._timeout,
+                read_bufsize=MAX_LINE,
             )
-            self._session = session
-            weakref.finalize(self, _close, self._loop, session)  # also when Python ends
+            self._session, self._pid = session, pid
+            weakref.finalize(self, _close, language_loop(), session, pid)  # also when Python ends
         return self._session
 
     def _json(self, text: bytes) -> Any:
@@ -126,6 +137,27 @@ class HttpClient:
     def _failed(self, error: BaseException) -> BackendError:
         what = "did not answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
         return BackendError(self._name, f"{self._base}: {what}")
+
+
+class Connector(aiohttp.TCPConnector):
+    """In another process, after os.fork(), its end closes nothing: both would stop to watch the sockets."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._pid = os.getpid()
+
+    def __del__(self, *_: Any) -> None:
+        if self._pid == os.getpid():
+            super().__del__()
+
+
+def proxy_of(url: str) -> str | None:
+    """That of the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY); services of this machine are asked directly."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -162,6 +194,22 @@ async def _message(answer: aiohttp.ClientResponse) -> str:
     return str(value)[:MAX_SHOWN]
 
 
+def error_of(name: str, error: Any) -> BackendError:
+    """Of a stream, where the status is 200 already."""
+    if not isinstance(error, Mapping):
+        return BackendError(name, str(error))
+    code = error.get("code")
+    return BackendError(name, str(error.get("message")), code if isinstance(code, int) else 0)
+
+
+def waits_s() -> Iterator[float]:
+    """Before each further try of a call."""
+    wait_s = FIRST_WAIT_S
+    for _ in range(TRIES - 1):
+        yield wait_s
+        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
 def pause_s(headers: Mapping[str, str], wait_s: float) -> float:
     """Before another try: what the answer says, else about `wait_s`."""
     with suppress(KeyError, ValueError):
@@ -169,7 +217,10 @@ def pause_s(headers: Mapping[str, str], wait_s: float) -> float:
     return wait_s * random.uniform(0.5, 1.0)
 
 
-def _close(loop: Loop, session: aiohttp.ClientSession) -> None:
+def _close(loop: Loop, session: aiohttp.ClientSession, pid: int) -> None:
+    if os.getpid() != pid:
+        session.detach()
+        return
     if loop.is_current() or threading.current_thread() is not threading.main_thread():
         loop.soon(lambda: asyncio.get_running_loop().create_task(session.close()))
         return

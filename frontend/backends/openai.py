@@ -55,7 +55,7 @@ class OpenAI(Service):
             raise ValueError("is_azure is True, but base_url is not given: https://NAME.openai.azure.com/openai/v1")
         headers = {} if not key else {"api-key": key} if is_azure else {"Authorization": f"Bearer {key}"}
         self._version = f"?api-version={quote(api_version)}" if api_version else ""
-        self._http = HttpClient(self.name, url, self.loop, headers, timeout_s)
+        self._http = HttpClient(self.name, url, headers, timeout_s)
         theirs = is_azure or _is_theirs(url)
         if flavor is None:
             flavor = "openai" if theirs else self._guessed()

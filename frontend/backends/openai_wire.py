@@ -9,6 +9,7 @@ from typing import Any
 
 from ramet.frontend.backends.base import Completion, OnText
 from ramet.frontend.backends.chat import Chat, at_length, stopped
+from ramet.frontend.backends.http import error_of
 from ramet.frontend.backends.service import Question
 from ramet.frontend.errors import BackendError
 
@@ -126,14 +127,6 @@ class Answer:
         if choice.ended == "content_filter":
             raise BackendError(self._name, "its content filter ended the output")
         raise BackendError(self._name, f"the output ended for {choice.ended!r}")
-
-
-def error_of(name: str, error: Any) -> BackendError:
-    """Of a stream, where the status is 200 already."""
-    if not isinstance(error, Mapping):
-        return BackendError(name, str(error))
-    code = error.get("code")
-    return BackendError(name, str(error.get("message")), code if isinstance(code, int) else 0)
 
 
 def _add_logprobs(choice: Choice, found: Mapping[str, Any]) -> None:

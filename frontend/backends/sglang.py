@@ -12,7 +12,7 @@ import orjson
 
 from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.bodies import Growing, completions, sampling_params
-from ramet.frontend.backends.http import HttpClient
+from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.service import together
 from ramet.frontend.backends.templates import ChatTemplate
 from ramet.frontend.choices import (
@@ -63,7 +63,7 @@ class SGLang:
         growing = Whole(self._name, on_text, call.num_samples)
         async for event in self._http.stream("/generate", {**body, "stream": True}):
             if "error" in event:
-                raise BackendError(self._name, str(event["error"].get("message")))
+                raise error_of(self._name, event["error"])
             growing.add(event)
         return growing.whole(self._name)
 

@@ -6,6 +6,8 @@ the end with what it has instead, as an exchange that was not used does.
 
 import asyncio
 import json
+import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -68,6 +70,15 @@ def cut(*parts: Any) -> Act:
 async def closed(request: web.Request) -> web.StreamResponse:
     """The connection is closed without an answer."""
     assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def reset(request: web.Request) -> web.StreamResponse:
+    """The connection is reset without an answer."""
+    assert request.transport is not None
+    linger = struct.pack("ii", 1, 0)  # what is closed is reset
+    request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     request.transport.abort()
     return web.Response()
 

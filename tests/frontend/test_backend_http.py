@@ -1,10 +1,11 @@
 """JSON over HTTP for backends: when a call is tried again, and what its failures say."""
 
+import os
 from typing import Any
 
 import pytest
 from aiohttp import web
-from exchanges import Act, Exchange, Service, closed, cut, events, raw, silent
+from exchanges import Act, Exchange, Service, closed, cut, events, raw, reset, silent
 
 from ramet import BackendError, CallFailed, OpenAI, assistant, function, gen, user
 from ramet.frontend.backends import http
@@ -109,13 +110,47 @@ def test_an_error_is_in_the_services_words(body: str, message: str):
     assert str(failure(raw(body, 400))) == f"OpenAI('m'): {message} (HTTP 400)"
 
 
-def test_a_connection_that_was_closed_is_opened_again():
-    with Service(*exchanges(closed, FINE)) as service:
+@pytest.mark.parametrize("lost", [closed, reset])
+def test_a_connection_that_was_closed_is_opened_again(lost: Act):
+    with Service(*exchanges(lost, FINE)) as service:
         assert ask.run(backend=model(service))["answer"] == "Hello"
 
 
 def test_a_service_that_closes_each_connection_is_an_error():
     assert "ServerDisconnectedError" in str(failure(closed, closed))
+    assert "ClientOSError" in str(failure(reset, reset))
+
+
+def test_a_fork_of_the_process_opens_connections_of_its_own():
+    with Service(*exchanges(FINE, FINE, FINE)) as service:
+        backend = model(service)
+        assert ask.run(backend=backend)["answer"] == "Hello"
+        if (child := os.fork()) == 0:
+            said = "nothing"
+            try:
+                said = ask.run(backend=backend, timeout_s=30)["answer"]
+            finally:
+                os._exit(0 if said == "Hello" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert ask.run(backend=backend, timeout_s=30)["answer"] == "Hello"
+
+
+def test_a_service_elsewhere_is_asked_by_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch):
+    with Service(*exchanges(FINE)) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        backend = OpenAI("m", base_url="http://models.invalid/v1", flavor="compatible")
+        assert ask.run(backend=backend)["answer"] == "Hello"
+
+
+def test_a_service_of_this_machine_is_asked_directly(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with Service(*exchanges(FINE)) as service:
+        assert ask.run(backend=model(service))["answer"] == "Hello"
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "models.invalid")
+    assert http.proxy_of("https://models.invalid/v1") is None
+    assert http.proxy_of("https://others.invalid/v1") == "http://127.0.0.1:9"
+    assert http.proxy_of("https://localhost/v1") is None
 
 
 @pytest.mark.parametrize("streaming", [False, True])
