@@ -57,6 +57,7 @@ class Flavor:
     samples_itself = True
     continues = False
     thoughts = False
+    streams_begun_stops = False  # gives the beginning of a stop text, and cuts what is left of it
 
     def capabilities(self, chat: bool, text: bool) -> Capabilities:
         """`chat`, `text`: which of the two APIs a model is asked by."""
@@ -147,6 +148,7 @@ class SglangFlavor(Flavor):
     """Its OpenAI API; `Endpoint` speaks its native one, which scores choices."""
 
     name = "sglang"
+    streams_begun_stops = True
     chat_names: Mapping[str, str] = {**COMMON, **LOCAL, "stop_regex": "stop_regex"}
     text_names = chat_names
     held = frozenset({"json_schema", "regex", "ebnf"})

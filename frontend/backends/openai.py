@@ -16,6 +16,7 @@ from ramet.frontend.backends.flavors import FLAVORS, OWNERS, Flavor, OpenAIFlavo
 from ramet.frontend.backends.forms import Form
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.backends.stops import without_begun_stop
 from ramet.frontend.errors import BackendError
 from ramet.frontend.ir import Held
 from ramet.frontend.prompt import Prompt
@@ -84,7 +85,11 @@ class OpenAI(Service):
         else:
             async for chunk in self._http.stream(path, {**body, **wire.STREAMED}):
                 answer.add(chunk)
-        return answer.completions()
+        outputs = answer.completions()
+        if on_text is not None and self.flavor.streams_begun_stops:
+            for output in outputs:
+                output.text = without_begun_stop(output.text, output.meta, body.get("stop", ()))
+        return outputs
 
     async def close(self) -> None:
         await self._http.close()

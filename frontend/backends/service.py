@@ -114,9 +114,10 @@ class Service(Backend):
         heard = UntilStop(stops, on_text)
         listening = on_text is not None and question.form.read is None
         answers = await self.ask(prompt, question, heard.add if listening else None)
+        outputs = [self._read(answer, question.form, stops) for answer in answers]
         if listening:
-            heard.end()
-        return [self._read(answer, question.form, stops) for answer in answers]
+            heard.end(len(outputs[0].text))
+        return outputs
 
     def _read(self, answer: Completion, form: Form, stops: Sequence[str]) -> Completion:
         """The output of an answer. Raises BackendError for one that is not what was asked for."""

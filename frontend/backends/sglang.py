@@ -14,6 +14,7 @@ from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnTe
 from ramet.frontend.backends.bodies import Growing, completions, sampling_params
 from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.service import together
+from ramet.frontend.backends.stops import UntilStop, without_begun_stop
 from ramet.frontend.backends.templates import ChatTemplate
 from ramet.frontend.choices import (
     ScoredChoice,
@@ -60,7 +61,9 @@ class SGLang:
         body = self._body(prompt, call)
         if on_text is None:
             return completions(self._name, await self._http.post("/generate", body))
-        growing = Whole(self._name, on_text, call.num_samples)
+        params = body["sampling_params"]
+        stops = () if params.get("no_stop_trim") else params.get("stop", ())
+        growing = Whole(self._name, on_text, call.num_samples, stops)
         async for event in self._http.stream("/generate", {**body, "stream": True}):
             if "error" in event:
                 raise error_of(self._name, event["error"])
@@ -180,17 +183,37 @@ class SGLang:
 
 
 class Whole(Growing):
-    """Of events that bring all of an output's text so far."""
+    """Of events that bring all of an output's text so far.
 
-    def __init__(self, name: str, on_text: OnText, num: int) -> None:
-        super().__init__(on_text, num)
-        self._name = name
+    The server cuts a stop text at the output's end, and may have given its beginning before: that is no part of it.
+    """
+
+    def __init__(self, name: str, on_text: OnText, num: int, stops: Sequence[str]) -> None:
+        """`stops`: texts that the server cuts."""
+        self._until = UntilStop(stops, on_text)
+        super().__init__(self._until.add, num)
+        self._name, self._stops = name, stops
+        self._unsure: set[int] = set()  # outputs that ended with an event without text
 
     def add(self, event: Any) -> None:
-        text = self._outputs[event.get("index") or 0].text
-        if not event["text"].startswith(text):
+        index = event.get("index") or 0
+        output, text, ended = self._outputs[index], event["text"], event["meta_info"].get("finish_reason")
+        if ended and output.text.startswith(text):
+            new, output.text = "", text  # shorter: without the beginning of a stop text
+            self._unsure.add(index)
+        elif text.startswith(output.text):
+            new = text[len(output.text) :]
+        else:
             raise BackendError(self._name, "it streams pieces of texts: start it without --stream-output")
-        super().add({**event, "text": event["text"][len(text) :]})
+        super().add({**event, "text": new})
+
+    def whole(self, name: str) -> list[Completion]:
+        outputs = super().whole(name)
+        for index in self._unsure:
+            output = outputs[index]
+            output.text = without_begun_stop(output.text, output.meta, self._stops)
+        self._until.end(len(outputs[0].text))
+        return outputs
 
 
 def num_common(one: Sequence[Scored], other: Sequence[Scored]) -> int:

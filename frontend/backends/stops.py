@@ -1,6 +1,7 @@
 """Where an output ends: services differ in the stop texts that they take, so the text is cut here in any case."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ramet.frontend.backends.base import OnText
 
@@ -11,34 +12,55 @@ def first_stop(text: str, stops: Iterable[str]) -> tuple[int, str] | None:
     return min(found)[1:] if found else None
 
 
+def without_begun_stop(text: str, meta: Mapping[str, Any], stops: Iterable[str]) -> str:
+    """Of a stream that gives the beginning of a stop text before it knows that it is one, and then no more of it."""
+    matched = (meta.get("finish_reason") or {}).get("matched")
+    return text[: len(text) - _num_begun(text, [matched])] if matched in stops else text
+
+
+def _num_begun(text: str, stops: Iterable[str]) -> int:
+    """Characters at the end that a stop text may begin with."""
+    stops = list(stops)
+    most = max((len(stop) - 1 for stop in stops), default=0)
+    for num in range(min(most, len(text)), 0, -1):
+        if any(len(stop) > num and text.endswith(stop[:num]) for stop in stops):
+            return num
+    return 0
+
+
 class UntilStop:
     """A text as it comes, up to the first stop text. `on_text` gets what is certain not to be part of one."""
 
     def __init__(self, stops: Iterable[str], on_text: OnText | None = None) -> None:
-        self.text, self.matched = "", ""
-        self._stops, self._on_text, self._num_passed = tuple(stops), on_text, 0
+        self.matched = ""
+        self._stops, self._on_text = tuple(stops), on_text
+        self._passed, self._num_passed = list[str](), 0
+        self._held = ""  # the text's end, with which a stop text may begin
+
+    @property
+    def text(self) -> str:
+        return "".join(self._passed) + self._held
 
     def add(self, piece: str) -> None:
         if self.matched:
             return
-        self.text += piece
-        found = first_stop(self.text, self._stops)
+        rest = self._held + piece  # a stop text begins in it, or is complete already
+        found = first_stop(rest, self._stops)
         if found is not None:
-            self.text, self.matched = self.text[: found[0]], found[1]
-        self._tell(len(self.text) if found is not None else len(self.text) - self._num_unsure())
+            rest, self.matched = rest[: found[0]], found[1]
+        num = len(rest) if found is not None else len(rest) - _num_begun(rest, self._stops)
+        self._held = rest[num:]
+        self._pass(rest[:num])
 
-    def end(self) -> None:
-        self._tell(len(self.text))
+    def end(self, most: int | None = None) -> None:
+        """`most`: characters of the output, which may end before the text does; None: it does not."""
+        rest = self._held if most is None else self._held[: max(0, most - self._num_passed)]
+        self._held = ""
+        self._pass(rest)
 
-    def _num_unsure(self) -> int:
-        """Characters at the end that a stop text may begin with."""
-        most = max((len(stop) - 1 for stop in self._stops), default=0)
-        for num in range(min(most, len(self.text)), 0, -1):
-            if any(len(stop) > num and self.text.endswith(stop[:num]) for stop in self._stops):
-                return num
-        return 0
-
-    def _tell(self, until: int) -> None:
-        if self._on_text is not None and until > self._num_passed:
-            self._on_text(self.text[self._num_passed : until])
-            self._num_passed = until
+    def _pass(self, text: str) -> None:
+        if text:
+            self._passed.append(text)
+            self._num_passed += len(text)
+            if self._on_text is not None:
+                self._on_text(text)

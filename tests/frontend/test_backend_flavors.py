@@ -191,6 +191,18 @@ def test_parameters_beyond_the_api(flavor: str, given: dict[str, Any], sent: dic
         assert ask.run(backend=model(service, flavor), **given)["answer"] == "a"
 
 
+def test_a_stream_of_sglang_has_no_beginning_of_its_stop_text():
+    def chunk(text: str, **ended: Any) -> dict[str, Any]:
+        return {"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None, **ended}]}
+
+    chunks = [chunk("one"), chunk("\n"), chunk("", finish_reason="stop", matched_stop="\n\n")]
+    asked = body(stop=["\n\n"], stream=True, stream_options={"include_usage": True})
+    with Service(Exchange(CHAT, asked, events(*chunks))) as service:
+        state = ask.run(backend=model(service, "sglang"), stop="\n\n", stream=True)
+        assert "".join(state.text_iter("answer")) == "one"
+        assert state["answer"] == "one"
+
+
 @pytest.mark.parametrize("flavor", ["tgi", "llama.cpp"])
 def test_n_outputs_take_n_calls_where_n_is_ignored(flavor: str):
     with Service(*(Exchange(CHAT, body(), reply(answer)) for answer in "ab")) as service:

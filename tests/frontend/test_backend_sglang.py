@@ -158,6 +158,47 @@ def test_a_stream_that_is_no_output_is_an_error(answer: Any, error: str):
         plain.run(hints=False, backend=Endpoint(service.url, server="sglang"), stream=True)["answer"]
 
 
+def growing(*texts: str, matched: Any) -> Any:
+    parts = [reply(text, {"type": "stop", "matched": matched}) for text in texts]
+    for part in parts[:-1]:
+        part["meta_info"]["finish_reason"] = None
+    return events(*parts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "matched", "text"),
+    [
+        (["one", "one\n", "one\n"], "\n\n", "one"),  # what was given stays in the text
+        (["one", "one\n", "one"], "\n\n", "one"),  # or does not
+        (["one", "one\ntwo", "one\ntwo"], "\n\n", "one\ntwo"),
+        (["one\n"], 128009, "one\n"),
+        (["one", "one\n"], "\n\n", "one\n"),  # the last event cut the stop text, and nothing of it came before
+    ],
+)
+def test_a_stream_has_no_beginning_of_its_stop_text(texts: list[str], matched: Any, text: str):
+    info = Exchange("/get_model_info", None, INFO, method="GET")
+    body = {"text": "Hi", "sampling_params": {"max_new_tokens": 5, "stop": ["\n\n"]}, "stream": True}
+    with Service(info, Exchange("/generate", body, growing(*texts, matched=matched))) as service:
+        backend = Endpoint(service.url, server="sglang")
+        state = plain.run(hints=False, backend=backend, stream=True, stop="\n\n")
+        assert "".join(state.text_iter("answer")) == text
+        assert state.text() == "Hi" + text
+
+
+def test_a_stop_text_that_is_to_stay_is_streamed():
+    info = Exchange("/get_model_info", None, INFO, method="GET")
+    params = {"max_new_tokens": 5, "stop": ["\n\n"], "no_stop_trim": True}
+    call = Exchange(
+        "/generate",
+        {"text": "Hi", "sampling_params": params, "stream": True},
+        growing("one\n", "one\n\n", matched="\n\n"),
+    )
+    with Service(info, call) as service:
+        backend = Endpoint(service.url, server="sglang")
+        state = plain.run(hints=False, backend=backend, stream=True, stop="\n\n", no_stop_trim=True)
+        assert "".join(state.text_iter("answer")) == "one\n\n"
+
+
 def test_a_shared_prefix_is_computed_before_forks():
     prefix = "These words are long enough to be worth a request of their own, for two forks."
 

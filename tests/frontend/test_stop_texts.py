@@ -1,9 +1,12 @@
 """Where a text ends that comes in pieces."""
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.frontend.backends.stops import UntilStop, first_stop
+from ramet.frontend.backends.stops import UntilStop, first_stop, without_begun_stop
 
 TEXT = st.text(alphabet="ab ", max_size=20)
 STOPS = st.lists(st.text(alphabet="ab ", min_size=1, max_size=4), max_size=3)
@@ -41,3 +44,38 @@ def test_nothing_is_held_back_without_need(letters: list[str], stops: list[str])
         until.add(letter)
         rest = until.text[len("".join(told)) :]
         assert not rest or any(stop.startswith(rest) for stop in stops)
+
+
+def test_the_output_may_end_before_the_text_does():
+    told: list[str] = []
+    until = UntilStop(["END"], told.append)
+    until.add("one E")
+    until.end(len("one "))
+    assert told == ["one "]
+    assert until.text == "one "
+
+
+@pytest.mark.parametrize(
+    ("text", "matched", "whole"),
+    [
+        ("one\n", "\n\n", "one"),
+        ("one EN", "END", "one "),
+        ("one", "END", "one"),
+        ("one\n", "\n", "one\n"),
+        ("one EN", "ENTER", "one EN"),  # none of the call's
+        ("one EN", 128009, "one EN"),
+        ("one EN", None, "one EN"),
+    ],
+)
+def test_the_beginning_of_the_stop_that_ended_a_stream_is_no_part_of_it(text: str, matched: object, whole: str):
+    meta = {"finish_reason": {"type": "stop", "matched": matched}}
+    assert without_begun_stop(text, meta, ["END", "\n\n", "\n"]) == whole
+
+
+def test_a_long_text_of_many_pieces_is_read_once():
+    until = UntilStop(["END", "\n\n"])
+    started = time.thread_time()
+    for _ in range(200_000):
+        until.add("word ")
+    assert time.thread_time() - started < 10, "each piece searched the whole text"
+    assert len(until.text) == 1_000_000
