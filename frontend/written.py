@@ -1,13 +1,15 @@
 """Prompts as JSON, as files have them: of programs that are done (resume.py), of recorded calls (replay.py)."""
 
 import hashlib
+import os
 from typing import Any
 
+from ramet.frontend.errors import ProgramError
 from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, Prompt, TurnBegin, TurnEnd
 
 
 def written(prompt: Prompt) -> list[Any]:
-    """Of media in memory only what tells them from others is written."""
+    """Of media in memory only what tells them from others is written, and in any process. Raises ProgramError."""
     return [_written(piece) for piece in prompt.pieces()]
 
 
@@ -26,11 +28,29 @@ def _written(piece: Piece) -> Any:
             return {"end": role}
         case Contexts(texts):
             return {"contexts": texts}
-        case MediaPiece(kind, bytes() as content):
-            return {"media": kind, "sha256": hashlib.sha256(content).hexdigest()}
-        case MediaPiece(kind, source):
+        case MediaPiece(kind, str() | os.PathLike() | None as source):
             return {"media": kind, "source": str(source)}
+        case MediaPiece(kind, source):
+            return {"media": kind, "sha256": hashlib.sha256(_content(kind, source)).hexdigest()}
     return piece
+
+
+def _content(kind: str, source: Any) -> bytes:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    if all(hasattr(source, name) for name in ("mode", "size", "getpalette", "tobytes")):  # an image of Pillow
+        form = f"{source.mode} {source.size} {source.getpalette()} "
+        return form.encode() + bytes(source.tobytes())
+    fact = f"a {type(source).__name__} cannot be told from others in a file"
+    raise ProgramError(f"{kind}: {fact}: give a path, a URL, bytes, or an image of Pillow")
+
+
+def as_json(value: Any) -> Any:
+    """Of a number or text with a class of its own, as values of variables have. Raises TypeError."""
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _piece(written: Any) -> Piece:

@@ -14,7 +14,7 @@ from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenC
 from ramet.frontend.errors import BackendError
 from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
-from ramet.frontend.written import written
+from ramet.frontend.written import as_json, written
 
 ALL = Capabilities(
     held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
@@ -54,7 +54,9 @@ class Replay(Backend):
         self._lock = threading.Lock()
         self._entries: dict[str, list[Entry]] = defaultdict(list)
         self._num_asked: dict[str, int] = defaultdict(int)
-        self.capabilities = replace(record.capabilities, prefixes=False, renders=False) if record is not None else ALL
+        self.capabilities = ALL
+        if record is not None:  # hints would be told of calls that it never gets
+            self.capabilities = replace(record.capabilities, prefixes=False, follow_ups=False, renders=False)
         for entry in self._read(recorded):
             self._entries[self._key(entry.prompt, entry.call)].append(entry)
 
@@ -154,7 +156,7 @@ class Replay(Backend):
     def _write(self, entry: Entry) -> None:
         """To the file, and to no memory: a call that is equal is asked anew, as it was when it was recorded."""
         if self._path is not None:
-            line = msgspec.json.encode(entry) + b"\n"
+            line = msgspec.json.encode(entry, enc_hook=as_json) + b"\n"
             with self._lock, open(self._path, "ab") as file:
                 file.write(line)
 
@@ -164,7 +166,7 @@ class Replay(Backend):
 
 
 def _json(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
+    return msgspec.json.encode(value, enc_hook=as_json, order="deterministic")
 
 
 def _text(prompt: Sequence[Any]) -> str:

@@ -1,6 +1,7 @@
 """Replay: calls and their answers in a file, recorded once and answered from there."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ramet import (
     assistant,
     function,
     gen,
+    image,
     select,
     separate_reasoning,
     system,
@@ -143,6 +145,55 @@ def test_thoughts_and_media_are_kept(tmp_path: Path):
     assert look.run(b"\x00png", backend=Replay(path))["it"] == " a cat"
     with pytest.raises(CallFailed, match="one with the same prompt was, with other turns"):
         look.run(b"\x00jpg", backend=Replay(path))["it"]
+
+
+class Picture:
+    """As an image of Pillow has it."""
+
+    mode, size = "L", (2, 1)
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def getpalette(self) -> None:
+        return None
+
+    def tobytes(self) -> bytes:
+        return self._content
+
+
+def test_a_picture_in_memory_is_known_by_what_it_shows(tmp_path: Path):
+    @function
+    def look(s: Any, picture: Any) -> None:
+        s += user(image(picture) + "What?") + assistant(gen("it"))
+
+    path = tmp_path / "calls.jsonl"
+    look.run(Picture(b"ab"), backend=Replay(path, record=Mock([" a cat"]))).sync()
+    assert look.run(Picture(b"ab"), backend=Replay(path))["it"] == " a cat"
+    with pytest.raises(CallFailed, match="with other turns"):
+        look.run(Picture(b"ac"), backend=Replay(path))["it"]
+    with pytest.raises(CallFailed, match="image: a object cannot be told from others in a file: give a path, a URL"):
+        look.run(object(), backend=Replay(path, record=Mock()))["it"]
+
+
+def test_parameters_may_be_values_of_variables(tmp_path: Path):
+    @function
+    def counted(s: Any) -> None:
+        s += "How many? " + gen("num", dtype=int)
+        s += gen("words", max_tokens=s["num"])
+
+    path = tmp_path / "calls.jsonl"
+    recorded = counted.run(backend=Replay(path, record=Mock(["2", " one two three"])))
+    assert recorded["words"] == " one two"
+    assert counted.run(backend=Replay(path))["words"] == " one two"
+
+
+def test_hints_of_the_recorder_are_not_promised(tmp_path: Path):
+    recorder = Mock()
+    recorder.capabilities = replace(recorder.capabilities, follow_ups=True, prefixes=True)
+    can = Replay(tmp_path / "calls.jsonl", record=recorder).capabilities
+    assert not can.follow_ups
+    assert not can.prefixes
 
 
 def test_what_the_recorder_cannot_do_is_refused(tmp_path: Path):
