@@ -1,5 +1,6 @@
 """Every service that the library LiteLLM speaks to, as a backend. The library is imported where it is needed only."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +11,7 @@ from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import read_chat
 from ramet.frontend.backends.flavors import CHAT_ROLES, COMMON, LOGPROBS, Flavor
 from ramet.frontend.backends.forms import Form
+from ramet.frontend.backends.http import BUSY, pause_s, waits_s
 from ramet.frontend.backends.service import Question, Service
 from ramet.frontend.errors import BackendError
 from ramet.frontend.ir import Held
@@ -52,16 +54,33 @@ class LiteLLM(Service):
         answer = wire.Answer(self.name, question.num_samples, on_text)
         try:
             if on_text is None:
-                answer.add(_plain(await self._library.acompletion(**body)))
+                answer.add(_plain(await self._called(body)))
             else:
-                async for chunk in await self._library.acompletion(**body, **wire.STREAMED):
+                async for chunk in await self._called({**body, **wire.STREAMED}):
                     answer.add(_plain(chunk))
         except BackendError:
             raise
         except Exception as error:
-            status = getattr(error, "status_code", None)  # of the library's own errors
-            raise BackendError(self.name, str(error), status if isinstance(status, int) else 0) from error
+            raise BackendError(self.name, str(error), _status(error)) from error
         return answer.completions()
+
+    async def _called(self, body: Mapping[str, Any]) -> Any:
+        """The library's answer; where the service is busy, after further tries."""
+        for wait_s in waits_s():
+            try:
+                return await self._library.acompletion(**body)
+            except Exception as error:
+                if _status(error) not in BUSY:
+                    raise
+                said = getattr(error, "response", None)
+                await asyncio.sleep(pause_s(getattr(said, "headers", {}), wait_s))
+        return await self._library.acompletion(**body)
+
+
+def _status(error: Exception) -> int:
+    """That of the library's own errors; 0: it has none."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else 0
 
 
 def _library() -> ModuleType:

@@ -8,6 +8,7 @@ import pytest
 from interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 from ramet import BackendError, CallFailed, LiteLLM, Unsupported, assistant, function, gen, user
+from ramet.frontend.backends import http
 
 
 class Library(ModuleType):
@@ -108,11 +109,31 @@ def test_the_interview(streaming: bool, monkeypatch: pytest.MonkeyPatch):
     assert library.left == []
 
 
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(http, "LONGEST_WAIT_S", 0.002)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_busy_service_is_asked_again(streaming: bool, monkeypatch: pytest.MonkeyPatch):
+    class Overloaded(Exception):
+        status_code = 503
+        response = SimpleNamespace(headers={"Retry-After": "0"})
+
+    asked = {**HI, **STREAMED} if streaming else HI
+    fine: Any = pieces("Hel", "lo") if streaming else whole("Hello")
+    backend, library = model(monkeypatch, (asked, Overloaded("busy")), (asked, Overloaded("busy")), (asked, fine))
+    assert ask.run(backend=backend, stream=streaming)["answer"] == "Hello"
+    assert library.left == []
+
+
 def test_an_error_of_the_library_keeps_its_status(monkeypatch: pytest.MonkeyPatch):
     class RateLimitError(Exception):
         status_code = 429
 
-    backend, _ = model(monkeypatch, (HI, RateLimitError("slow down")), ({**HI, **STREAMED}, [ValueError("broken")]))
+    busy = [(HI, RateLimitError("slow down"))] * http.TRIES
+    backend, _ = model(monkeypatch, *busy, ({**HI, **STREAMED}, [ValueError("broken")]))
     state = ask.run(backend=backend)
     with pytest.raises(CallFailed, match=r"LiteLLM\('groq/llama'\): slow down \(HTTP 429\)"):
         state["answer"]
