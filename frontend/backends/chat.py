@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from ramet.frontend.errors import Unsupported
-from ramet.frontend.prompt import MediaPiece, Prompt
+from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd, plain
 
 
 class Message(NamedTuple):
@@ -25,8 +25,11 @@ class Chat(NamedTuple):
         return "\n\n".join(message.text for message in self.messages[:num]), self.messages[num:]
 
 
-def read_chat(name: str, prompt: Prompt) -> Chat:
-    """Raises Unsupported for what messages cannot hold. `name`: of the backend."""
+def read_chat(name: str, prompt: Prompt, joins_turns: bool = False) -> Chat:
+    """Raises Unsupported for what messages cannot hold. `name`: of the backend.
+
+    `joins_turns`: a last message of the assistant is gone on with, so no turn of its own can follow it.
+    """
     for piece in prompt.media():
         raise Unsupported(name, piece.kind, f"takes no {piece.kind} input")
     messages: list[Message] = []
@@ -41,7 +44,20 @@ def read_chat(name: str, prompt: Prompt) -> Chat:
             messages.append(Message(turn.role, turn.text))
     if words is None:
         raise Unsupported(name, "a call outside of the assistant's turn", "writes turns of the assistant only")
+    if joins_turns and messages and messages[-1].role == "assistant":
+        why = "would go on inside the assistant's turn before it: put a turn of the user between them"
+        raise Unsupported(name, "two turns of the assistant", why)
     return Chat(tuple(messages), words)
+
+
+def turn_has_text(prompt: Prompt) -> bool:
+    """Whether a turn is open at the prompt's end, and has text."""
+    at: Prompt | None = prompt
+    found = False
+    while at is not None and not isinstance(at.piece, TurnBegin | TurnEnd):
+        found = found or plain(at.piece) != ""
+        at = at.before
+    return found and at is not None and isinstance(at.piece, TurnBegin)
 
 
 def plain_text(name: str, prompt: Prompt) -> str:

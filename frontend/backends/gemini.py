@@ -9,7 +9,7 @@ from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, bare_kind, read_choice
 from ramet.frontend.backends.http import HttpClient, error_of
-from ramet.frontend.backends.schemas import GEMINI, adapted
+from ramet.frontend.backends.schemas import GEMINI, adapted, with_defs
 from ramet.frontend.backends.service import Question, Service
 from ramet.frontend.errors import BackendError
 from ramet.frontend.ir import Held
@@ -58,7 +58,7 @@ class Gemini(Service):
         self.model, self.name = model, f"Gemini({model!r})"
         self._thinking = dict(thinking or {})
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
-        self._path = f"/models/{quote(model.removeprefix('models/'))}"
+        self._path = f"/{quote(model if '/' in model else f'models/{model}')}"
         headers = {"x-goog-api-key": key} if key else {}
         self._http = HttpClient(self.name, base_url or BASE_URL, headers, timeout_s)
 
@@ -68,7 +68,7 @@ class Gemini(Service):
         if kind is not None:
             schema, read = bare_kind(kind)
             return _json(schema, read)
-        return _json(adapted(held.value, GEMINI))
+        return _json(adapted(with_defs(held.value), GEMINI))
 
     def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
         schema = {"type": "STRING", "enum": list(choices)}
@@ -87,7 +87,7 @@ class Gemini(Service):
         await self._http.close()
 
     def _body(self, prompt: Prompt, question: Question) -> dict[str, Any]:
-        system, messages = read_chat(self.name, prompt).divided(self.name)
+        system, messages = read_chat(self.name, prompt, joins_turns=True).divided(self.name)
         roles = {"assistant": "model"}
         contents = [{"role": roles.get(each.role, each.role), "parts": [{"text": each.text}]} for each in messages]
         config = {NAMES[name]: value for name, value in question.sampling.items() if name in NAMES}

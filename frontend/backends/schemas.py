@@ -36,7 +36,11 @@ OPENAI = Rules(
     all_required=True,
 )
 ANTHROPIC = Rules(COMMON | {"const", "allOf", "pattern"}, closed=True, all_required=False, most_min_items=1)
-GEMINI = Rules(COMMON | {"oneOf", "prefixItems", "maxItems", "minimum", "maximum"}, closed=False, all_required=False)
+GEMINI = Rules(
+    (COMMON | {"oneOf", "prefixItems", "maxItems", "minimum", "maximum"}) - {"definitions"},  # see with_defs
+    closed=False,
+    all_required=False,
+)
 
 
 def adapted(schema: Any, rules: Rules, place: str = "json_schema") -> dict[str, Any]:
@@ -93,6 +97,29 @@ def _close(kept: dict[str, Any], rules: Rules, place: str) -> None:
     if rules.all_required and optional:
         hint = "list it in 'required' and let it be null instead"
         raise ValueError(f"{place}.properties.{optional[0]} may be absent, which cannot be asked for; {hint}")
+
+
+def with_defs(schema: Any) -> Any:
+    """With `$defs` for the `definitions` of its root, their older name. Raises ValueError where it has both."""
+    if not isinstance(schema, Mapping) or "definitions" not in schema:
+        return schema
+    if "$defs" in schema:
+        raise ValueError("json_schema has '$defs' and 'definitions', of which one may be there")
+    found = {name: value for name, value in schema.items() if name != "definitions"}
+    renamed: dict[str, Any] = _redirected({**found, "$defs": schema["definitions"]})
+    return renamed
+
+
+def _redirected(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_redirected(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {name: _redirected(each) for name, each in value.items()}
+    reference = value.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/definitions/"):
+        found["$ref"] = "#/$defs/" + reference.removeprefix("#/definitions/")
+    return found
 
 
 def rooted(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -201,6 +201,24 @@ def test_types_stand_alone(kind: type, json_type: str, answer: str, value: Any):
         assert ask.run(backend=model(service), dtype=kind)["answer"] == value
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("tunedModels/mine-1", "tunedModels/mine-1"), ("gemini-2.5-pro", "models/gemini-2.5-pro")],
+)
+def test_a_model_of_ones_own_has_another_path(name: str, path: str):
+    with Service(Exchange(f"/v1beta/{path}:generateContent", HI, reply(candidate("Hello")))) as service:
+        assert ask.run(backend=model(service, name))["answer"] == "Hello"
+
+
+def test_definitions_have_their_newer_name():
+    thing = {"type": "object", "properties": {"definitions": {"type": "string"}}}
+    schema = {"type": "array", "items": {"$ref": "#/definitions/thing"}, "definitions": {"thing": thing}}
+    sent = {"type": "array", "items": {"$ref": "#/$defs/thing"}, "$defs": {"thing": thing}}
+    body = with_config(responseMimeType="application/json", responseJsonSchema=sent)
+    with Service(Exchange(WHOLE, body, reply(candidate("[]")))) as service:
+        assert ask.run(backend=model(service), json_schema=schema)["answer"] == "[]"
+
+
 def test_a_constant_is_an_enum_of_one():
     schema = {"type": "object", "properties": {"kind": {"const": "a", "title": "Kind"}}}
     sent = {"type": "object", "properties": {"kind": {"enum": ["a"]}}}
@@ -260,11 +278,27 @@ def test_an_error_is_in_the_services_words():
         ({"stop": list("abcdef")}, "takes at most 5 texts, and here are 6"),
         ({"json_schema": {"type": "string", "pattern": "a+"}}, "json_schema has 'pattern', which is not enforced"),
         ({"json_schema": {"type": "object", "patternProperties": {}}}, "has 'patternProperties', which is not"),
+        (
+            {"json_schema": {"type": "string", "$defs": {}, "definitions": {}}},
+            "has '\\$defs' and 'definitions', of which one may be there",
+        ),
     ],
 )
 def test_what_the_service_cannot_do_is_refused(arguments: dict[str, Any], error: str):
     with Service() as service, pytest.raises(Unsupported, match=error):
         ask.run(backend=model(service), **arguments)
+
+
+def test_a_turn_behind_one_of_the_model_is_refused():
+    @function
+    def twice(s: Any) -> None:
+        s += user("Hi") + assistant("Hello.") + assistant(gen("answer"))
+
+    with (
+        Service() as service,
+        pytest.raises(CallFailed, match=r"two turns of the assistant: .* put a turn of the user"),
+    ):
+        twice.run(backend=model(service))["answer"]
 
 
 def test_it_does_not_go_on_in_a_turn():
