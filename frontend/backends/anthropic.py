@@ -12,7 +12,7 @@ from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, Schema, schema_of, schema_of_choices
 from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import ANTHROPIC
-from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.backends.service import CHOICE_TOKENS, Question, Service, bytes_of_choice
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Held
 from ramet.frontend.prompt import Prompt
@@ -76,7 +76,7 @@ class Anthropic(Service):
         self._http = HttpClient(self.name, url, headers, timeout_s)
         self._thinks = self._thinking.get("type", "disabled") != "disabled"
         goes_on = (self._model.goes_on if prefill is None else prefill) and not self._thinks
-        self.capabilities = capabilities(self._model, goes_on)
+        self.capabilities = capabilities(self._model, goes_on, self._thinks)
 
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
         if held is None:
@@ -91,6 +91,11 @@ class Anthropic(Service):
             return Form({"output_config": {"format": {"type": "json_schema", "schema": schema.schema}}}, schema.read)
         tool = {"name": TOOL, "description": "Gives the answer.", "input_schema": schema.schema}
         return Form({"tools": [tool], "tool_choice": {"type": "tool", "name": TOOL}}, schema.read or _whole)
+
+    def choice_tokens(self, choices: Sequence[str]) -> int:
+        if self._thinks:  # max_tokens counts its thoughts, and must be more than their budget
+            return int(self._thinking.get("budget_tokens") or 0) + CHOICE_TOKENS
+        return bytes_of_choice(choices) if self._model.formats else CHOICE_TOKENS
 
     def check_form(self, what: str, form: Form, place: Place) -> None:
         if form.fields and place.turn_has_text:
@@ -115,7 +120,7 @@ class Anthropic(Service):
 
     def _body(self, prompt: Prompt, question: Question) -> tuple[dict[str, Any], str]:
         """And the blanks at the end of the turn's words, which the API does not take: the output begins with them."""
-        chat = read_chat(self.name, prompt)
+        chat = read_chat(self.name, prompt, joins_turns=True)
         system, messages = chat.divided(self.name)
         said = [{"role": message.role, "content": message.text} for message in messages]
         words = chat.words.rstrip()
@@ -130,8 +135,10 @@ class Anthropic(Service):
         return body | ({"thinking": self._thinking} if self._thinking else {}), chat.words[len(words) :]
 
 
-def capabilities(model: Model, goes_on: bool) -> Capabilities:
-    sampled = {name for name in NAMES if model.sampling or name == "max_new_tokens"}
+def capabilities(model: Model, goes_on: bool, thinks: bool = False) -> Capabilities:
+    sampled = set(NAMES) if model.sampling else {"max_new_tokens"}
+    if thinks:
+        sampled -= {"temperature", "top_k"}  # refused with thoughts
     return Capabilities(
         completion=False,
         continues=goes_on,

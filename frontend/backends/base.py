@@ -172,8 +172,11 @@ class Backend(ABC):
                 what, "names a choice and gives no scores, which a choices_method other than the default reads"
             )
         for name in node.options:
-            if can.options is not None and name not in can.options and name != "sampling_seed":
+            known = self.honours(name) if name == "sampling_seed" else can.options is None or name in can.options
+            if not known:
                 self._refuse(f"{what}: {name}", "has no such parameter")
+        if node.temperature > 0 and not self.honours("temperature"):
+            self._refuse(f"{what}: temperature", "has no such parameter")
         self._check_place(what, place)
 
     def check_turn(self, turn: Begin) -> None:

@@ -53,10 +53,14 @@ class Flavor:
     held = frozenset({"json_schema", "regex"})
     text_held = frozenset[str]()
     options = LOGPROBS
+    text_options: frozenset[str] | None = None  # where the completions API has others; None: the same
     most_stops: int | None = 4
     samples_itself = True
     continues = False
+    joins_turns = False  # goes on with a last message of the assistant, whether it was closed or not
     thoughts = False
+    enforces_choices = False  # a choice takes no tokens but its own, unless the model thinks first
+    least_text_logprobs = 0  # of `logprobs` of the completions API, with which any are given
     streams_begun_stops = False  # gives the beginning of a stop text, and cuts what is left of it
 
     def capabilities(self, chat: bool, text: bool) -> Capabilities:
@@ -73,7 +77,7 @@ class Flavor:
             dtype=bool(held),
             select="drawn" if held else "",
             sampling=frozenset({*names, "stop", *(() if self.samples_itself else ("n",))}),
-            options=self.options,
+            options=self.options if chat or self.text_options is None else self.text_options,
             most_stops=self.most_stops,
             thoughts=self.thoughts and chat,
         )
@@ -82,17 +86,30 @@ class Flavor:
         """Fields with which the last message, the assistant's, is gone on with."""
         return {}
 
+    def sent(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of parameters that it has, those that it takes with these values."""
+        return sampling
+
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
         """Raises ValueError for what this server does not enforce."""
         if held is None:
             return FREE
-        if not in_turns:
-            raise ValueError("outputs of the completions API are free")
-        return self._json(schema_of(held, kind, OPENAI))
+        self._check_is_held(in_turns)
+        return self._form(held, kind)
 
     def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
-        if not in_turns:
+        """Raises ValueError where this server does not enforce it."""
+        self._check_is_held(in_turns)
+        return self._choices(choices)
+
+    def _check_is_held(self, in_turns: bool) -> None:
+        if not in_turns and not self.text_held:
             raise ValueError("outputs of the completions API are free")
+
+    def _form(self, held: Held, kind: type | None) -> Form:
+        return self._json(schema_of(held, kind, OPENAI))
+
+    def _choices(self, choices: Sequence[str]) -> Form:
         return self._json(schema_of_choices(choices))
 
     def _json(self, schema: Schema) -> Form:
@@ -105,6 +122,7 @@ class OpenAIFlavor(Flavor):
 
     name = "openai"
     chat_names: Mapping[str, str] = {**COMMON, "max_new_tokens": "max_completion_tokens"}
+    enforces_choices = True
 
 
 class Reasoning(OpenAIFlavor):
@@ -112,6 +130,7 @@ class Reasoning(OpenAIFlavor):
 
     name = "openai, models that think"
     chat_names = REASONING
+    enforces_choices = False
     options = frozenset[str]()
 
     def capabilities(self, chat: bool, text: bool) -> Capabilities:
@@ -122,6 +141,7 @@ class Vllm(Flavor):
     """structured_outputs is there since 0.11; servers before it are asked by response_format only, as "compatible"."""
 
     name = "vllm"
+    enforces_choices = True
     chat_names: Mapping[str, str] = {**COMMON, **LOCAL}
     text_names = chat_names
     held = frozenset({"json_schema", "regex", "ebnf"})
@@ -134,13 +154,11 @@ class Vllm(Flavor):
     def going_on(self) -> dict[str, Any]:
         return {"continue_final_message": True, "add_generation_prompt": False}
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
-        if held is None:
-            return FREE
+    def _form(self, held: Held, kind: type | None) -> Form:
         name = {"json_schema": "json", "ebnf": "grammar"}.get(held.kind, held.kind)
         return Form({"structured_outputs": {name: held.value}})
 
-    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def _choices(self, choices: Sequence[str]) -> Form:
         return Form({"structured_outputs": {"choice": list(choices)}}, read_choice(choices))
 
 
@@ -148,6 +166,7 @@ class SglangFlavor(Flavor):
     """Its OpenAI API; `Endpoint` speaks its native one, which scores choices."""
 
     name = "sglang"
+    enforces_choices = True
     streams_begun_stops = True
     chat_names: Mapping[str, str] = {**COMMON, **LOCAL, "stop_regex": "stop_regex"}
     text_names = chat_names
@@ -160,38 +179,41 @@ class SglangFlavor(Flavor):
     def going_on(self) -> dict[str, Any]:
         return {"continue_final_message": True}
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
-        if held is None:
-            return FREE
+    def _form(self, held: Held, kind: type | None) -> Form:
         if held.kind != "json_schema":
             return Form({held.kind: held.value})
         return Form({"response_format": _named(held.value)})
 
-    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def _choices(self, choices: Sequence[str]) -> Form:
         return Form({"regex": "|".join(f"({_escaped(choice)})" for choice in choices)}, read_choice(choices))
 
 
 class Tgi(Flavor):
-    """A chat takes a schema or a regular expression; the completions API keeps to nothing. n is ignored there."""
+    """A chat takes a schema or a regular expression; the completions API keeps to nothing and tells no probabilities.
+
+    n is ignored. presence_penalty becomes another penalty, 2.0 even where it is 0, so it is not honoured.
+    """
 
     name = "tgi"
-    chat_names: Mapping[str, str] = {name: COMMON[name] for name in COMMON if name not in ("n", "logit_bias")}
+    enforces_choices = True
+    chat_names: Mapping[str, str] = {
+        name: COMMON[name] for name in COMMON if name not in ("n", "logit_bias", "presence_penalty")
+    }
     text_names = chat_names
+    text_options = frozenset[str]()
     most_stops = 4
     samples_itself = False
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
-        if held is None:
-            return FREE
-        if not in_turns:
-            raise ValueError("outputs of the completions API are free")
+    def sent(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A top_p of 1 asks for nothing, and is refused."""
+        return {name: value for name, value in sampling.items() if name != "top_p" or value < 1}
+
+    def _form(self, held: Held, kind: type | None) -> Form:
         if held.kind == "regex":
             return Form({"response_format": {"type": "regex", "value": held.value}})
         return self._json(schema_of(held, kind, None))
 
-    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
-        if not in_turns:
-            raise ValueError("outputs of the completions API are free")
+    def _choices(self, choices: Sequence[str]) -> Form:
         pattern = "|".join(f"({_escaped(choice)})" for choice in choices)
         return Form({"response_format": {"type": "regex", "value": pattern}}, read_choice(choices))
 
@@ -203,6 +225,7 @@ class LlamaCpp(Flavor):
     """Schemas and grammars (GBNF) of any root. A last message of the assistant is gone on with, by its default."""
 
     name = "llama.cpp"
+    enforces_choices = True
     chat_names: Mapping[str, str] = {
         **{name: COMMON[name] for name in COMMON if name != "n"},
         "top_k": "top_k",
@@ -216,11 +239,11 @@ class LlamaCpp(Flavor):
     most_stops = None
     samples_itself = False
     continues = True
+    joins_turns = True
+    least_text_logprobs = 1
     thoughts = True
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
-        if held is None:
-            return FREE
+    def _form(self, held: Held, kind: type | None) -> Form:
         if kind is not None:
             return self._json(bare_kind(kind))
         if held.kind == "ebnf":
@@ -229,7 +252,7 @@ class LlamaCpp(Flavor):
             return Form({"json_schema": held.value})
         return self._json(schema_of(held, None, None))
 
-    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def _choices(self, choices: Sequence[str]) -> Form:
         grammar = "root ::= " + " | ".join(_quoted(choice) for choice in choices)
         return Form({"grammar": grammar}, read_choice(choices))
 

@@ -5,6 +5,7 @@ field of an object, and the field's value becomes the output's text, as `dtype` 
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ def schema_of(held: Held, kind: type | None, rules: Rules | None) -> Schema:
     if kind is not None:
         return Schema(wrapped({"type": KINDS[kind]}), lambda answer: _READ[kind](_field(answer)))
     if held.kind == "regex":
-        pattern = {"type": "string", "pattern": f"^(?:{held.value})$"}
+        pattern = {"type": "string", "pattern": f"^({held.value})$"}  # llama.cpp knows no other groups
         return Schema(wrapped(pattern), lambda answer: _string(_field(answer)))
     if not isinstance(held.value, Mapping):
         raise ValueError(f"json_schema is {held.value!r}, and a schema must be an object here")
@@ -88,9 +89,13 @@ def _field(answer: str) -> str:
 
 def _integer(found: str) -> str:
     value = json.loads(found)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_whole(value):
         raise ValueError(f"{found!r} is no integer")
     return str(int(value))
+
+
+def _is_whole(value: float) -> bool:
+    return isinstance(value, int) or (math.isfinite(value) and value == int(value))
 
 
 def _number(found: str) -> str:

@@ -1,26 +1,29 @@
 """OpenAI's API as a backend, and servers that speak it: vLLM, TGI, llama.cpp, SGLang."""
 
 import asyncio
+import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends import templates
-from ramet.frontend.backends.base import Completion, OnText
+from ramet.frontend.backends.base import Completion, OnText, Place
 from ramet.frontend.backends.chat import plain_text, read_chat
 from ramet.frontend.backends.flavors import FLAVORS, OWNERS, Flavor, OpenAIFlavor, Reasoning
 from ramet.frontend.backends.forms import Form
 from ramet.frontend.backends.http import HttpClient
-from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.backends.service import Question, Service, bytes_of_choice
 from ramet.frontend.backends.stops import without_begun_stop
-from ramet.frontend.errors import BackendError
-from ramet.frontend.ir import Held
+from ramet.frontend.errors import BackendError, Unsupported
+from ramet.frontend.ir import Gen, Held, Select
 from ramet.frontend.prompt import Prompt
 
+LOGGER = logging.getLogger("ramet")
 BASE_URL = "https://api.openai.com/v1"
 ASKING_S = 10.0  # for which server it is
 OF_TEXT = re.compile(r"-instruct(-|$)|^(davinci|babbage)-002$")  # OpenAI's models of the completions API
@@ -57,6 +60,7 @@ class OpenAI(Service):
         headers = {} if not key else {"api-key": key} if is_azure else {"Authorization": f"Bearer {key}"}
         self._version = f"?api-version={quote(api_version)}" if api_version else ""
         self._http = HttpClient(self.name, url, headers, timeout_s)
+        self._unknown = ""  # why it is not known which server it is
         theirs = is_azure or _is_theirs(url)
         if flavor is None:
             flavor = "openai" if theirs else self._guessed()
@@ -70,6 +74,19 @@ class OpenAI(Service):
             if chat:
                 raise ValueError(f"chat_template is given, but {model} reads chats itself; is_chat_model=False?")
             self.capabilities = templates.with_turns(self.capabilities)
+
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
+        with self._explained():
+            super().check_gen(node, sampling, place)
+            if not place.has_turns or self._template is not None:
+                self._check_text_options(node)
+
+    def check_select(self, node: Select, place: Place) -> None:
+        with self._explained():
+            super().check_select(node, place)
+
+    def choice_tokens(self, choices: Sequence[str]) -> int:
+        return bytes_of_choice(choices) if self.flavor.enforces_choices else super().choice_tokens(choices)
 
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
         return self.flavor.form(held, kind, in_turns and self._template is None)
@@ -95,10 +112,11 @@ class OpenAI(Service):
         await self._http.close()
 
     def _call(self, prompt: Prompt, question: Question) -> tuple[str, dict[str, Any]]:
+        question = question._replace(sampling=self.flavor.sent(question.sampling))
         options = {name: question.options[name] for name in ("priority", "cache_salt") if name in question.options}
         body = {"model": self.model, **options}
         if prompt.has_turns and self._template is None:
-            chat = read_chat(self.name, prompt)
+            chat = read_chat(self.name, prompt, self.flavor.joins_turns)
             said = wire.messages(chat)
             if chat.words:
                 said.append({"role": "assistant", "content": chat.words})
@@ -109,18 +127,46 @@ class OpenAI(Service):
         if self._template is not None and prompt.has_turns:
             question = question._replace(stops=[*question.stops, *self._template.stops])
         body |= {"prompt": text, **wire.sampling_fields(question, self.flavor.text_names)}
-        return f"/completions{self._version}", body | wire.text_logprobs(question.options)
+        if self.flavor.text_options is None:
+            body |= wire.text_logprobs(question.options, self.flavor.least_text_logprobs)
+        return f"/completions{self._version}", body
+
+    def _check_text_options(self, node: Gen) -> None:
+        """Raises Unsupported for those that chats have only."""
+        known, what = self.flavor.text_options, f"gen({node.name!r})" if node.name else "gen"
+        for name in node.options:
+            if known is not None and name not in known:
+                raise Unsupported(self.name, f"{what}: {name}", "has no such parameter outside of turns")
 
     def _guessed(self) -> str:
         """Whose models the server has; where that does not say which server it is, "compatible"."""
         if self.loop.is_current():  # it cannot wait for itself
-            return "compatible"
+            return self._guess_nothing("it is made on the event loop, which cannot wait for an answer")
         asked: Future[Any] = self.loop.start(asyncio.wait_for(self._http.get(f"/models{self._version}"), ASKING_S))
         try:
             models = asked.result()["data"]
             return OWNERS.get(models[0].get("owned_by"), "compatible")
-        except (BackendError, TimeoutError, KeyError, IndexError, TypeError, AttributeError):
-            return "compatible"
+        except TimeoutError:
+            return self._guess_nothing(f"it did not answer in {ASKING_S:g} s")
+        except BackendError as error:
+            return self._guess_nothing(str(error))
+        except (KeyError, IndexError, TypeError, AttributeError):
+            return self._guess_nothing("its answer is no list of models")
+
+    def _guess_nothing(self, why: str) -> str:
+        self._unknown = f"the server did not say what it is, so flavor='compatible' is assumed: {why}"
+        LOGGER.warning("%s: %s", self.name, self._unknown)
+        return "compatible"
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What is refused may be so only because the server is not known."""
+        try:
+            yield
+        except Unsupported as error:
+            if not self._unknown:
+                raise
+            raise Unsupported(self.name, error.what, f"{error.why} ({self._unknown})") from None
 
 
 def _flavor(name: str, model: str) -> Flavor:

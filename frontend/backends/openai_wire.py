@@ -13,7 +13,7 @@ from ramet.frontend.backends.http import error_of
 from ramet.frontend.backends.service import Question
 from ramet.frontend.errors import BackendError
 
-STOPPED = frozenset({"stop", "eos_token", "stop_sequence"})
+STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence"})
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -37,8 +37,11 @@ def chat_logprobs(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"logprobs": True} | ({"top_logprobs": most} if most else {})
 
 
-def text_logprobs(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"logprobs": options.get("top_logprobs_num") or 0} if options.get("return_logprob") else {}
+def text_logprobs(options: Mapping[str, Any], least: int) -> dict[str, Any]:
+    """`least`: number of likely tokens, with which the service tells anything."""
+    if not options.get("return_logprob"):
+        return {}
+    return {"logprobs": max(options.get("top_logprobs_num") or 0, least)}
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -90,9 +93,10 @@ class Answer:
             raise BackendError(self._name, f"it answered with output {index} of {len(self._choices)}")
         choice = self._choices[index]
         message = part.get("message") or part.get("delta") or {}
-        text = part.get("text") or message.get("content") or ""
+        said, thought = _content(message.get("content"))
+        text = part.get("text") or said
         choice.text += text
-        choice.thought += message.get("reasoning_content") or message.get("reasoning") or ""
+        choice.thought += message.get("reasoning_content") or message.get("reasoning") or thought
         choice.refusal += message.get("refusal") or ""
         choice.ended = part.get("finish_reason") or choice.ended
         choice.matched = _first(part.get("stop_reason"), part.get("matched_stop"), choice.matched)
@@ -127,6 +131,15 @@ class Answer:
         if choice.ended == "content_filter":
             raise BackendError(self._name, "its content filter ended the output")
         raise BackendError(self._name, f"the output ended for {choice.ended!r}")
+
+
+def _content(content: Any) -> tuple[str, str]:
+    """Text and thought of a message's content, which some services give as a list of parts."""
+    if not isinstance(content, list):
+        return content or "", ""
+    text = "".join(part.get("text") or "" for part in content if part.get("type") == "text")
+    thoughts = (part.get("thinking") or "" for part in content if part.get("type") == "thinking")
+    return text, "".join(thought if isinstance(thought, str) else _content(thought)[0] for thought in thoughts)
 
 
 def _add_logprobs(choice: Choice, found: Mapping[str, Any]) -> None:

@@ -5,12 +5,13 @@ outputs take, and how the choices of a `select` are put to a model that gives no
 """
 
 import asyncio
+import json
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, Place, SelectCall, Selection
-from ramet.frontend.backends.chat import read_chat, stopped
+from ramet.frontend.backends.chat import stopped, turn_has_text
 from ramet.frontend.backends.forms import FREE, Form
 from ramet.frontend.backends.stops import UntilStop
 from ramet.frontend.errors import BackendError, Unsupported
@@ -18,7 +19,8 @@ from ramet.frontend.ir import Gen, Held, Select
 from ramet.frontend.prompt import Prompt
 
 T = TypeVar("T")
-CHOICE_TOKENS = 1024  # of a call that names a choice, at most; thoughts of models that think count as well
+CHOICE_TOKENS = 1024  # of a call that names a choice, where its model may think first, or write something else
+MORE_BYTES = 64  # of an answer in JSON that is a choice: a field's name, blanks, what ends it
 
 
 class Question(NamedTuple):
@@ -35,8 +37,13 @@ class Question(NamedTuple):
         return int(self.sampling.get("n", 1))
 
 
+class AnswerCut(BackendError):
+    """It has no end, so it cannot be read."""
+
+
 class Service(Backend):
     samples_itself = True  # n outputs in one call
+    _thinks_of_choices = False  # an answer that names one was found to take more than its own tokens
 
     @abstractmethod
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
@@ -49,6 +56,10 @@ class Service(Backend):
     @abstractmethod
     async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
         """Its answers, as they came. `on_text`: gets the pieces of the first one, all of them. Raises BackendError."""
+
+    def choice_tokens(self, choices: Sequence[str]) -> int:
+        """How many tokens a call that names one of them is given."""
+        return CHOICE_TOKENS
 
     def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
         super().check_gen(node, sampling, place)
@@ -96,16 +107,32 @@ class Service(Backend):
             form = self.choice_form(call.choices, prompt.has_turns)
         except ValueError as error:
             raise Unsupported(self.name, "select", f"cannot choose: {error}") from None
-        wanted = {"max_new_tokens": CHOICE_TOKENS, "temperature": call.temperature}
+        wanted = {"temperature": call.temperature}
         if "sampling_seed" in call.options:
             wanted["sampling_seed"] = call.options["sampling_seed"]
         sampling = {name: value for name, value in wanted.items() if self.honours(name)}
-        (output,) = await self._outputs(prompt, Question(sampling, (), form), (), None)
+        known = self.capabilities.options
+        options = {name: value for name, value in call.options.items() if known is None or name in known}
+        output = await self._choice(prompt, Question(sampling, (), form, options), self.choice_tokens(call.choices))
         return Selection(call.choices.index(output.text), output.meta)
+
+    async def _choice(self, prompt: Prompt, question: Question, most: int) -> Completion:
+        """An answer that names a choice, of `most` tokens; of more, where the model thinks first."""
+        if most < CHOICE_TOKENS and not self._thinks_of_choices:
+            try:
+                return await self._answer(prompt, question, most)
+            except AnswerCut:
+                self._thinks_of_choices = True
+        return await self._answer(prompt, question, max(most, CHOICE_TOKENS))
+
+    async def _answer(self, prompt: Prompt, question: Question, most: int) -> Completion:
+        limited = question._replace(sampling={**question.sampling, "max_new_tokens": most})
+        (output,) = await self._outputs(prompt, limited, (), None)
+        return output
 
     def _check_turn_is_new(self, what: str, prompt: Prompt) -> None:
         """A turn that has text already would be answered by another one."""
-        if not self.capabilities.continues and prompt.has_turns and read_chat(self.name, prompt).words:
+        if not self.capabilities.continues and turn_has_text(prompt):
             raise Unsupported(self.name, what, "cannot go on inside a turn that has text already")
 
     async def _outputs(
@@ -127,7 +154,7 @@ class Service(Backend):
         text = answer.text
         if form.read is not None:
             if reason["type"] == "length":
-                raise BackendError(self.name, "its answer was cut at max_tokens before it was complete")
+                raise AnswerCut(self.name, "its answer was cut at max_tokens before it was complete")
             try:
                 text = form.read(text)
             except ValueError as error:
@@ -137,6 +164,11 @@ class Service(Backend):
         if until.matched:
             answer.meta |= stopped(until.matched)
         return Completion(until.text, answer.meta, answer.thought)
+
+
+def bytes_of_choice(choices: Sequence[str]) -> int:
+    """Tokens that the longest of them takes where answers are held to them: a token has a byte at least."""
+    return max(len(json.dumps(choice)) for choice in choices) + MORE_BYTES
 
 
 def _one_of(sampling: Mapping[str, Any], index: int) -> dict[str, Any]:

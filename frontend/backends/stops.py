@@ -15,7 +15,8 @@ def first_stop(text: str, stops: Iterable[str]) -> tuple[int, str] | None:
 def without_begun_stop(text: str, meta: Mapping[str, Any], stops: Iterable[str]) -> str:
     """Of a stream that gives the beginning of a stop text before it knows that it is one, and then no more of it."""
     matched = (meta.get("finish_reason") or {}).get("matched")
-    return text[: len(text) - _num_begun(text, [matched])] if matched in stops else text
+    found = [stop for stop in stops if stop == matched]
+    return text[: len(text) - _num_begun(text, found)]
 
 
 def _num_begun(text: str, stops: Iterable[str]) -> int:

@@ -110,7 +110,7 @@ def conversation(name: str, streaming: bool) -> list[Exchange]:
     facts = {"messages": messages(3), "max_tokens": 64}
     return [
         free({"messages": messages(0), "max_tokens": 16, "stop_sequences": ["."]}, "Pa", "ris"),
-        held({"messages": messages(1), "max_tokens": 1024, "temperature": 0.0}, choice, {"value": "yes"}),
+        held({"messages": messages(1), "max_tokens": 69, "temperature": 0.0}, choice, {"value": "yes"}),
         held({"messages": messages(2), "max_tokens": 32}, one(type="integer"), {"value": 2100000}),
         free({**facts, **asked(CLOSED)}, JSON[:9], JSON[9:]),
         free({"messages": messages(4, FORKS[0]), "max_tokens": 8}, "Seine"),
@@ -280,7 +280,7 @@ def test_what_is_said_of_the_model_counts_more_than_its_name():
 
 @pytest.mark.parametrize("name", [NEW, OLD])
 def test_a_choice_is_a_field(name: str):
-    body = {**HI, "model": name, "max_tokens": 1024, "temperature": 0.0}
+    body = {**HI, "model": name, "max_tokens": {NEW: 67, OLD: 1024}[name], "temperature": 0.0}
     body |= asked(one(type="string", enum=["a", "b"]), name)
     with Service(Exchange(PATH, body, answered({"value": "b"}, name))) as service:
         assert choose.run(backend=model(service, name))["it"] == "b"
@@ -375,6 +375,31 @@ def test_thoughts_are_apart(streaming: bool):
         assert state["answer"] == "Hello"
         assert state["answer_reasoning_content"] == "Let me see."
         assert state.messages()[-1]["content"] == "Hello"
+
+
+def test_a_choice_of_a_model_that_thinks_has_room_for_its_thoughts_and_no_temperature():
+    body = {**HI, "max_tokens": 2048 + 1024, "thinking": THINKING, **asked(one(type="string", enum=["a", "b"]))}
+    with Service(Exchange(PATH, body, answered({"value": "b"}))) as service:
+        assert choose.run(backend=model(service, thinking=THINKING))["it"] == "b"
+
+
+@pytest.mark.parametrize("arguments", [{"temperature": 0.5}, {"top_k": 3}])
+def test_a_model_that_thinks_has_no_temperature(arguments: dict[str, Any]):
+    with Service() as service, pytest.raises(Unsupported, match="has no such parameter"):
+        ask.run(backend=model(service, thinking=THINKING), **arguments)
+
+
+@pytest.mark.parametrize("name", [NEW, "claude-opus-4-6"])
+def test_a_turn_behind_one_of_the_assistant_is_refused(name: str):
+    @function
+    def twice(s: Any) -> None:
+        s += user("Hi") + assistant("Hello.") + assistant(gen("answer"))
+
+    with (
+        Service() as service,
+        pytest.raises(CallFailed, match=r"two turns of the assistant: .* put a turn of the user"),
+    ):
+        twice.run(backend=model(service, name))["answer"]
 
 
 def test_a_model_that_thinks_neither_goes_on_nor_calls_a_tool():

@@ -43,8 +43,8 @@ def going_on(s: Any, **arguments: Any) -> None:
 
 
 @function
-def choose(s: Any) -> None:
-    s += user("Hi") + assistant(select("it", choices=['a"b', "c.d\n"]))
+def choose(s: Any, arguments: dict[str, Any] | None = None) -> None:
+    s += user("Hi") + assistant(select("it", choices=['a"b', "c.d\n"], **(arguments or {})))
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_a_schema(flavor: str, fields: dict[str, Any], answer: str):
         ("vllm", {"structured_outputs": {"regex": "[0-9]{4}"}}, "1984"),
         ("sglang", {"regex": "[0-9]{4}"}, "1984"),
         ("tgi", {"response_format": {"type": "regex", "value": "[0-9]{4}"}}, "1984"),
-        ("llama.cpp", {"json_schema": one(type="string", pattern="^(?:[0-9]{4})$")}, '{"value": "1984"}'),
+        ("llama.cpp", {"json_schema": one(type="string", pattern="^([0-9]{4})$")}, '{"value": "1984"}'),
     ],
 )
 def test_a_regex(flavor: str, fields: dict[str, Any], answer: str):
@@ -115,7 +115,7 @@ def test_a_number(flavor: str, fields: dict[str, Any], answer: str):
     ],
 )
 def test_a_choice(flavor: str, fields: dict[str, Any]):
-    asked = body(temperature=0.0, **fields) | {"max_tokens": 1024}
+    asked = body(temperature=0.0, **fields) | {"max_tokens": 71}  # the longest is "c.d\\n", as JSON
     with Service(Exchange(CHAT, asked, reply("c.d\n"))) as service:
         assert choose.run(backend=model(service, flavor))["it"] == "c.d\n"
 
@@ -181,14 +181,67 @@ LOCAL = {
         ),
         (
             "tgi",
-            {"temperature": 0.5, "seed": 4, "presence_penalty": 0.1},
-            {"temperature": 0.5, "seed": 4, "presence_penalty": 0.1},
+            {"temperature": 0.5, "seed": 4, "frequency_penalty": 0.1, "top_p": 0.9},
+            {"temperature": 0.5, "seed": 4, "frequency_penalty": 0.1, "top_p": 0.9},
         ),
     ],
 )
 def test_parameters_beyond_the_api(flavor: str, given: dict[str, Any], sent: dict[str, Any]):
     with Service(Exchange(CHAT, body(**sent), reply("a"))) as service:
         assert ask.run(backend=model(service, flavor), **given)["answer"] == "a"
+
+
+def test_a_choice_has_the_parameters_that_its_service_has():
+    given = {"priority": 3, "cache_salt": "x", "seed": 7}
+    fields = {"structured_outputs": {"choice": ['a"b', "c.d\n"]}, "temperature": 0.0, "max_tokens": 71}
+    with Service(Exchange(CHAT, body(**given) | fields, reply("c.d\n"))) as service:
+        assert choose.run(given, backend=model(service, "vllm"))["it"] == "c.d\n"
+
+
+def test_parameters_that_ask_for_nothing_are_not_sent_to_tgi():
+    """It takes no top_p of 1, and makes 2.0 of a presence_penalty of 0."""
+    with Service(Exchange(CHAT, body(), reply("a"))) as service:
+        assert ask.run(backend=model(service, "tgi"), top_p=1.0, presence_penalty=0.0)["answer"] == "a"
+    with Service() as service, pytest.raises(Unsupported, match=r"presence_penalty: .* has no such parameter"):
+        ask.run(backend=model(service, "tgi"), presence_penalty=0.1)
+
+
+def test_texts_of_tgi_have_no_log_probabilities():
+    with (
+        Service() as service,
+        pytest.raises(Unsupported, match=r"return_logprob: .* no such parameter outside of turns"),
+    ):
+        text.run(backend=model(service, "tgi"), return_logprob=True)
+    assert (
+        "return_logprob"
+        not in (OpenAI("m", base_url="http://127.0.0.1:9", flavor="tgi", is_chat_model=False)).capabilities.options
+    )
+
+
+def test_texts_of_llama_cpp_have_log_probabilities_with_one_likely_token_at_least():
+    told = {"content": [{"token": " there", "logprob": -0.5, "top_logprobs": [{"token": " there", "logprob": -0.5}]}]}
+    answer = {**completion(" there"), "choices": [{**completion(" there")["choices"][0], "logprobs": told}]}
+    asked = {"model": "m", "prompt": "Hi", "max_tokens": 5, "logprobs": 1}
+    with Service(Exchange(TEXT, asked, answer)) as service:
+        meta = text.run(backend=model(service, "llama.cpp"), return_logprob=True).get_meta_info("answer")
+    assert meta["output_token_logprobs"] == [(-0.5, None, " there")]
+
+
+def test_a_turn_behind_one_of_the_assistant_is_refused_where_it_would_go_on_with_it():
+    @function
+    def twice(s: Any) -> None:
+        s += user("Hi") + assistant("Hello.") + assistant(gen("answer", max_tokens=5))
+
+    with (
+        Service() as service,
+        pytest.raises(
+            CallFailed, match=r"two turns of the assistant: .* would go on inside the assistant's turn before"
+        ),
+    ):
+        twice.run(backend=model(service, "llama.cpp"))["answer"]
+    messages = [*MESSAGES, {"role": "assistant", "content": "Hello."}]
+    with Service(Exchange(CHAT, {**body(), "messages": messages}, reply("Again."))) as service:
+        assert twice.run(backend=model(service, "vllm"))["answer"] == "Again."
 
 
 def test_a_stream_of_sglang_has_no_beginning_of_its_stop_text():
@@ -276,6 +329,24 @@ def test_a_server_is_known_by_the_owner_of_its_models(owner: str | None, flavor:
 def test_a_server_that_does_not_say_is_only_compatible(answer: Any):
     with Service(Exchange("/v1/models", None, answer, method="GET")) as service:
         assert OpenAI("m", base_url=service.url + "/v1").flavor.name == "compatible"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (raw('{"error": "wrong key"}', 401, kind="application/json"), r"wrong key \(HTTP 401\)"),
+        ({"object": "error"}, "its answer is no list of models"),
+    ],
+)
+def test_what_is_refused_says_that_the_server_is_not_known(answer: Any, why: str, caplog: pytest.LogCaptureFixture):
+    with Service(Exchange("/v1/models", None, answer, method="GET")) as service:
+        backend = OpenAI("m", base_url=service.url + "/v1")
+        assumed = f"flavor='compatible' is assumed: .*{why}"
+        with pytest.raises(Unsupported, match=rf"top_k: .* has no such parameter \(the server did not say .*{assumed}"):
+            ask.run(backend=backend, top_k=5)
+        with pytest.raises(Unsupported, match=rf"names a choice and gives no scores.*{assumed}"):
+            choose.run({"choices_method": "exact_sequence"}, backend=backend)
+    assert "flavor='compatible' is assumed" in caplog.text
 
 
 def test_a_server_that_is_not_there_is_asked_when_a_program_runs():

@@ -74,11 +74,12 @@ def conversation(streaming: bool, tokens: str = "max_completion_tokens") -> list
         return Exchange(CHAT, {**ask, **body, **(STREAMED if streaming else {})}, answer)
 
     choice, number = one(type="string", enum=["yes", "no"]), one(type="integer")
+    most = {"max_completion_tokens": 69, "max_tokens": 1024}[tokens]  # of a choice: of a server that is not known, more
     return [
         free({"messages": messages(0), tokens: 16, "stop": ["."]}, "Pa", "ris"),
         Exchange(
             CHAT,
-            {**ask, "messages": messages(1), tokens: 1024, "temperature": 0.0, "response_format": schema(choice)},
+            {**ask, "messages": messages(1), tokens: most, "temperature": 0.0, "response_format": schema(choice)},
             reply(said('{"value":"yes"}')),
         ),
         Exchange(
@@ -268,6 +269,15 @@ def test_a_completion_model_goes_on_with_the_text(streaming: bool):
         assert state.get_meta_info("rest")["prompt_tokens"] == 5
 
 
+def test_the_end_of_an_output_has_many_names():
+    answer = {**COMPLETION, "choices": [{"text": " test", "index": 0, "finish_reason": "eos"}]}
+    with Service(
+        Exchange("/v1/completions", {"model": "m", "prompt": "This is a", "max_tokens": 1}, answer)
+    ) as service:
+        backend = OpenAI("m", base_url=service.url + "/v1", flavor="compatible")
+        assert go_on.run(backend=backend).get_meta_info("rest")["finish_reason"]["type"] == "stop"
+
+
 def test_a_completion_model_reads_turns_by_a_template():
     prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     body = {"model": "davinci-002", "prompt": prompt, "max_tokens": 5, "stop": ["<|im_end|>"]}
@@ -313,8 +323,64 @@ def test_types_are_asked_for_as_a_field(kind: type, json_type: str, answer: str,
         assert state.messages()[-1]["content"] == text
 
 
+def choosing(most: int) -> dict[str, Any]:
+    form = schema(one(type="string", enum=["a", "b"]))
+    return {**HI, "temperature": 0.0, "max_completion_tokens": most, "response_format": form}
+
+
+@function
+def choose(s: Any, arguments: dict[str, Any] | None = None) -> None:
+    s += user("Hi") + assistant(select("it", choices=["a", "b"], **(arguments or {})))
+
+
+def test_a_model_that_thinks_of_its_choices_is_given_more_tokens_from_then_on():
+    cut, whole = reply(said('{"val', "length")), reply(said('{"value":"b"}'))
+    asked = [Exchange(CHAT, choosing(67), cut), *(Exchange(CHAT, choosing(1024), whole) for _ in range(2))]
+    with Service(*asked) as service:
+        backend = model(service)
+        assert choose.run(backend=backend)["it"] == "b"
+        assert choose.run(backend=backend)["it"] == "b"
+
+
+@pytest.mark.parametrize("arguments", [{"temperature": 0.5}, {"priority": 3}, {"token_healing": False}])
+def test_what_a_choice_asks_beyond_the_service_is_refused(arguments: dict[str, Any]):
+    (name,) = arguments
+    with pytest.raises(Unsupported, match=rf"select\('it'\): {name}: .* has no such parameter"):
+        choose.run(arguments, backend=OpenAI("o3", api_key="sk-1"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}],
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": "Hello"}],
+        [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Hello"}],
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_content_may_come_in_parts(content: list[Any], streaming: bool):
+    body = {**HI, **(STREAMED if streaming else {})}
+    answer: Any = reply(said(content))  # type: ignore[arg-type]
+    if streaming:
+        answer = events(*(chunk({"content": [part]}) for part in content), chunk({}, "stop"))
+    with Service(Exchange(CHAT, body, answer)) as service:
+        state = ask.run(backend=model(service), stream=streaming)
+        assert state["answer"] == "Hello"
+        if streaming:
+            assert "".join(state.text_iter("answer")) == "Hello"
+
+
+def test_a_number_that_is_none_is_an_error():
+    body = {**HI, "response_format": schema(one(type="integer"))}
+    with (
+        Service(Exchange(CHAT, body, reply(said('{"value":1e999}')))) as service,
+        pytest.raises(CallFailed, match="'1e999' is no integer"),
+    ):
+        ask.run(backend=model(service), dtype=int)["answer"]
+
+
 def test_a_regex_is_the_pattern_of_a_field():
-    body = {**HI, "response_format": schema(one(type="string", pattern="^(?:[0-9]{4}|never)$"))}
+    body = {**HI, "response_format": schema(one(type="string", pattern="^([0-9]{4}|never)$"))}
     with Service(Exchange(CHAT, body, reply(said('{"value":"1984"}')))) as service:
         assert ask.run(backend=model(service), regex="[0-9]{4}|never")["answer"] == "1984"
 
@@ -334,18 +400,8 @@ def test_a_schema_without_an_object_is_asked_for_as_a_field():
     ],
 )
 def test_a_choice_that_is_none_is_an_error(answer: Any, error: str):
-    body = {
-        **HI,
-        "temperature": 0.0,
-        "max_completion_tokens": 1024,
-        "response_format": schema(one(type="string", enum=["a", "b"])),
-    }
-
-    @function
-    def choose(s: Any) -> None:
-        s += user("Hi") + assistant(select("it", choices=["a", "b"]))
-
-    with Service(Exchange(CHAT, body, answer)) as service:
+    asked = [choosing(67)] if answer["choices"][0]["finish_reason"] == "stop" else [choosing(67), choosing(1024)]
+    with Service(*(Exchange(CHAT, body, answer) for body in asked)) as service:
         state = choose.run(backend=model(service))
         with pytest.raises(CallFailed, match=error):
             state["it"]
