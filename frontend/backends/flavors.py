@@ -53,13 +53,13 @@ class Flavor:
     held = frozenset({"json_schema", "regex"})
     text_held = frozenset[str]()
     options = LOGPROBS
-    text_options: frozenset[str] | None = None  # where the completions API has others; None: the same
     most_stops: int | None = 4
     samples_itself = True
     continues = False
     joins_turns = False  # goes on with a last message of the assistant, whether it was closed or not
     thoughts = False
     enforces_choices = False  # a choice takes no tokens but its own, unless the model thinks first
+    text_logprobs = True  # its completions API has log-probabilities
     least_text_logprobs = 0  # of `logprobs` of the completions API, with which any are given
     streams_begun_stops = False  # gives the beginning of a stop text, and cuts what is left of it
 
@@ -77,7 +77,7 @@ class Flavor:
             dtype=bool(held),
             select="drawn" if held else "",
             sampling=frozenset({*names, "stop", *(() if self.samples_itself else ("n",))}),
-            options=self.options if chat or self.text_options is None else self.text_options,
+            options=self.options if chat or self.text_logprobs else self.options - LOGPROBS,
             most_stops=self.most_stops,
             thoughts=self.thoughts and chat,
         )
@@ -200,7 +200,7 @@ class Tgi(Flavor):
         name: COMMON[name] for name in COMMON if name not in ("n", "logit_bias", "presence_penalty")
     }
     text_names = chat_names
-    text_options = frozenset[str]()
+    text_logprobs = False
     most_stops = 4
     samples_itself = False
 

@@ -14,7 +14,7 @@ from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends import templates
 from ramet.frontend.backends.base import Completion, OnText, Place
 from ramet.frontend.backends.chat import plain_text, read_chat
-from ramet.frontend.backends.flavors import FLAVORS, OWNERS, Flavor, OpenAIFlavor, Reasoning
+from ramet.frontend.backends.flavors import FLAVORS, LOGPROBS, OWNERS, Flavor, OpenAIFlavor, Reasoning
 from ramet.frontend.backends.forms import Form
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.service import Question, Service, bytes_of_choice
@@ -78,8 +78,8 @@ class OpenAI(Service):
     def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
         with self._explained():
             super().check_gen(node, sampling, place)
-            if not place.has_turns or self._template is not None:
-                self._check_text_options(node)
+            if not self.flavor.text_logprobs and (not place.has_turns or self._template is not None):
+                self._check_tells_nothing(node)
 
     def check_select(self, node: Select, place: Place) -> None:
         with self._explained():
@@ -127,15 +127,15 @@ class OpenAI(Service):
         if self._template is not None and prompt.has_turns:
             question = question._replace(stops=[*question.stops, *self._template.stops])
         body |= {"prompt": text, **wire.sampling_fields(question, self.flavor.text_names)}
-        if self.flavor.text_options is None:
+        if self.flavor.text_logprobs:
             body |= wire.text_logprobs(question.options, self.flavor.least_text_logprobs)
         return f"/completions{self._version}", body
 
-    def _check_text_options(self, node: Gen) -> None:
-        """Raises Unsupported for those that chats have only."""
-        known, what = self.flavor.text_options, f"gen({node.name!r})" if node.name else "gen"
+    def _check_tells_nothing(self, node: Gen) -> None:
+        """Raises Unsupported where log-probabilities are asked for, which chats have only."""
+        what = f"gen({node.name!r})" if node.name else "gen"
         for name in node.options:
-            if known is not None and name not in known:
+            if name in LOGPROBS:
                 raise Unsupported(self.name, f"{what}: {name}", "has no such parameter outside of turns")
 
     def _guessed(self) -> str:

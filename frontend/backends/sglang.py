@@ -198,14 +198,16 @@ class Whole(Growing):
     def add(self, event: Any) -> None:
         index = event.get("index") or 0
         output, text, ended = self._outputs[index], event["text"], event["meta_info"].get("finish_reason")
-        if ended and output.text.startswith(text):
-            new, output.text = "", text  # shorter: without the beginning of a stop text
-            self._unsure.add(index)
-        elif text.startswith(output.text):
-            new = text[len(output.text) :]
-        else:
+        if ended and output.text.startswith(text) and self._may_be_cut(output.text[len(text) :]):
+            if output.text == text:
+                self._unsure.add(index)
+            output.text = text
+        if not text.startswith(output.text):
             raise BackendError(self._name, "it streams pieces of texts: start it without --stream-output")
-        super().add({**event, "text": new})
+        super().add({**event, "text": text[len(output.text) :]})
+
+    def _may_be_cut(self, text: str) -> bool:
+        return not text or any(stop.startswith(text) for stop in self._stops)
 
     def whole(self, name: str) -> list[Completion]:
         outputs = super().whole(name)

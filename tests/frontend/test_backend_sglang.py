@@ -145,6 +145,7 @@ def test_a_server_that_is_said_to_be_ramets_is_asked_nothing_else():
     [
         (cut(), "ClientPayloadError|the stream ended before the output did"),
         (events(), "the stream ended before the output did"),
+        (events(reply("a"), reply("")), "it streams pieces of texts: start it without --stream-output"),
         (events(reply("a"), reply("b")), "it streams pieces of texts: start it without --stream-output"),
         (events({"error": {"message": "out of memory"}}), "out of memory"),
         (events({"error": {"message": "out of memory", "code": 503}}), r"out of memory \(HTTP 503\)"),
