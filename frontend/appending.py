@@ -175,7 +175,7 @@ class BaseState(Words):
             case Variable(name, result):
                 self._stream.append_value(name, result)
             case Media(kind, source):
-                self._stream.append(MediaPiece(kind, source))
+                self._stream.append(MediaPiece(kind, source, leaf.options))
             case ScopeBegin(name):
                 self._scopes[name] = Result()
                 self._stream.begin_scope(self._scopes[name])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from ramet.frontend.errors import BatchFailed
+from ramet.frontend.errors import BatchFailed, ProgramError
 from ramet.frontend.hints import SharedPrefixes
 from ramet.frontend.loop import check_wait
 from ramet.frontend.resume import ResumeFile, kept, program_key, restored
@@ -158,7 +158,7 @@ class Batch:
         if error is None and self._file is not None and (found := kept(state)) is not None:
             try:
                 self._file.write(args, kwargs, found)
-            except (TypeError, OSError) as why:
+            except (TypeError, OSError, ProgramError) as why:
                 error = why
         return Done(index, state, error)
 

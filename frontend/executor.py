@@ -45,6 +45,7 @@ class Stream:
         self._operations: deque[Operation] = deque()
         self._begun, self._waking, self._working = begun, False, False
         self._first_call: Callable[[], None] | None = None
+        self._is_followed = False  # its last call, by another
         self._speculation = Speculation.of(run.backend, run.settings.spec_tokens)
 
     def __del__(self) -> None:
@@ -260,7 +261,10 @@ class Stream:
         self._came()
 
     def _follow_up(self) -> FollowUp | None:
-        return self.run.follow_up(self._number, bool(self._operations))
+        """The last call of several says so as well, for what was kept for it: the program's end is told soon enough."""
+        follow_up = self.run.follow_up(self._number, bool(self._operations) or self._is_followed)
+        self._is_followed = follow_up is not None
+        return follow_up
 
     async def _await_prefix(self) -> None:
         """Before the first call of a program of a batch: what it shares with others of them is computed once."""

@@ -3,7 +3,7 @@
 Knows roles and contexts, no template: a backend makes text or messages of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
@@ -28,6 +28,7 @@ class Contexts(NamedTuple):
 class MediaPiece(NamedTuple):
     kind: str
     source: Any
+    options: Mapping[str, Any] = {}  # num_frames of a film
 
 
 Piece: TypeAlias = str | TurnBegin | TurnEnd | Contexts | MediaPiece

@@ -16,7 +16,7 @@ import msgspec
 from ramet.frontend.results import Result
 from ramet.frontend.run import Run
 from ramet.frontend.state import State
-from ramet.frontend.written import read, written
+from ramet.frontend.written import as_json, read, written
 
 BEGINS = b'{"key":"'  # each line
 
@@ -116,6 +116,4 @@ def _as_json(value: Any) -> Any:
         return dump(mode="json")
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, int | float | str):  # a class of its own
-        return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    return as_json(value)

@@ -125,7 +125,7 @@ class Run:
         return next(self._states)
 
     def follow_up(self, state: int, has_more: bool) -> FollowUp | None:
-        """On the event loop, before a call of a stream, which `has_more` to do."""
+        """On the event loop, before a call of a stream, which `has_more` to do, or had calls with a follow-up."""
         if not self.settings.hints or not self.backend.capabilities.follow_ups or (self._has_ended and not has_more):
             return None
         self._is_followed = True

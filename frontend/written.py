@@ -28,11 +28,15 @@ def _written(piece: Piece) -> Any:
             return {"end": role}
         case Contexts(texts):
             return {"contexts": texts}
-        case MediaPiece(kind, str() | os.PathLike() | None as source):
-            return {"media": kind, "source": str(source)}
-        case MediaPiece(kind, source):
-            return {"media": kind, "sha256": hashlib.sha256(_content(kind, source)).hexdigest()}
+        case MediaPiece(kind, source, options):
+            return {"media": kind, **_source(kind, source), **({"options": dict(options)} if options else {})}
     return piece
+
+
+def _source(kind: str, source: Any) -> dict[str, str]:
+    if isinstance(source, str | os.PathLike) or source is None:
+        return {"source": str(source)}
+    return {"sha256": hashlib.sha256(_content(kind, source)).hexdigest()}
 
 
 def _content(kind: str, source: Any) -> bytes:
@@ -62,5 +66,5 @@ def _piece(written: Any) -> Piece:
         case {"contexts": texts}:
             return Contexts(tuple(texts))
         case {"media": kind}:
-            return MediaPiece(kind, written.get("source"))
+            return MediaPiece(kind, written.get("source"), written.get("options", {}))
     return str(written)

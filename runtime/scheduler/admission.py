@@ -222,11 +222,11 @@ class Admission:
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
         if self._running.parts.assemblies:
             self._reserved += self._running.parts.promised_tokens(self._cache.page_size)
-        if self._follow_ups.kept:
-            self._reserved += self._follow_ups.growth
+        # for what follows later on memory is kept from programs that have not begun, not from those that have
+        self._growing = self._follow_ups.growth if self._follow_ups.kept else 0
         self._unpublished = UnpublishedPrefixes(self._cache.page_size)
         for running in self._running:
-            self._reserved += self._growth(running.request, running.request.cached_tokens or 0)
+            self._growing += self._growth(running.request, running.request.cached_tokens or 0)
             if running.applied < len(running.request.tokens):
                 self._announce(running.request)
 
@@ -254,14 +254,17 @@ class Admission:
             return self._run_apart(request)
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
-        reserve = self._reserve(request) + self._growth(request, lease.length)
+        reserve, growth = self._reserve(request), self._growth(request, lease.length)
         needed = len(request.tokens) - lease.length + self._cache.page_size + reserve
         spare = self._cache.available_tokens - self._reserved
+        if not request.num_calls:
+            needed, spare = needed + growth, spare - self._growing
         running = self._running.take(request, lease, prefix) if needed <= spare or self._is_alone() else None
         if running is None:
             self._cache.release(lease)
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
         self._reserved += reserve
+        self._growing += growth
         self._policy.admitted(request)
         self._announce(request)
         return Admitted(running)
@@ -271,7 +274,7 @@ class Admission:
         asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size)
         prefixes = [(tokens, request.spec.namespace) for tokens in first_prefixes(request.tokens, request.groups)]
         needed = asked - self._cache.locked_tokens(prefixes) + self._cache.page_size + self._reserve(request)
-        spare = self._cache.available_tokens - self._reserved
+        spare = self._cache.available_tokens - self._reserved - self._growing
         if needed > spare and not self._is_alone():
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
         self._reserved += needed
@@ -284,11 +287,11 @@ class Admission:
         return not len(self._running) and not self._follow_ups.kept
 
     def _growth(self, request: Request, num_cached: int) -> int:
-        """Tokens that its follow-up is expected to add: as many as it adds itself."""
+        """Tokens that its follow-ups are expected to add, if each adds as many as it does itself."""
         if request.spec.follow_up is None:
             return 0
         added = request.prompt_len - num_cached + min(request.remaining, CLIP_NEW_TOKENS) * START_SHARE
-        return int(added * self._follow_ups.share)
+        return self._follow_ups.expected(int(added), request.num_calls + 1)
 
     def _announce(self, request: Request) -> None:
         """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""

@@ -16,14 +16,16 @@ from ramet.ipc.spec import FollowUp
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 KEPT_S = 0.25
-SEEN = 64  # of the last ones so many are the evidence whether the next will come
+START_CALLS = 3.0  # that a state is expected to make, before any is known
+SEEN = 16  # the mean of so many states, weighed towards the last ones, is what others are expected to make
 MAX_KEPT = 1024  # sequences
 
 
 class _Kept(NamedTuple):
     lease: Lease
     until_s: float
-    growth: int  # tokens that the follow-up is expected to add
+    added: int  # tokens, by the last call
+    num_calls: int  # of the state so far
 
 
 class FollowUps:
@@ -31,7 +33,7 @@ class FollowUps:
 
     def __init__(self, cache: PrefixCache, clock: Callable[[], float]) -> None:
         self._cache, self._clock = cache, clock
-        self.share = 1.0  # of follow-ups that were announced and came, in [0, 1]
+        self.mean_calls = START_CALLS  # of states, from their first call until they had no more
         # by program and state. Others read it, so that nothing here is called while nothing is kept
         self.kept: dict[str, dict[int, list[_Kept]]] = {}
 
@@ -46,51 +48,63 @@ class FollowUps:
 
     @property
     def growth(self) -> int:
-        """Tokens that all follow-ups are expected to add."""
-        return int(sum(kept.growth for kept in self._all()) * self.share)
+        """Tokens that all calls of these states are expected to add."""
+        return sum(self.expected(kept.added, kept.num_calls) for kept in self._all())
 
-    def keep(self, asked: FollowUp, lease: Lease, growth: int) -> None:
-        """A request has ended whose sequence is leased, and to which it has added `growth` tokens."""
+    def expected(self, added: int, num_calls: int) -> int:
+        """Tokens that all further calls of a state will add, if each adds as many as its last one."""
+        return int(added * max(0.0, self.mean_calls - num_calls))
+
+    def keep(self, asked: FollowUp, lease: Lease, added: int, num_calls: int) -> None:
+        """A request has ended whose sequence is leased, to which it has added so many tokens; see _Kept."""
         if self._cache.can_hold and len(self.leases) < MAX_KEPT:
-            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, growth)
+            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, added, num_calls)
             self.kept.setdefault(asked.program, {}).setdefault(asked.state, []).append(kept)
 
-    def came(self, asked: FollowUp) -> None:
-        """The next request of this state is here, and waits for what it needs by itself."""
-        self._release(asked, came=True)
+    def came(self, asked: FollowUp) -> int:
+        """The next request of this state is here, and waits for what it needs by itself. How many came before it."""
+        return self._release(asked)
 
-    def _release(self, asked: FollowUp, came: bool) -> None:
+    def _release(self, asked: FollowUp) -> int:
+        """The number of calls that the state has made, as far as it is known."""
         states = self.kept.get(asked.program, {})
-        for kept in states.pop(asked.state, ()):
+        each = states.pop(asked.state, [])
+        for kept in each:
             self._cache.release(kept.lease)
-            self.share += (came - self.share) / SEEN
         if not states:
             self.kept.pop(asked.program, None)
+        return max((kept.num_calls for kept in each), default=0)
 
     def end(self, program: str) -> None:
         for state in list(self.kept.get(program, ())):
-            self._release(FollowUp(program, state), came=False)
+            self._has_ended(FollowUp(program, state))
+
+    def _has_ended(self, asked: FollowUp) -> None:
+        self.mean_calls += (self._release(asked) - self.mean_calls) / SEEN
 
     def end_all(self) -> None:
         for program in list(self.kept):
             self.end(program)
 
     def expire(self) -> None:
-        """Those whose time is over."""
-        self._end_until(self._clock())
+        """Those whose time is over; if another call comes, it begins anew."""
+        for late in self._until(self._clock()):
+            self._has_ended(late)
 
     def give_way(self) -> bool:
         """End the earliest of them; False: there is none."""
         first = min((kept.until_s for kept in self._all()), default=None)
-        if first is not None:
-            self._end_until(first)
+        for early in [] if first is None else self._until(first):
+            self._release(early)
         return first is not None
 
-    def _end_until(self, time_s: float) -> None:
-        for program, states in list(self.kept.items()):
-            for state, each in list(states.items()):
-                if any(kept.until_s <= time_s for kept in each):
-                    self._release(FollowUp(program, state), came=False)
+    def _until(self, time_s: float) -> list[FollowUp]:
+        return [
+            FollowUp(program, state)
+            for program, states in self.kept.items()
+            for state, each in states.items()
+            if any(kept.until_s <= time_s for kept in each)
+        ]
 
     def _all(self) -> chain[_Kept]:
         return chain.from_iterable(chain.from_iterable(states.values() for states in self.kept.values()))

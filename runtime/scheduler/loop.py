@@ -371,8 +371,7 @@ class Scheduler:
     def _enqueue(self, message: Admit) -> None:
         prompt = np.array(unpack_ids(message.ids), dtype=np.int32)
         spec = message.spec
-        if spec.follow_up is not None:
-            self.follow_ups.came(spec.follow_up)
+        num_calls = self.follow_ups.came(spec.follow_up) if spec.follow_up is not None else 0
         given = spec.params.sampling_seed
         base = given if given is not None else int(self._seeds.integers(1 << 63))
         embeds = message.embeds
@@ -385,6 +384,7 @@ class Scheduler:
             request = Request(
                 uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values, tail=tail, groups=groups
             )
+            request.num_calls = num_calls
             if refusal:
                 finish = Finish(FinishKind.ABORT, message=refusal, status=400, place=place)
                 self._results.close_waiting(request, finish)

@@ -61,6 +61,7 @@ class Request:
         "match_version",
         "next_hidden",
         "next_logprob",
+        "num_calls",
         "num_healed",
         "num_retractions",
         "opened",
@@ -110,6 +111,7 @@ class Request:
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
         self.wanted: Node | None = None  # where it ends, while the request waits
+        self.num_calls = 0  # that its program has made before on the same state, as far as they are known
 
     @property
     def params(self) -> SamplingParams:

@@ -351,7 +351,8 @@ class Results:
         follow_up = running.request.spec.follow_up
         if follow_up is not None and not finish.aborted and running.request.base is None:
             self._running.publish(running)
-            self._follow_ups.keep(follow_up, running.lease, running.total - (running.request.cached_tokens or 0))
+            added, num_calls = running.total - (running.request.cached_tokens or 0), running.request.num_calls + 1
+            self._follow_ups.keep(follow_up, running.lease, added, num_calls)
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish)
 

@@ -31,6 +31,7 @@ from ramet import (
     user_end,
     video,
 )
+from ramet.frontend.written import read, written
 from tests.fakes.services import Service
 
 
@@ -455,6 +456,12 @@ def test_forks_of_the_model_are_computed_on_one_prefix(llm: LLM):
 
 
 # -- media and thoughts ------------------------------------------------------------------------------------------------
+
+
+def test_how_a_film_is_looked_at_stays_with_it():
+    state = run(lambda s: s.extend(user(video("a.mp4", num_frames=8) + video("b.mp4"))))
+    assert [piece.options for piece in state.prompt().media()] == [{"num_frames": 8}, {}]
+    assert [piece.options for piece in read(written(state.prompt())).media()] == [{"num_frames": 8}, {}]
 
 
 def test_media_reach_a_backend_that_takes_them():

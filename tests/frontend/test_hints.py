@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from ramet import function, gen, select, user
+from ramet.frontend.backends.base import FollowUp
 from ramet.frontend.hints import MAX_HELD
 from ramet.ipc.errors import ClientError
 from tests.fakes.services import Service
@@ -198,13 +199,33 @@ def test_a_call_after_which_nothing_comes_keeps_nothing():
 
     @function
     def program(s):
-        s += "0" + gen("x") + "1" + gen("y")
+        s += "0" + gen("x")
+        fork = s.fork(1)
+        fork += "1" + gen("y")
+        fork.join()
 
     state = program.run(backend=service)
     service.wait_for(1)
     service.let_go()
     assert state["y"]
     assert [follow_up is not None for follow_up in service.follow_ups] == [True, False]
+    assert settled(service) == [state.run.name]
+
+
+def test_the_last_of_several_calls_says_whose_it_is():
+    """What was kept for it is let go of, and counted as used."""
+    service = Service(follow_ups=True)
+    service.held = {"0"}
+
+    @function
+    def program(s):
+        s += "0" + gen("x") + "1" + gen("y")
+
+    state = program.run(backend=service)
+    service.wait_for(1)
+    service.let_go()
+    assert state["y"]
+    assert service.follow_ups == [FollowUp(state.run.name, 0)] * 2
     assert settled(service) == [state.run.name]
 
 

@@ -99,13 +99,58 @@ def test_growth_is_counted_before_another_program_begins():
     assert len(together.scheduler.running) == 2
 
 
+def test_what_follows_later_keeps_out_new_programs_not_those_that_have_begun():
+    top = bench()
+    ask(top, 1, prompt(1, 60), follow_up=FIRST)
+    top.add(2, prompt(2, 60), 4, follow_up=SECOND)  # would fit, but not with what the first one is going to add
+    top.turn()
+    assert 2 not in top.opened and len(top.scheduler.follow_ups.leases) == 1
+    ask(top, 3, [*go_on(top, 1, prompt(1, 60)), *prompt(3, 60)], follow_up=FIRST)
+    assert top.opened[3].cached_tokens >= 63 and 2 not in top.opened
+    top.inbox.send(ProgramsEnded(["a"]))
+    top.run()
+    assert top.tokens[2] == expected_output(prompt(2, 60), 4)
+
+
+def converse(top: BenchTop, number: int, num_calls: int) -> None:
+    """A program that calls so many times on one state."""
+    tokens, own = prompt(number, 8), FollowUp(str(number), 0)
+    for i in range(num_calls):
+        uid = 1000 * number + i + 1
+        ask(top, uid, tokens, 2, follow_up=own)
+        tokens = go_on(top, uid, tokens)
+    top.inbox.send(ProgramsEnded([own.program]))
+    top.turn()
+
+
+@pytest.mark.parametrize("num_calls", [1, 2, 5])
+def test_how_often_programs_call_is_learnt_from_those_that_have_ended(num_calls: int):
+    top = bench(total=1024)
+    follow_ups = top.scheduler.follow_ups
+    assert follow_ups.expected(10, 1) == 20, "two more calls, as long as nothing is known"
+    for number in range(1, 101):
+        converse(top, number, num_calls)
+    assert follow_ups.mean_calls == pytest.approx(num_calls, abs=0.05)
+    assert follow_ups.expected(100, 1) == pytest.approx(100 * (num_calls - 1), abs=5)
+    assert follow_ups.expected(100, num_calls) <= 5 and follow_ups.expected(100, num_calls + 3) == 0
+
+
+def test_programs_that_come_back_too_late_count_as_such_that_call_once():
+    top = bench(total=1024)
+    for uid in range(1, 100):
+        ask(top, uid, prompt(uid, 8), follow_up=FIRST)
+        top.clock.advance(2 * KEPT_S)
+        top.turn()
+    assert top.scheduler.follow_ups.mean_calls == pytest.approx(1, abs=0.05)
+
+
 def test_a_request_that_runs_goes_before_what_is_kept():
     """Its output grows beyond what was reserved: nothing is retracted while something is only kept."""
     top = bench(schedule_conservativeness=0.01)
     top.add(1, prompt(1), 140)
     for _ in range(2):
         top.turn()
-    ask(top, 2, prompt(2, 60), 4, follow_up=SECOND)
+    ask(top, 2, prompt(2, 30), 4, follow_up=SECOND)
     assert len(top.scheduler.follow_ups.leases) == 1
     while 1 not in top.finish:
         top.turn()
@@ -113,7 +158,7 @@ def test_a_request_that_runs_goes_before_what_is_kept():
 
 
 def test_an_ended_program_leaves_nothing_behind():
-    top = bench()
+    top = bench(total=1024)
     for uid, state in ((1, 0), (2, 1), (3, 1)):
         ask(top, uid, prompt(uid, 30), follow_up=FollowUp("a", state))
     ask(top, 4, prompt(4, 30), follow_up=SECOND)
@@ -159,7 +204,7 @@ def test_caches_that_hold_nothing_ignore_it(options: dict[str, Any]):
 
 
 def test_there_is_a_most():
-    top = bench(total=4096)
+    top = bench(total=16384)
     for uid in range(1, MAX_KEPT + 3):
         ask(top, uid, [uid % 90, uid // 90], 1, follow_up=FollowUp(str(uid), 0))
     assert len(top.scheduler.follow_ups.leases) == MAX_KEPT
