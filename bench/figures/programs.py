@@ -7,6 +7,7 @@ from ramet.bench.figures.records import Record
 from ramet.bench.figures.svg import Plot, Row, Value
 from ramet.bench.figures.view import View, slug
 from ramet.bench.programs.catalogue import BY_NAME
+from ramet.bench.programs.overhead import PAPER, TARGET
 from ramet.bench.programs.paper import BASELINE, JUMPLESS, WHOLE
 
 Figures = Mapping[str, Any]
@@ -99,6 +100,37 @@ def sharing(records: Sequence[Record]) -> View:
     header = ("requests", "hit rate", "requests/s, ratio", "requests/s", "batch", "latency of a request, s")
     plot = Plot("What sharing gives", "ratio", ("requests per second", "hit rate"), tuple(bars), "{:.2f}")
     return View(numbers, header, tuple(rows), plot, (record,))
+
+
+def has_forward(record: Record) -> bool:
+    """Of a bench of the tree's cost: beside a model."""
+    return record["runner"] == "model"
+
+
+def tree_cost(records: Sequence[Record]) -> View:
+    """Section 6.4.4: what keeping the tree takes, as a share of the forward passes."""
+    record = records[-1]
+    loads = {name: (each, each["median"]["tree"], each["median"]["off"]) for name, each in record["loads"].items()}
+    rows = tuple(
+        (
+            f"{name} ({each['requests']})",
+            f"{each['tree_s'] * 1000:.2f}",
+            f"{each['tree_s'] / tree['steps'] * 1e6:.1f}",
+            f"{each['share_of_forward']:.3%}",
+            f"{PAPER[name]:.1%}",
+            f"{tree['wall']:.1f} / {off['wall']:.1f}",
+        )
+        for name, (each, tree, off) in loads.items()
+    )
+    shares = {name: each["share_of_forward"] for name, (each, _, _) in loads.items()}
+    numbers = {"most": max(shares.values()), "target": TARGET}
+    bars = tuple(Row(name, (Value(share), Value(PAPER[name]))) for name, share in shares.items())
+    axis = "share of the time of the forward passes"
+    plot = Plot("What keeping the tree costs", axis, ("ramet", "the paper"), bars, "{:.3%}", (TARGET, "asked"))
+    header = (
+        "requests", "tree, ms", "a step, µs", "share of the forward passes", "the paper's", "seconds with it / without",
+    )  # fmt: skip
+    return View(numbers, header, rows, plot, (record,))
 
 
 def hit_rates(records: Sequence[Record]) -> View:

@@ -10,6 +10,7 @@ from ramet.bench.figures.constraints import compiles, jump_forward, masks
 from ramet.bench.figures.costs import penalties, phases, pipeline, sampling
 from ramet.bench.figures.programs import (
     ablations,
+    has_forward,
     hit_rates,
     is_hit_rates,
     is_parts,
@@ -17,6 +18,7 @@ from ramet.bench.figures.programs import (
     is_speed,
     sharing,
     speed,
+    tree_cost,
 )
 from ramet.bench.figures.records import MachineClass, Record, by_class
 from ramet.bench.figures.server import options, startup, tuning
@@ -72,6 +74,7 @@ QUESTIONS = {
     "compiles": Question("compiles", _always, compiles),
     "programs": Question("programs", is_speed, speed),
     "sharing": Question("programs", is_speed, sharing),
+    "tree_cost": Question("overhead", has_forward, tree_cost),
     "hit_rates": Question("programs", is_hit_rates, hit_rates),
     "policies": Question("programs", is_policies, ablations),
     "parts": Question("programs", is_parts, ablations),
