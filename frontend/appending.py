@@ -1,7 +1,7 @@
 """What may be done with the state of a prompt without waiting: `s += ...`, `s.fork(3)`, `with s.user():`.
 
-Decides what may be appended where, and refuses it at the user's line; what takes time is submitted to the state's
-stream. One state is appended to by one thread at a time; forks may go to others. state.py adds what waits for values.
+What may not be appended is refused at the user's line (places.py); what takes time is submitted to the state's stream.
+One state is appended to by one thread at a time; forks may go to others. state.py adds what waits for values.
 """
 
 import asyncio
@@ -9,13 +9,12 @@ import threading
 import weakref
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Self
 
 from ramet.frontend import api
 from ramet.frontend.backends.base import Place
 from ramet.frontend.errors import CallFailed, ProgramError
-from ramet.frontend.executor import Stream, select_options
+from ramet.frontend.executor import Stream
 from ramet.frontend.forks import StateGroup
 from ramet.frontend.ir import (
     Begin,
@@ -33,10 +32,11 @@ from ramet.frontend.ir import (
     caller,
 )
 from ramet.frontend.loop import check_wait
+from ramet.frontend.places import after
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
-from ramet.frontend.speculation import Saved, may_speculate
+from ramet.frontend.speculation import Saved
 
 ELSEWHERE = -1  # some other thread
 THOUGHT = "_reasoning_content"  # behind a variable's name: its thought
@@ -106,55 +106,10 @@ class BaseState(Words):
         leaves = list(as_expr(value).leaves())
         place = self._place
         for leaf in leaves:
-            place = self._checked(leaf, place)
+            place = after(leaf, place, self.run, self._scopes)
         for leaf in leaves:
             self._append(leaf)
         self._place = place
-
-    def _checked(self, leaf: Expr, place: Place) -> Place:
-        """Where the prompt stands after it. Raises what `extend` does."""
-        backend = self.run.backend
-        match leaf:
-            case ConstantText(""):
-                return place
-            case ConstantText(text):
-                outside = place.role == "" and text.strip() != ""
-                return place._replace(text_outside=place.text_outside or outside, turn_has_text=place.role != "")
-            case Gen():
-                self._check_gen(leaf, place)
-            case Select():
-                options = select_options(self.run.settings, leaf)
-                backend.check_select(replace(leaf, options=options), place)
-            case Begin(role):
-                if place.role:
-                    raise ProgramError(f"{role}: the turn of {place.role} has not ended, and turns do not nest")
-                backend.check_turn(leaf)
-                return place._replace(role=role, has_turns=True, turn_has_text=False)
-            case End(role):
-                if place.role != role:
-                    now = f"the turn is of {place.role}" if place.role else "no turn has begun"
-                    raise ProgramError(f"{role}_end: {now}")
-                return place._replace(role="", turn_has_text=False)
-            case Media():
-                backend.check_media(leaf)
-                return place
-            case ScopeBegin(name) if name in self._scopes:
-                raise ProgramError(f"var_scope({name!r}) stands inside itself: a scope needs a name of its own")
-            case ScopeBegin() | ScopeEnd():
-                return place
-            case Variable():
-                pass
-            case _:
-                raise TypeError(f"{type(leaf).__name__} cannot be appended")
-        return place._replace(turn_has_text=place.role != "")
-
-    def _check_gen(self, node: Gen, place: Place) -> None:
-        settings = self.run.settings
-        sampling = {**settings.sampling, **node.sampling}
-        asked = replace(node, options={**settings.options, **node.options})
-        if settings.spec_tokens and may_speculate(asked, sampling):  # a whole turn is asked for
-            place = place._replace(turn_has_text=False)
-        self.run.backend.check_gen(asked, sampling, place)
 
     def _append(self, leaf: Expr) -> None:
         """What was checked."""

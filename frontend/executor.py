@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
 from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
 from ramet.frontend.hints import hold_for
-from ramet.frontend.ir import SELECT_OPTIONS, Gen, Select, Where
+from ramet.frontend.ir import Gen, Select, Where
 from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
-from ramet.frontend.run import Run, RunCancelled, Settings, TimeIsUp
+from ramet.frontend.run import Run, RunCancelled, TimeIsUp
 from ramet.frontend.speculation import Saved, Speculation
 
 LOGGER = logging.getLogger("ramet")
@@ -250,7 +250,7 @@ class Stream:
 
     async def _select(self, node: Select, result: Result) -> None:
         await self._await_prefix()
-        options = select_options(self.run.settings, node)
+        options = self.run.settings.of_select(node)
         call = SelectCall(node.choices, node.method, node.temperature, options, self._follow_up())
         chosen = await self.run.backend.select(self.prompt, call)
         text = node.choices[chosen.index]
@@ -290,12 +290,6 @@ class Stream:
             self._add(Contexts(tuple(texts)))
         else:
             self._add("".join(texts))
-
-
-def select_options(settings: Settings, node: Select) -> dict[str, Any]:
-    """Of the run's options those that a select has, and its own."""
-    given = {**settings.options, **settings.sampling, **node.options}
-    return {name: given[name] for name in SELECT_OPTIONS if name in given}
 
 
 class FeedWriter:

@@ -11,6 +11,7 @@ from uuid import uuid4
 from ramet.frontend.backends.base import Backend, FollowUp
 from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, Seen
 from ramet.frontend.hints import SharedPrefixes, tell_ended
+from ramet.frontend.ir import SELECT_OPTIONS, Select
 from ramet.frontend.results import Result
 
 
@@ -31,6 +32,11 @@ class Settings(NamedTuple):
     spec_tokens: int | None = None  # of API speculation
     hints: bool = True  # prefixes that forks share are computed first, and held
     prefixes: SharedPrefixes | None = None  # of the batch that the run is one of
+
+    def of_select(self, node: Select) -> dict[str, Any]:
+        """Of the run's parameters those that a select has, and its own."""
+        given = {**self.options, **self.sampling, **node.options}
+        return {name: given[name] for name in SELECT_OPTIONS if name in given}
 
 
 PROCESS, RUNS = uuid4().hex, count()
