@@ -97,7 +97,7 @@ def analyse(client: Client, article: str) -> tuple[str, str]:
     prompt += subject + "\n\n"
     with ThreadPoolExecutor() as threads:
         if subject == " person":
-            asked = article + "\n\nExtract name, age, job and city as JSON.\nJSON: "
+            asked = article + "\n\nExtract name, age, job and city as JSON.\nJSON:"
             record = threads.submit(read_person, client, asked)
             asked = prompt + "Introduce this person in one sentence:"
             introduction = threads.submit(client.complete, asked, stop="\n", max_tokens=60)
