@@ -46,13 +46,18 @@ class Run:
     """One run of a program. `cancel` ends its calls, and those of programs that its body called.
 
     While its body runs, or a stream has more to do, a call is expected to have a follow-up, and the backend is asked to
-    keep what the call leaves behind. When nothing runs any more the backend is told.
+    keep what the call leaves behind. When nothing runs any more the backend is told. `kind` is the function's name.
     """
 
     def __init__(
-        self, backend: Backend, settings: Settings, outer: "Run | None" = None, timeout_s: float | None = None
+        self,
+        backend: Backend,
+        settings: Settings,
+        outer: "Run | None" = None,
+        timeout_s: float | None = None,
+        kind: str = "",
     ) -> None:
-        self.backend, self.settings = backend, settings
+        self.backend, self.settings, self._kind = backend, settings, kind
         self.ended_by: ProgramError | None = None
         self.has_called = False
         self.name = f"{PROCESS}-{next(RUNS)}"
@@ -135,7 +140,7 @@ class Run:
         if not self.settings.hints or not self.backend.capabilities.follow_ups or (self._has_ended and not has_more):
             return None
         self._is_followed = True
-        return FollowUp(self.name, state)
+        return FollowUp(self.name, state, self._kind)
 
     def end_body(self) -> None:
         """From any thread: the program's function has returned, or raised."""

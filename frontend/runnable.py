@@ -28,6 +28,7 @@ class Current(NamedTuple):
 
 
 CURRENT: ContextVar[Current | None] = ContextVar("ramet_run", default=None)
+MAX_KIND = 128  # characters of a function's name that a backend is told; the last ones tell functions apart
 SAMPLED = frozenset({*CHECKS, *OPTIONS, *SHORT})
 DEFAULT_SAMPLING: Mapping[str, Any] = {"max_new_tokens": 128}
 
@@ -63,6 +64,7 @@ class Runnable:
         self._own = frozenset(parameter.name for parameter in parameters[1:])
         self.__name__, self.__doc__ = function.__name__, function.__doc__
         self.__wrapped__ = function
+        self._kind = f"{function.__module__}.{getattr(function, '__qualname__', function.__name__)}"[-MAX_KIND:]
 
     def bind(self, **arguments: Any) -> Self:
         """The program with these arguments given."""
@@ -169,7 +171,7 @@ class Runnable:
         settings = Settings(
             sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes
         )
-        return Run(backend, settings, outer, options.timeout_s)
+        return Run(backend, settings, outer, options.timeout_s, self._kind)
 
     @property
     def _thread_name(self) -> str:

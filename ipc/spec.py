@@ -71,6 +71,7 @@ class FollowUp(msgspec.Struct, frozen=True, array_like=True):
 
     program: str
     state: int
+    kind: str = ""  # of the program: those of one kind are expected to call equally often
 
 
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -55,10 +55,11 @@ class Place(NamedTuple):
 
 
 class FollowUp(NamedTuple):
-    """Whose next call goes on where a call ends: one state of a program."""
+    """Whose next call goes on where a call ends: one state of a program. `kind`: which function it runs."""
 
     program: str
     state: int
+    kind: str = ""
 
 
 class GenCall(NamedTuple):

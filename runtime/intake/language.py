@@ -81,6 +81,9 @@ class FollowUpOf(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True)
     state: Annotated[
         Annotated[int, named("an integer in [0, 2^31)", ge=0, le=(1 << 31) - 1)], about("which of its states")
     ]
+    kind: Annotated[
+        Annotated[str, Meta(max_length=MAX_NAME)], about("programs of one kind are expected to call equally often")
+    ] = ""
 
 
 FOLLOW_UP = about("who is about to call again with a prompt that begins with this one and what follows it")
@@ -178,7 +181,8 @@ def completed(body: LanguageGenerateBody, may_heal: bool, spec: RequestSpec) -> 
 
 
 def _follow_up(body: LanguageGenerateBody | SelectBody) -> FollowUp | None:
-    return None if body.follow_up is None else FollowUp(body.follow_up.program, body.follow_up.state)
+    asked = body.follow_up
+    return None if asked is None else FollowUp(asked.program, asked.state, asked.kind)
 
 
 def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> RequestSpec:

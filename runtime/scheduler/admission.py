@@ -291,7 +291,7 @@ class Admission:
         if request.spec.follow_up is None:
             return 0
         added = request.prompt_len - num_cached + min(request.remaining, CLIP_NEW_TOKENS) * START_SHARE
-        return self._follow_ups.expected(int(added), request.num_calls + 1)
+        return self._follow_ups.expected(request.spec.follow_up.kind, int(added), request.num_calls + 1)
 
     def _announce(self, request: Request) -> None:
         """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""

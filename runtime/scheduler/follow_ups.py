@@ -7,6 +7,7 @@ the same state arrives, its program ends, KEPT_S are over, or a running request 
 SGLang paper: what the interpreter knows and the runtime does not. Knows leases, not tokens.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
 from math import inf
@@ -17,13 +18,15 @@ from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 KEPT_S = 0.25
 START_CALLS = 3.0  # that a state is expected to make, before any is known
-SEEN = 16  # the mean of so many states, weighed towards the last ones, is what others are expected to make
+SEEN = 16  # the mean of so many states, weighed towards the last ones, is what others of the kind are expected to make
+MAX_KINDS = 1024  # of programs, whose means are known
 MAX_KEPT = 1024  # sequences
 
 
 class _Kept(NamedTuple):
     lease: Lease
     until_s: float
+    kind: str  # of its program
     added: int  # tokens, by the last call
     num_calls: int  # of the state so far
 
@@ -33,7 +36,7 @@ class FollowUps:
 
     def __init__(self, cache: PrefixCache, clock: Callable[[], float]) -> None:
         self._cache, self._clock = cache, clock
-        self.mean_calls = START_CALLS  # of states, from their first call until they had no more
+        self._mean_calls: OrderedDict[str, float] = OrderedDict()  # of states, by kind; that of the last end is last
         # by program and state. Others read it, so that nothing here is called while nothing is kept
         self.kept: dict[str, dict[int, list[_Kept]]] = {}
 
@@ -49,38 +52,49 @@ class FollowUps:
     @property
     def growth(self) -> int:
         """Tokens that all calls of these states are expected to add."""
-        return sum(self.expected(kept.added, kept.num_calls) for kept in self._all())
+        return sum(self.expected(kept.kind, kept.added, kept.num_calls) for kept in self._all())
 
-    def expected(self, added: int, num_calls: int) -> int:
+    def mean_calls(self, kind: str) -> float:
+        """Of a state of such a program, from its first call until it had no more."""
+        return self._mean_calls.get(kind, START_CALLS)
+
+    def expected(self, kind: str, added: int, num_calls: int) -> int:
         """Tokens that all further calls of a state will add, if each adds as many as its last one."""
-        return int(added * max(0.0, self.mean_calls - num_calls))
+        return int(added * max(0.0, self.mean_calls(kind) - num_calls))
 
     def keep(self, asked: FollowUp, lease: Lease, added: int, num_calls: int) -> None:
         """A request has ended whose sequence is leased, to which it has added so many tokens; see _Kept."""
         if self._cache.can_hold and len(self.leases) < MAX_KEPT:
-            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, added, num_calls)
+            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, asked.kind, added, num_calls)
             self.kept.setdefault(asked.program, {}).setdefault(asked.state, []).append(kept)
 
     def came(self, asked: FollowUp) -> int:
         """The next request of this state is here, and waits for what it needs by itself. How many came before it."""
-        return self._release(asked)
+        return max((kept.num_calls for kept in self._release(asked.program, asked.state)), default=0)
 
-    def _release(self, asked: FollowUp) -> int:
-        """The number of calls that the state has made, as far as it is known."""
-        states = self.kept.get(asked.program, {})
-        each = states.pop(asked.state, [])
-        for kept in each:
+    def _release(self, program: str, state: int) -> list[_Kept]:
+        """What was kept for it."""
+        states = self.kept.get(program, {})
+        released = states.pop(state, [])
+        for kept in released:
             self._cache.release(kept.lease)
         if not states:
-            self.kept.pop(asked.program, None)
-        return max((kept.num_calls for kept in each), default=0)
+            self.kept.pop(program, None)
+        return released
 
     def end(self, program: str) -> None:
+        """It makes no further call."""
         for state in list(self.kept.get(program, ())):
-            self._has_ended(FollowUp(program, state))
+            self._has_ended(program, state)
 
-    def _has_ended(self, asked: FollowUp) -> None:
-        self.mean_calls += (self._release(asked) - self.mean_calls) / SEEN
+    def _has_ended(self, program: str, state: int) -> None:
+        """Something is kept for it."""
+        last = max(self._release(program, state), key=lambda kept: kept.num_calls)
+        mean = self.mean_calls(last.kind)
+        self._mean_calls[last.kind] = mean + (last.num_calls - mean) / SEEN
+        self._mean_calls.move_to_end(last.kind)
+        if len(self._mean_calls) > MAX_KINDS:
+            self._mean_calls.popitem(last=False)
 
     def end_all(self) -> None:
         for program in list(self.kept):
@@ -89,18 +103,18 @@ class FollowUps:
     def expire(self) -> None:
         """Those whose time is over; if another call comes, it begins anew."""
         for late in self._until(self._clock()):
-            self._has_ended(late)
+            self._has_ended(*late)
 
     def give_way(self) -> bool:
         """End the earliest of them; False: there is none."""
         first = min((kept.until_s for kept in self._all()), default=None)
         for early in [] if first is None else self._until(first):
-            self._release(early)
+            self._release(*early)
         return first is not None
 
-    def _until(self, time_s: float) -> list[FollowUp]:
+    def _until(self, time_s: float) -> list[tuple[str, int]]:
         return [
-            FollowUp(program, state)
+            (program, state)
             for program, states in self.kept.items()
             for state, each in states.items()
             if any(kept.until_s <= time_s for kept in each)

@@ -225,7 +225,8 @@ def test_the_last_of_several_calls_says_whose_it_is():
     service.wait_for(1)
     service.let_go()
     assert state["y"]
-    assert service.follow_ups == [FollowUp(state.run.name, 0)] * 2
+    kind = f"{__name__}.test_the_last_of_several_calls_says_whose_it_is.<locals>.program"
+    assert service.follow_ups == [FollowUp(state.run.name, 0, kind)] * 2
     assert settled(service) == [state.run.name]
 
 

@@ -29,7 +29,8 @@ ARRIVAL = st.fixed_dictionaries(
         "namespace": st.sampled_from([(), ("a",)]),
         "again": st.booleans(),  # the prompt of the request before
         "lease_s": st.sampled_from([None, None, None, 0, 1, 5, 100]),
-        "follow_up": st.none() | st.builds(FollowUp, st.sampled_from(PROGRAMS), st.integers(0, 2)),
+        "follow_up": st.none()
+        | st.builds(FollowUp, st.sampled_from(PROGRAMS), st.integers(0, 2), st.sampled_from(PROGRAMS)),
         "ended": st.none() | st.sampled_from(PROGRAMS),  # a program, when this request arrives
     }
 )

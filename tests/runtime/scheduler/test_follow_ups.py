@@ -9,7 +9,7 @@ from hash_runner import VOCABULARY, expected_output
 
 from ramet.ipc.messages import FinishKind, FlushCache, ProgramsEnded
 from ramet.ipc.spec import FollowUp
-from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_KEPT
+from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_KEPT, MAX_KINDS, START_CALLS
 
 FIRST, SECOND = FollowUp("a", 0), FollowUp("b", 0)
 
@@ -112,9 +112,9 @@ def test_what_follows_later_keeps_out_new_programs_not_those_that_have_begun():
     assert top.tokens[2] == expected_output(prompt(2, 60), 4)
 
 
-def converse(top: BenchTop, number: int, num_calls: int) -> None:
+def converse(top: BenchTop, number: int, num_calls: int, kind: str = "") -> None:
     """A program that calls so many times on one state."""
-    tokens, own = prompt(number, 8), FollowUp(str(number), 0)
+    tokens, own = prompt(number, 8), FollowUp(str(number), 0, kind)
     for i in range(num_calls):
         uid = 1000 * number + i + 1
         ask(top, uid, tokens, 2, follow_up=own)
@@ -127,12 +127,29 @@ def converse(top: BenchTop, number: int, num_calls: int) -> None:
 def test_how_often_programs_call_is_learnt_from_those_that_have_ended(num_calls: int):
     top = bench(total=1024)
     follow_ups = top.scheduler.follow_ups
-    assert follow_ups.expected(10, 1) == 20, "two more calls, as long as nothing is known"
+    assert follow_ups.expected("", 10, 1) == 20, "two more calls, as long as nothing is known"
     for number in range(1, 101):
         converse(top, number, num_calls)
-    assert follow_ups.mean_calls == pytest.approx(num_calls, abs=0.05)
-    assert follow_ups.expected(100, 1) == pytest.approx(100 * (num_calls - 1), abs=5)
-    assert follow_ups.expected(100, num_calls) <= 5 and follow_ups.expected(100, num_calls + 3) == 0
+    assert follow_ups.mean_calls("") == pytest.approx(num_calls, abs=0.05)
+    assert follow_ups.expected("", 100, 1) == pytest.approx(100 * (num_calls - 1), abs=5)
+    assert follow_ups.expected("", 100, num_calls) <= 5 and follow_ups.expected("", 100, num_calls + 3) == 0
+
+
+def test_programs_of_one_kind_say_nothing_of_another_one():
+    top = bench(total=1024)
+    follow_ups = top.scheduler.follow_ups
+    for number in range(1, 101):
+        converse(top, 2 * number, 1, "asks")
+        converse(top, 2 * number + 1, 4, "talks")
+    assert [follow_ups.mean_calls(kind) for kind in ("asks", "talks", "new")] == pytest.approx([1, 4, 3], abs=0.05)
+
+
+def test_the_kinds_that_are_known_are_bounded():
+    top = bench(total=1024)
+    for number in range(1, MAX_KINDS + 3):
+        converse(top, number, 1, f"kind {number}")
+    means = [top.scheduler.follow_ups.mean_calls(f"kind {number}") for number in (1, 2, 3, MAX_KINDS + 2)]
+    assert means[:2] == [START_CALLS] * 2 and all(mean < START_CALLS for mean in means[2:])
 
 
 def test_programs_that_come_back_too_late_count_as_such_that_call_once():
@@ -141,7 +158,7 @@ def test_programs_that_come_back_too_late_count_as_such_that_call_once():
         ask(top, uid, prompt(uid, 8), follow_up=FIRST)
         top.clock.advance(2 * KEPT_S)
         top.turn()
-    assert top.scheduler.follow_ups.mean_calls == pytest.approx(1, abs=0.05)
+    assert top.scheduler.follow_ups.mean_calls("") == pytest.approx(1, abs=0.05)
 
 
 def test_a_request_that_runs_goes_before_what_is_kept():

@@ -17,7 +17,7 @@ from tests.fakes.server import Served, served
 
 GENERATE, SELECT, RENDER, END = "/language/generate", "/language/select", "/language/render", "/language/end"
 HELLO = {"prompt": ["Hello"]}
-FOLLOWED = {"program": "mine", "state": 3}
+FOLLOWED = {"program": "mine", "state": 3, "kind": "chat"}
 PICK = {**HELLO, "choices": [" you", " all"]}
 USER = {"role": "user", "content": ["hi ", "there"]}
 OPEN = {"role": "assistant", "content": ["Well"], "open": True}
@@ -106,7 +106,7 @@ def test_a_follow_up_is_asked_for_with_every_sequence(path: str, body: dict[str,
         await asked(server, path, {**body, "follow_up": FOLLOWED})
         specs = [message.spec for message in server.engine.of_type(Generate)]
         asking = [spec.follow_up for spec in specs if spec.follow_up is not None]
-        assert len(asking) == len(specs) // 2 and set(asking) == {FollowUp("mine", 3)}
+        assert len(asking) == len(specs) // 2 and set(asking) == {FollowUp("mine", 3, "chat")}
 
     served(check)
 
