@@ -10,7 +10,7 @@ from ramet.bench.programs.agents import react
 from ramet.bench.programs.chat import converse
 from ramet.bench.programs.forms import describe, fill_in
 from ramet.bench.programs.long_doc import ask_documents, fields
-from ramet.bench.programs.reasoning import multi_chain, tree_of_thought
+from ramet.bench.programs.reasoning import multi_chain, skeleton_of_thought, tree_of_thought
 from ramet.bench.programs.tasks import ask
 from ramet.bench.programs.writing import judge, tips
 
@@ -56,6 +56,7 @@ WORKLOADS = (
     Workload("generative-agents", ask, "shot", traces.generative_agents, 1000, 100, 1.3, 1 / 1.3, at_once=1),
     Workload("multi-chain", multi_chain, "chains", traces.multi_chain, 64, 4),
     Workload("tree-of-thought", tree_of_thought, "tree", traces.tree_of_thought, 32, 2),
+    Workload("skeleton-of-thought", skeleton_of_thought, "outline", traces.skeleton_of_thought, 50, 6),
     Workload("tips", tips, "topic", traces.tips, 50, 6),
     Workload("judge", judge, "article", traces.judge, 20, 3),
     Workload("documents", ask_documents, "asked", traces.documents, 10, 3, 1.2, 1 / 1.2),

@@ -1,9 +1,12 @@
-"""Several solutions of one question, side by side and as a tree. Section 6.2.3 of the SGLang paper."""
+"""Several solutions of one question, side by side and as a tree, and an answer from its skeleton.
+
+Section 6.2.3 of the SGLang paper; skeletons: reference [37] there, among the workloads of its second version.
+"""
 
 from typing import Any
 
 from ramet import function, gen
-from ramet.bench.programs.traces import Chains, Tree
+from ramet.bench.programs.traces import Chains, Outline, Tree
 
 
 @function
@@ -32,3 +35,16 @@ def tree_of_thought(s: Any, tree: Tree, serial: bool) -> None:
                 leaf.sync()
     for leaf in leaves:
         leaf.sync()
+
+
+@function
+def skeleton_of_thought(s: Any, outline: Outline, serial: bool) -> None:
+    s += outline.head + outline.question + gen("skeleton", max_tokens=outline.skeleton_output)
+    forks = s.fork(len(outline.points))
+    for fork, point, output in zip(forks, outline.points, outline.outputs, strict=True):
+        fork += outline.ask + point + gen("paragraph", max_tokens=output)
+        if serial:
+            fork.sync()
+    forks.join()
+    for paragraph in s["paragraph"]:
+        s += paragraph

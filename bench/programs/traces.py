@@ -60,6 +60,18 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class Outline:
+    """A skeleton of an answer, written in one call, whose points are then expanded beside each other."""
+
+    head: str  # what a skeleton is, with an example
+    question: str
+    skeleton_output: int
+    ask: str  # before each point
+    points: tuple[str, ...]  # as recorded: they stand in the place of what the skeleton says
+    outputs: tuple[int, ...]  # one for each point
+
+
+@dataclass(frozen=True)
 class Topic:
     """A skeleton of tips, written one after the other, each of which is expanded by a nested program."""
 
@@ -245,6 +257,18 @@ def tree_of_thought(num: int, seed: int = 0, *, branch: int = 2, depth: int = 4)
         )
         for _ in range(num)
     ]
+
+
+def skeleton_of_thought(num: int, seed: int = 0) -> list[Outline]:
+    """3 to 8 points of 3 to 6 tokens, each of which becomes a short paragraph."""
+    draw = _draw("skeleton of thought", seed)
+    head, ask = text(draw, 240), text(draw, 30)
+    outlines = []
+    for _ in range(num):
+        points = tuple(_between(draw, 3, 6) for _ in range(draw.randint(3, 8)))
+        outputs = tuple(draw.randint(30, 80) for _ in points)
+        outlines.append(Outline(head, _between(draw, 10, 40), 7 * len(points), ask, points, outputs))
+    return outlines
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ REQUESTS = {  # of that many programs, without the interpreter's hints; what the
     "mmlu": (3, 3), "hellaswag": (2, 8), "gsm8k": (3, 3), "generative-agents": (3, 3), "multi-chain": (2, 12),
     "tree-of-thought": (1, 30), "tips": (1, 10), "judge": (1, 7), "documents": (2, 2), "long-json": (1, 4),
     "json-fields": (1, 5), "json-character": (2, 2), "chat-short": (2, 8), "chat-long": (1, 4), "retrieval": (3, 3),
-    "in-batch": (3, 3), "unshared": (2, 2), "shared-1024-own-256": (2, 2), "articles-5x2": (4, 4),
+    "skeleton-of-thought": (2, 10), "in-batch": (3, 3), "unshared": (2, 2), "shared-1024-own-256": (2, 2),
+    "articles-5x2": (4, 4),
 }  # fmt: skip
 OUTPUTS = {"mmlu": 3, "documents": 32, "long-json": 48, "unshared": 512, "multi-chain": None}
 

@@ -11,7 +11,7 @@ FAMILIES: list[Callable[..., Any]] = [
     traces.mmlu, traces.hellaswag, traces.gsm8k, traces.retrieval, traces.in_batch, traces.shared_and_own,
     traces.articles, traces.unshared, traces.react, traces.generative_agents, traces.multi_chain,
     traces.tree_of_thought, traces.tips, traces.judge, traces.long_json, traces.pages, traces.names, traces.documents,
-    traces.chats,
+    traces.chats, traces.skeleton_of_thought,
 ]  # fmt: skip
 
 
