@@ -12,6 +12,7 @@ from ramet.frontend.ir import (
     SELECT_OPTIONS,
     Begin,
     Concat,
+    ConstantText,
     End,
     Expr,
     Gen,
@@ -251,7 +252,14 @@ def tool_end() -> Expr:
     return End("tool", caller())
 
 
-# -- media and thoughts ------------------------------------------------------------------------------------------------
+# -- texts, media and thoughts -----------------------------------------------------------------------------------------
+
+
+def movable(text: str) -> Expr:
+    """A constant text whose place does not matter: a compiled program puts it before its arguments."""
+    if not isinstance(text, str):
+        raise TypeError(f"movable() takes a text, not {type(text).__name__}")
+    return ConstantText(text, movable=True)
 
 
 def image(source: Any) -> Expr:

@@ -7,7 +7,7 @@ One state is appended to by one thread at a time; forks may go to others. state.
 import asyncio
 import threading
 import weakref
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -51,6 +51,7 @@ class Words:
     select = staticmethod(api.select)
     image = staticmethod(api.image)
     video = staticmethod(api.video)
+    movable = staticmethod(api.movable)
     separate_reasoning = staticmethod(api.separate_reasoning)
 
 
@@ -63,6 +64,10 @@ class Variables(dict[str, Result]):
 
     def free_name(self) -> str:
         self.num_unnamed += 1
+        return self.last_unnamed
+
+    @property
+    def last_unnamed(self) -> str:
         return f"gen_{self.num_unnamed - 1}"
 
 
@@ -142,10 +147,10 @@ class BaseState(Words):
         result, is_named = Result(), name is not None
         with self._declared:
             name = self._variables.free_name() if name is None else name
-            self._put(name, result, is_new=is_named)
+            self.put(name, result, is_new=is_named)
         return name, result
 
-    def _put(self, name: str, result: Result, is_new: bool = True) -> None:
+    def put(self, name: str, result: Result, is_new: bool = True) -> None:
         """`is_new`: for a join. Whoever waits for a variable of that name looks for it now."""
         with self._declared:
             self._variables[name] = result
@@ -205,23 +210,27 @@ class BaseState(Words):
         if position_ids_offset is not None:
             raise ValueError("position_ids_offset is given, but positions are the join's: join('concate_and_append')")
         where = caller()
-        streams = [Stream(self.run, begun=False) for _ in range(size)]
+        streams = [self._new_stream() for _ in range(size)]
         children = [type(self)(self.run, stream, self) for stream in streams]
         with self._root._declared:
             self._root._forks.update(children)
         self._stream.fork(streams, where)
         return StateGroup(self, children)
 
+    def _new_stream(self) -> Stream:
+        """Of a fork."""
+        return Stream(self.run, begun=False)
+
     @contextmanager
     def copy(self, position_ids_offset: None = None) -> Iterator[Self]:
         """A state that goes on from here; its variables are joined at the block's end."""
         group = self.fork(1, position_ids_offset)
         yield group[0]
-        self._take_copied(group[0])
+        self.take_copied(group[0])
 
-    def _take_copied(self, child: "BaseState") -> None:
+    def take_copied(self, child: "BaseState") -> None:
         for name, result in child._new.items():
-            self._put(name, result)
+            self.put(name, result)
 
     def gather(self, children: Sequence["BaseState"]) -> None:
         """Each variable that is new in children becomes a list; a list that an earlier join made grows."""
@@ -231,7 +240,7 @@ class BaseState(Words):
             before = self._variables.get(name)
             if isinstance(before, Gathered):
                 found = [*before.each, *found]
-            self._put(name, Gathered(found))
+            self.put(name, Gathered(found))
 
     def append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
         for child in children:
@@ -250,7 +259,7 @@ class BaseState(Words):
 
     def set_var(self, name: str, value: Any) -> None:
         """s[name] = value."""
-        self._put(name, Result.of(value))
+        self.put(name, Result.of(value))
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)
@@ -259,7 +268,8 @@ class BaseState(Words):
         """Whether there is such a variable, known already or still to come."""
         return name in self._variables
 
-    def _result(self, name: str) -> Result:
+    def result(self, name: str) -> Result:
+        """A variable, known or still to come; waits until a function that runs elsewhere has come to it."""
         with self._declared:
             while name not in self._variables and self._runs_elsewhere():
                 self._check_wait()
@@ -320,6 +330,10 @@ class BaseState(Words):
         if error is not None and self._stream.feed is not None:
             self._stream.feed.end(error)
         self._stream.close_feed()
+
+    def when_first_called(self, came: Callable[[], None]) -> None:
+        """See Stream."""
+        self._stream.when_first_called(came)
 
     def finish(self, error: BaseException | None = None) -> None:
         """The program's function has returned, or raised; whoever reads its text comes to its end."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
 from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
 from ramet.frontend.hints import hold_for
-from ramet.frontend.ir import Gen, Select, Where
+from ramet.frontend.ir import ConstantText, Gen, Select, Where, as_expr
 from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
@@ -117,6 +117,10 @@ class Stream:
             result.set(self.prompt)
         return result
 
+    def when_first_called(self, came: Callable[[], None]) -> None:
+        """`came` is called when its first call is done, or will not be made. Before anything is submitted."""
+        self._first_call = came
+
     def begin_scope(self, mark: Result) -> None:
         self._submit(Operation(lambda: mark.set(self.prompt), mark.fail))
 
@@ -215,7 +219,9 @@ class Stream:
             self.feed.add(Fed(plain(piece)))
 
     async def _add_value(self, value: Result) -> None:
-        self._add(str(await value.needed()))
+        for leaf in as_expr(await value.needed()).leaves():
+            assert isinstance(leaf, ConstantText), "a value is a text, or printed as one"
+            self._add(leaf.text)
 
     async def _gen(self, node: Gen, result: Result, thought: Result | None) -> None:
         settings = self.run.settings

@@ -37,6 +37,18 @@ class Readers:
             self._ending = asyncio.get_running_loop().create_task(_quietly(self._backend, self._prompt, 0.0))
 
 
+class Prefetched(Readers):
+    """A prefix that is computed before its readers exist, while calls that they depend on still run (section 4.3.2)."""
+
+    def __init__(self, backend: Backend, prompt: Prompt, num: int) -> None:
+        super().__init__(backend, prompt, num)
+        self._holding: asyncio.Task[bool] | None = None
+
+    def begin(self) -> None:
+        """On the event loop."""
+        self._holding = asyncio.get_running_loop().create_task(_quietly(self._backend, self._prompt, HELD_S))
+
+
 async def hold_for(backend: Backend, prompt: Prompt, num: int) -> Callable[[], None] | None:
     """Compute the prompt and hold it for `num` readers; each of them calls what this returns. None: it is not held."""
     if num < 2 or not backend.capabilities.prefixes or prompt.num_chars < WORTH_CHARS:

@@ -85,7 +85,10 @@ class Concat(Expr):
 
 @dataclass(frozen=True, slots=True)
 class ConstantText(Expr):
+    """`movable`: a compiled program may put it before arguments that stand before it (passes.py)."""
+
     text: str
+    movable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

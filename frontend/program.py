@@ -1,12 +1,21 @@
-"""`@function`: what a user's function becomes."""
+"""`@function`: what a user's function becomes, and what becomes of its graph."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
+from ramet.frontend.backends.chosen import as_backend, backend_of
 from ramet.frontend.batch import Batch
-from ramet.frontend.runnable import Runnable
+from ramet.frontend.compile import as_function
+from ramet.frontend.errors import ProgramError
+from ramet.frontend.graph import Graph
+from ramet.frontend.graph_json import from_json, to_json
+from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.passes import compiled, constant_prefix, explain
+from ramet.frontend.run import Run
+from ramet.frontend.runnable import Options, Runnable, current_tracer
 from ramet.frontend.state import State
+from ramet.frontend.trace import beginning, trace
 
 
 class Program(Runnable):
@@ -33,9 +42,70 @@ class Program(Runnable):
         """
         if on_error not in ("raise", "return"):
             raise ValueError(f"on_error is {on_error!r}, must be 'raise' or 'return'")
+        if current_tracer() is not None:
+            raise ProgramError("run_batch is called inside of a traced program, whose graph has single calls")
         batch = Batch(self, batch_kwargs, num_threads, options, resume)
         states = batch.results(progress_bar, on_error == "raise")
         return states if generator_style else list(states)
+
+    def trace(self, backend: Any = None, **known: Any) -> Graph:
+        """Its graph: the function is executed once, with arguments that nobody knows yet, and no call is made.
+
+        `known`: arguments that the graph has as constants, such as numbers of forks. `backend`: what it cannot do is
+        refused. Raises ProgramError where the function looks at a value that only a run knows.
+        """
+        return trace(self, known, None if backend is None else as_backend(backend))
+
+    def compile(self, backend: Any = None, **known: Any) -> "Compiled":
+        """A program that runs its graph instead of the function, with movable() texts moved and prefixes prefetched."""
+        return Compiled(self.trace(backend, **known), backend)
+
+    def cache(self, backend: Any = None) -> str:
+        """Compute what its prompt begins with in every run, and keep it in the prefix cache for a minute; that text.
+
+        For it the function is executed with arguments that nobody knows yet, until it looks at one. Raises Unsupported.
+        """
+        chosen = backend_of(backend, None)
+        prefix = constant_prefix(beginning(self))
+        if prefix.num_chars:
+            chosen.compute_prefix(prefix)
+        return prefix.text()
+
+
+class Compiled(Program):
+    """A graph as a program. It runs where the graph's calls can: the function it comes from is not needed."""
+
+    def __init__(self, graph: Graph, backend: Any = None) -> None:
+        """`backend`: of runs that name none. Raises ValueError for what is no graph."""
+        self.graph = compiled(graph)
+        self._backend = backend
+        super().__init__(as_function(self.graph), graph.spec_tokens)
+
+    def bind(self, **arguments: Any) -> Self:
+        bound = type(self)(self.graph, self._backend)
+        self.check_names(arguments)
+        bound.bound = {**self.bound, **arguments}
+        return bound
+
+    def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
+        own = options if options.backend is not None else options._replace(backend=self._backend)
+        return super().new_run(own, prefixes)
+
+    def print_graph(self) -> None:
+        self.graph.print_graph_dfs()
+
+    def to_json(self) -> str:
+        """The graph; from_json() of it is this program. Raises ProgramError for what JSON has no form of."""
+        return to_json(self.graph)
+
+    @classmethod
+    def from_json(cls, text: str, backend: Any = None) -> Self:
+        """Raises ValueError for what is no graph."""
+        return cls(from_json(text), backend)
+
+    def explain(self) -> str:
+        """What its runs share with each other, and how many calls wait for one another."""
+        return explain(self.graph)
 
 
 @overload

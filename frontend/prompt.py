@@ -3,7 +3,7 @@
 Knows roles and contexts, no template: a backend makes text or messages of it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
@@ -59,7 +59,7 @@ class Prompt:
 
     def __reduce__(self) -> Any:
         """As a list, for pickle would follow the chain by recursion."""
-        return _chained, (self.pieces(),)
+        return chained, (self.pieces(),)
 
     def extended(self, piece: Piece) -> "Prompt":
         return Prompt(self, piece) if piece != "" else self
@@ -130,7 +130,7 @@ def plain(piece: Any) -> str:
 EMPTY = Prompt()
 
 
-def _chained(pieces: list[Piece]) -> Prompt:
+def chained(pieces: Iterable[Piece]) -> Prompt:
     return reduce(Prompt.extended, pieces, EMPTY)
 
 

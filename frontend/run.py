@@ -49,6 +49,8 @@ class Run:
     keep what the call leaves behind. When nothing runs any more the backend is told. `kind` is the function's name.
     """
 
+    tracer: Any = None  # of a function that is traced (trace.py) instead of run
+
     def __init__(
         self,
         backend: Backend,

@@ -6,7 +6,7 @@ function runs: that of `run`'s caller, another one where its text is read as it 
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Self
@@ -44,6 +44,9 @@ class Options(NamedTuple):
     hints: bool = True
 
 
+NO_OPTIONS = Options({}, {})
+
+
 class Runnable:
     """A function with what its runs share. Calling it is `run`, also inside another program, whose backend it uses."""
 
@@ -66,12 +69,21 @@ class Runnable:
         self.__wrapped__ = function
         self._kind = f"{function.__module__}.{getattr(function, '__qualname__', function.__name__)}"[-MAX_KIND:]
 
+    @property
+    def kind(self) -> str:
+        """Its name, as a backend is told it."""
+        return self._kind
+
     def bind(self, **arguments: Any) -> Self:
         """The program with these arguments given."""
+        self.check_names(arguments)
+        return type(self)(self.function, self.num_api_spec_tokens, {**self.bound, **arguments})
+
+    def check_names(self, arguments: Iterable[str]) -> None:
+        """Raises TypeError for one that is none of its parameters."""
         unknown = [name for name in arguments if name not in self._own]
         if unknown and not self._takes_any:
             raise TypeError(f"{self.__name__} has no parameter {unknown[0]!r}")
-        return type(self)(self.function, self.num_api_spec_tokens, {**self.bound, **arguments})
 
     def run(self, *args: Any, **kwargs: Any) -> State:
         """Execute the function. It returns when the function does; calls that nobody waited for still run.
@@ -82,6 +94,9 @@ class Runnable:
         their prefix computed first), and `sampling_params`, a dict of the same for functions that have parameters of
         these names themselves. Raises what the function raises, and ClientError.
         """
+        if (tracer := current_tracer()) is not None:
+            traced: State = tracer.call(self, args, kwargs)
+            return traced
         own, options = self.divided(kwargs)
         run = self.new_run(options)
         if self.is_async:
@@ -96,6 +111,9 @@ class Runnable:
 
     async def arun(self, *args: Any, **kwargs: Any) -> State:
         """The same on any event loop; it returns when all calls are done. A plain function runs on a thread."""
+        if (tracer := current_tracer()) is not None:
+            traced: State = await tracer.call_async(self, args, kwargs)
+            return traced
         own, options = self.divided(kwargs)
         run = self.new_run(options)
         if self.is_async:
@@ -167,11 +185,12 @@ class Runnable:
         current = CURRENT.get()
         outer = current.run if current else None
         backend = backend_of(options.backend, outer.backend if outer else None)
+        return Run(backend, self.settings(options, prefixes), outer, options.timeout_s, self.kind)
+
+    def settings(self, options: Options = NO_OPTIONS, prefixes: SharedPrefixes | None = None) -> Settings:
+        """What the calls of a run share."""
         sampling = {**DEFAULT_SAMPLING, **options.sampling}
-        settings = Settings(
-            sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes
-        )
-        return Run(backend, settings, outer, options.timeout_s, self._kind)
+        return Settings(sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes)
 
     @property
     def _thread_name(self) -> str:
@@ -197,6 +216,12 @@ class Runnable:
         if timeout_s is not None and (not isinstance(timeout_s, int | float) or not timeout_s > 0):
             raise ValueError(f"timeout_s is {timeout_s!r}, must be a number of seconds > 0")
         return {**own, **rest}, Options(sampling, options, **runs)
+
+
+def current_tracer() -> Any:
+    """Of the trace whose function calls this, or None."""
+    current = CURRENT.get()
+    return current.run.tracer if current is not None else None
 
 
 def _sampling_params(given: Any) -> dict[str, Any]:

@@ -38,14 +38,14 @@ class State(BaseState):
 
     def __getitem__(self, name: str) -> Any:
         """The value, once its call is done. Raises CallFailed, and KeyError."""
-        return self._wait(self._result(name))
+        return self._wait(self.result(name))
 
     def get_var(self, name: str) -> Any:
         return self[name]
 
     def get_meta_info(self, name: str) -> Any:
         """What the backend says of the call: finish_reason, numbers of tokens, log-probabilities; a list for n > 1."""
-        result = self._result(name)
+        result = self.result(name)
         self._wait(result)
         return result.meta
 
@@ -100,7 +100,7 @@ class State(BaseState):
                 if piece.last and var_name is not None:
                     return
         if var_name is not None:
-            yield str(self._wait(self._result(var_name)))
+            yield str(self._wait(self.result(var_name)))
 
     async def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> AsyncIterator[Any]:
         """The same on any event loop. `return_meta_data`: pairs of text and, with a call's last one, its meta_info."""
@@ -111,7 +111,7 @@ class State(BaseState):
                 if piece.last and var_name is not None:
                     return
         if var_name is not None:
-            text = str(await self._result(var_name).wait())
+            text = str(await self.result(var_name).wait())
             yield (text, None) if return_meta_data else text
 
     def prompt(self) -> Prompt:
@@ -146,13 +146,13 @@ class AsyncState(BaseState):
     """Of an `async def` program: await s["x"], or append it as it is: s += "Tip: " + f["x"]."""
 
     def __getitem__(self, name: str) -> Variable:
-        return Variable(name, self._result(name))
+        return Variable(name, self.result(name))
 
     async def get_var(self, name: str) -> Any:
         return await self[name]
 
     async def get_meta_info(self, name: str) -> Any:
-        result = self._result(name)
+        result = self.result(name)
         await result.wait()
         return result.meta
 

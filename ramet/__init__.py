@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         gen_int,
         gen_string,
         image,
+        movable,
         select,
         separate_reasoning,
         system,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         video,
     )
     from ramet.frontend.backends.anthropic import Anthropic
-    from ramet.frontend.backends.chosen import flush_cache, set_default_backend
+    from ramet.frontend.backends.chosen import flush_cache, get_server_info, set_default_backend
     from ramet.frontend.backends.endpoint import Endpoint
     from ramet.frontend.backends.endpoint import Endpoint as RuntimeEndpoint
     from ramet.frontend.backends.gemini import Gemini
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
         RunTimeout,
         Unsupported,
     )
-    from ramet.frontend.program import Program, function
+    from ramet.frontend.graph import Graph
+    from ramet.frontend.program import Compiled, Program, function
     from ramet.frontend.state import State
     from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs, ServeArgs
     from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
@@ -64,12 +66,12 @@ _HOMES = {
     name: module
     for module, names in {
         "ramet.frontend.api": (
-            "assistant", "assistant_begin", "assistant_end", "gen", "gen_int", "gen_string", "image", "select",
-            "separate_reasoning", "system", "system_begin", "system_end", "tool", "tool_begin", "tool_end", "user",
-            "user_begin", "user_end", "video",
+            "assistant", "assistant_begin", "assistant_end", "gen", "gen_int", "gen_string", "image", "movable",
+            "select", "separate_reasoning", "system", "system_begin", "system_end", "tool", "tool_begin", "tool_end",
+            "user", "user_begin", "user_end", "video",
         ),
         "ramet.frontend.backends.anthropic": ("Anthropic",),
-        "ramet.frontend.backends.chosen": ("flush_cache", "set_default_backend"),
+        "ramet.frontend.backends.chosen": ("flush_cache", "get_server_info", "set_default_backend"),
         "ramet.frontend.backends.endpoint": ("Endpoint",),
         "ramet.frontend.backends.gemini": ("Gemini",),
         "ramet.frontend.backends.litellm": ("LiteLLM",),
@@ -83,7 +85,8 @@ _HOMES = {
         "ramet.frontend.errors": (
             "BackendError", "BatchFailed", "CallFailed", "Cancelled", "ProgramError", "RunTimeout", "Unsupported",
         ),
-        "ramet.frontend.program": ("Program", "function"),
+        "ramet.frontend.graph": ("Graph",),
+        "ramet.frontend.program": ("Compiled", "Program", "function"),
         "ramet.frontend.state": ("State",),
         "ramet.runtime.config": ("Args", "CacheArgs", "ExecArgs", "ModelArgs", "ScheduleArgs", "ServeArgs"),
         "ramet.runtime.errors": ("ClientError", "ConfigError", "EngineClosed", "EngineFailed", "ServerError"),
@@ -103,12 +106,14 @@ __all__ = [
     "CallFailed",
     "Cancelled",
     "ClientError",
+    "Compiled",
     "ConfigError",
     "Endpoint",
     "EngineClosed",
     "EngineFailed",
     "ExecArgs",
     "Gemini",
+    "Graph",
     "LiteLLM",
     "Mock",
     "ModelArgs",
@@ -133,8 +138,10 @@ __all__ = [
     "gen",
     "gen_int",
     "gen_string",
+    "get_server_info",
     "greedy_token_selection",
     "image",
+    "movable",
     "select",
     "separate_reasoning",
     "set_default_backend",

@@ -20,9 +20,7 @@ def is_sweep(name: str) -> bool:
 
 def is_speed(record: Record) -> bool:
     """All workloads on a model, with everything and with nothing."""
-    return (
-        record["runner"] == "model" and _has(record, (WHOLE, BASELINE)) and BY_NAME.keys() <= record["workloads"].keys()
-    )
+    return record["runner"] == "model" and _has(record, (WHOLE, BASELINE)) and _has_all_workloads(record)
 
 
 def is_hit_rates(record: Record) -> bool:
@@ -177,7 +175,8 @@ def ablations(records: Sequence[Record]) -> View:
 
 
 def _has_all_workloads(record: Record) -> bool:
-    return BY_NAME.keys() <= record["workloads"].keys()
+    """All that there were when it was made."""
+    return "--workload" not in record["command"]
 
 
 def _has(record: Record, variants: Sequence[str]) -> bool:

@@ -12,11 +12,12 @@ from typing import Any, Literal, NamedTuple
 from ramet.frontend.choices import token_length_normalized
 from ramet.frontend.errors import Unsupported
 from ramet.frontend.ir import Begin, Gen, Held, Media, Select
-from ramet.frontend.loop import Loop, language_loop
+from ramet.frontend.loop import Loop, check_wait, language_loop
 from ramet.frontend.prompt import Prompt
 from ramet.ipc.params import SamplingParams
 
 OnText = Callable[[str], None]  # gets each new piece of an output's text
+CACHED_S = 60.0  # of a prefix whose reader is not known
 NEUTRAL = SamplingParams()  # a parameter with this value asks for nothing
 
 
@@ -123,6 +124,15 @@ class Backend(ABC):
         """Compute the prompt now and keep it for that long; 0: no longer. Only with `capabilities.prefixes`."""
         raise Unsupported(self.name, "a hint", "holds no prefixes")
 
+    def cache_prefix(self, prefix: str, seconds: float = CACHED_S) -> None:
+        """Compute a text now and keep it in the prefix cache for that long. Only with `capabilities.prefixes`."""
+        self.compute_prefix(Prompt().extended(prefix), seconds)
+
+    def compute_prefix(self, prompt: Prompt, seconds: float = CACHED_S) -> None:
+        """The same of a prompt with turns."""
+        check_wait(self.loop)
+        self.loop.start(self.hold(prompt, seconds)).result()
+
     async def end(self, programs: list[str]) -> None:
         """They make no further call. Only with `capabilities.follow_ups`."""
         raise Unsupported(self.name, "a hint", "keeps nothing for programs")
@@ -134,6 +144,10 @@ class Backend(ABC):
     async def flush_cache(self) -> None:
         """Forget every cached prefix."""
         raise Unsupported(self.name, "flush_cache", "has no cache that can be flushed")
+
+    async def server_info(self) -> dict[str, Any]:
+        """What the server says of itself: its model, options, limits, counters."""
+        raise Unsupported(self.name, "get_server_info", "does not tell of itself")
 
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give back what it holds: connections, files."""

@@ -48,6 +48,13 @@ def as_backend(value: Any) -> Backend:
     )
 
 
+def get_server_info(backend: Any = None) -> dict[str, Any]:
+    """What the server of a backend says of itself, or that of the default one. Raises Unsupported and BackendError."""
+    chosen = backend_of(backend, None)
+    check_wait(chosen.loop)
+    return chosen.loop.start(chosen.server_info()).result()
+
+
 def flush_cache(backend: Any = None) -> None:
     """Forget every cached prefix of a backend, or of the default one."""
     chosen = backend_of(backend, None)

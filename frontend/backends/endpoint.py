@@ -80,6 +80,10 @@ class Endpoint(Backend):
                 other = await self._recognised(error)
         return await other.render(prompt)
 
+    async def server_info(self) -> dict[str, Any]:
+        info: dict[str, Any] = await self._http.get("/get_server_info")
+        return info
+
     async def flush_cache(self) -> None:
         await self._http.tell("/flush_cache?timeout=60")
 

@@ -25,7 +25,8 @@ class InProcess(Backend):
     capabilities = bodies.CAPABILITIES
 
     def __init__(self, llm: LLM) -> None:
-        self._calls, self._loop, self._flush = llm.language, llm.loop, llm.flush_cache
+        self._calls, self._loop, self._flush, self._state = llm.language, llm.loop, llm.flush_cache, llm.state
+        self._resolved = llm.resolved
 
     @property
     def loop(self) -> Loop:
@@ -52,6 +53,10 @@ class InProcess(Backend):
     async def render(self, prompt: Prompt) -> str:
         reply = await self._calls.render({"prompt": bodies.segments(prompt)})
         return str(reply["text"])
+
+    async def server_info(self) -> dict[str, Any]:
+        """As a server's: the scheduler's counters are in `internal_states`."""
+        return {**self._resolved, "internal_states": [await asyncio.to_thread(self._state)]}
 
     async def flush_cache(self) -> None:
         await asyncio.to_thread(self._flush)
