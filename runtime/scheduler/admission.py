@@ -255,10 +255,8 @@ class Admission:
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
         reserve, growth = self._reserve(request), self._growth(request, lease.length)
-        needed = len(request.tokens) - lease.length + self._cache.page_size + reserve
-        spare = self._cache.available_tokens - self._reserved
-        if not request.num_calls:
-            needed, spare = needed + growth, spare - self._growing
+        promised = len(request.tokens) - lease.length + self._cache.page_size + reserve
+        needed, spare = self._beside_growth(request, promised, growth)
         running = self._running.take(request, lease, prefix) if needed <= spare or self._is_alone() else None
         if running is None:
             self._cache.release(lease)
@@ -273,14 +271,22 @@ class Admission:
         """One whose prompt has contexts. What others have leased takes no memory; what is cached besides is counted."""
         asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size)
         prefixes = [(tokens, request.spec.namespace) for tokens in first_prefixes(request.tokens, request.groups)]
-        needed = asked - self._cache.locked_tokens(prefixes) + self._cache.page_size + self._reserve(request)
-        spare = self._cache.available_tokens - self._reserved - self._growing
+        locked = self._cache.locked_tokens(prefixes)
+        promised = asked - locked + self._cache.page_size + self._reserve(request)
+        growth = self._growth(request, locked)
+        needed, spare = self._beside_growth(request, promised, growth)
         if needed > spare and not self._is_alone():
             return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
-        self._reserved += needed
+        self._reserved += promised
+        self._growing += growth
         self._policy.admitted(request)
         self._announce(request)
         return Admitted(self._running.take_apart(request, request.spec.namespace))
+
+    def _beside_growth(self, request: Request, needed: int, growth: int) -> tuple[int, int]:
+        """Tokens that it needs, and those that it may have. What programs that have begun come to is kept from others."""
+        spare = self._cache.available_tokens - self._reserved
+        return (needed, spare) if request.num_calls else (needed + growth, spare - self._growing)
 
     def _is_alone(self) -> bool:
         """No memory will be free later that is not free now."""

@@ -9,7 +9,7 @@ from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.messages import Contexts, FinishKind
-from ramet.ipc.spec import HiddenMode, LogprobSpec
+from ramet.ipc.spec import FollowUp, HiddenMode, LogprobSpec
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.scheduler.batch import Step
 
@@ -274,3 +274,21 @@ def test_what_a_penalty_counts_of_the_prompt_has_the_contexts():
     top.add(1, ids, 6, contexts=contexts, repetition_penalty=1.2)
     top.run()
     assert not {*top.tokens[1]} & {*ids}
+
+
+def test_a_program_that_has_begun_does_not_wait_for_what_others_may_add():
+    """A new one does: it would take what those that have begun come back for."""
+
+    def opened(first: FollowUp) -> bool:
+        top = bench(total=340)
+        for uid, program in ((1, "a"), (2, "b")):
+            top.add(uid, BEFORE if uid == 1 else text(9, 60), 2, follow_up=FollowUp(program, 0))
+            while uid not in top.finish:
+                top.turn()
+        ids, contexts = prompt_of(*DOCUMENTS)
+        top.add(3, ids, 2, contexts=contexts, follow_up=first)
+        top.scheduler.receive(block=False)
+        top.scheduler.turn()
+        return len(top.scheduler.running) > 0
+
+    assert opened(FollowUp("a", 0)) and not opened(FollowUp("c", 0))
