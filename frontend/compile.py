@@ -5,10 +5,10 @@ calls run beside each other also where the program's own function would have wai
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.forks import StateGroup
@@ -37,6 +37,8 @@ from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run, Settings
 from ramet.frontend.state import State
 
+Reads: TypeAlias = Mapping[int, Set[str]]
+
 
 def as_function(graph: Graph) -> Callable[..., Any]:
     """What `function` makes a program of. Its parameters are the graph's, its name is that of the function traced."""
@@ -52,11 +54,13 @@ def as_function(graph: Graph) -> Callable[..., Any]:
         ),
     ])  # fmt: skip
 
+    read = variables_read(graph)
+
     def replayed(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         arguments = dict(given.arguments)
-        return Replay(graph, arguments.pop("s"), arguments).run()
+        return Replay(graph, read, arguments.pop("s"), arguments).run()
 
     module, _, qualname = graph.name.partition(":")
     replayed.__module__, replayed.__qualname__ = module, qualname
@@ -65,20 +69,27 @@ def as_function(graph: Graph) -> Callable[..., Any]:
     return replayed
 
 
-class Replay:
-    """One run of a graph."""
+def variables_read(graph: Graph) -> Reads:
+    """Of each stream, those whose values are used somewhere."""
+    found: dict[int, set[str]] = {}
+    for value in (graph.returned, *(expr for _, expr in graph.nodes)):
+        for each in unknowns(value):
+            if isinstance(each, VariableOf):
+                found.setdefault(each.stream, set()).add(each.name)
+    return found
 
-    def __init__(self, graph: Graph, state: State, arguments: Mapping[str, Any]) -> None:
+
+class Replay:
+    """One run of a graph. `read`: variables_read() of it."""
+
+    def __init__(self, graph: Graph, read: Reads, state: State, arguments: Mapping[str, Any]) -> None:
         self._graph, self._arguments = graph, arguments
         self._states = {ROOT: state}
         self._groups: dict[int, StateGroup[State]] = {}
         self._called: list[State] = []  # of other programs
         self._prefetched: dict[int, Prefetched] = {}  # by the streams that they are for
-        self._read: dict[int, dict[str, list[Result | None]]] = {}  # variables of streams that others read, by versions
-        for value in (graph.returned, *(expr for _, expr in graph.nodes)):
-            for each in unknowns(value):
-                if isinstance(each, VariableOf):
-                    self._read.setdefault(each.stream, {})[each.name] = [None]
+        # of each stream the versions of its variables
+        self._read = {stream: {name: list[Result | None]([None]) for name in names} for stream, names in read.items()}
 
     def run(self) -> Any:
         """What the function returns; where that is a value of a call, it is waited for."""

@@ -54,6 +54,8 @@ class Program(Runnable):
         `known`: arguments that the graph has as constants, such as numbers of forks. `backend`: what it cannot do is
         refused. Raises ProgramError where the function looks at a value that only a run knows.
         """
+        if "backend" in self.own_names:
+            known, backend = ({"backend": backend, **known} if backend is not None else known), None
         return trace(self, known, None if backend is None else as_backend(backend))
 
     def compile(self, backend: Any = None, **known: Any) -> "Compiled":

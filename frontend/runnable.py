@@ -64,7 +64,7 @@ class Runnable:
         self.function, self.num_api_spec_tokens = function, num_api_spec_tokens
         self.bound = dict(bound)
         self.is_async = inspect.iscoroutinefunction(function)
-        self._own = frozenset(parameter.name for parameter in parameters[1:])
+        self.own_names = frozenset(parameter.name for parameter in parameters[1:])
         self.__name__, self.__doc__ = function.__name__, function.__doc__
         self.__wrapped__ = function
         self._kind = f"{function.__module__}.{getattr(function, '__qualname__', function.__name__)}"[-MAX_KIND:]
@@ -81,7 +81,7 @@ class Runnable:
 
     def check_names(self, arguments: Iterable[str]) -> None:
         """Raises TypeError for one that is none of its parameters."""
-        unknown = [name for name in arguments if name not in self._own]
+        unknown = [name for name in arguments if name not in self.own_names]
         if unknown and not self._takes_any:
             raise TypeError(f"{self.__name__} has no parameter {unknown[0]!r}")
 
@@ -203,8 +203,8 @@ class Runnable:
 
     def divided(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Options]:
         """The function's arguments, and the run's. A name that both have is the function's. Raises TypeError."""
-        own = {name: value for name, value in kwargs.items() if name in self._own}
-        rest = {name: value for name, value in kwargs.items() if name not in self._own}
+        own = {name: value for name, value in kwargs.items() if name in self.own_names}
+        rest = {name: value for name, value in kwargs.items() if name not in self.own_names}
         given = _sampling_params(rest.pop("sampling_params", None))
         given |= {name: rest.pop(name) for name in list(rest) if name in SAMPLED}
         sampling, options = split(given)

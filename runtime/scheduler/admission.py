@@ -284,7 +284,7 @@ class Admission:
         return Admitted(self._running.take_apart(request, request.spec.namespace))
 
     def _beside_growth(self, request: Request, needed: int, growth: int) -> tuple[int, int]:
-        """Tokens that it needs, and those that it may have. What programs that have begun come to is kept from others."""
+        """Tokens that it needs, and may have: what programs that have begun come to is kept from others."""
         spare = self._cache.available_tokens - self._reserved
         return (needed, spare) if request.num_calls else (needed + growth, spare - self._growing)
 

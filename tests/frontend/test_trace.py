@@ -138,6 +138,15 @@ def test_known_and_bound_arguments_are_constants():
         program.trace(m=1)
 
 
+def test_a_parameter_of_the_function_may_be_called_backend():
+    @function
+    def program(s, backend):
+        s += backend
+
+    assert nodes(program.trace()) == ["Argument backend"]
+    assert nodes(program.trace(backend="x")) == ["ConstantText 'x'"]
+
+
 def test_an_async_program_is_traced():
     @function
     async def inner(s, word):
