@@ -7,11 +7,10 @@ a run (appending.py) whose streams lead nowhere: turns, scopes, names and joins 
 
 import asyncio
 import inspect
-import re
 from collections import Counter
 from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 from ramet.frontend.appending import BaseState
@@ -35,23 +34,16 @@ from ramet.frontend.graph import (
     Parameter,
     SetVariable,
     Text,
-    Unknown,
     VariableOf,
 )
-from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Select, Variable, Where, as_expr, caller
+from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Select, Where, as_expr, caller
 from ramet.frontend.loop import on_thread
+from ramet.frontend.placeholders import HALF, Marks, Placeholder, has_unknown
 from ramet.frontend.prompt import EMPTY
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run, Settings
 from ramet.frontend.runnable import CURRENT, Runnable
 from ramet.frontend.state import State
-
-# An unknown value inside an f-string. No text has U+FDD0 and U+FDD1, which are no characters; and what changes a text
-# (upper, replace, split, a slice) is likely to break the words between them, which is noticed.
-MARK = "\ufdd0a vAlue {} tO come\ufdd1"
-MARKS = re.compile("(" + MARK.format(r"\d+") + ")")
-HALF = re.compile(r"[\ufdd0\ufdd1]|\\ufdd[01]")  # the latter: as repr and JSON write them
-WHAT_MAY_BE = "it may be appended, formatted, stored, returned, or given to a program"
 
 
 class Anything(Backend):
@@ -66,41 +58,6 @@ class Anything(Backend):
         raise AssertionError("a trace makes no call")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placeholder(Variable):
-    """An argument, or a call's value, as the function that is traced gets it. `result` is its node."""
-
-    tracer: "Tracer"
-
-    def looked_at(self, *_: Any, **__: Any) -> NoReturn:
-        raise ProgramError(
-            f"{self.tracer.words(self.result)} is known only when the program runs, and {caller()} looks at it: "
-            + (f"trace({self.name}=...) makes it known" if isinstance(self.result, Argument) else WHAT_MAY_BE)
-        )
-
-    __bool__ = __len__ = __iter__ = __contains__ = __getitem__ = __int__ = __float__ = __index__ = looked_at
-    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __sub__ = __mul__ = __rmul__ = __mod__ = __hash__ = looked_at
-    __call__ = __enter__ = __exit__ = __neg__ = __truediv__ = looked_at
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self.looked_at()
-
-    def __format__(self, spec: str) -> str:
-        return self.tracer.mark(Formatted(self.result, "", spec))
-
-    def __str__(self) -> str:
-        return self.tracer.mark(Formatted(self.result))
-
-    def __repr__(self) -> str:
-        return self.tracer.mark(Formatted(self.result, "r"))
-
-    def __await__(self) -> Generator[Any, None, "Placeholder"]:
-        yield from ()
-        return self
-
-
 class Tracer:
     """What the states of one trace share: the nodes so far, and the values that stand in texts as marks."""
 
@@ -109,7 +66,7 @@ class Tracer:
         self.nodes: list[Node] = []
         self.lengths: dict[Result, int] = {}  # of values that are lists: gen(n=...)
         self._num_streams = 0
-        self._marked: list[Formatted] = []
+        self.marks = Marks()
 
     def new_stream(self) -> int:
         self._num_streams += 1
@@ -118,38 +75,13 @@ class Tracer:
     def record(self, stream: int, expr: Expr) -> None:
         self.nodes.append(Node(stream, expr))
 
-    def placeholder(self, value: Unknown | Formatted) -> Placeholder:
-        unknown = value.value if isinstance(value, Formatted) else value
-        return Placeholder(unknown.name, value, self)
-
-    def words(self, value: Unknown) -> str:
-        return f"the argument {value.name!r}" if isinstance(value, Argument) else f"the value of {value.name!r}"
-
-    # -- unknown values inside texts ----------------------------------------------------------------------------------
-
-    def mark(self, value: Formatted) -> str:
-        self._marked.append(value)
-        return MARK.format(len(self._marked) - 1)
-
-    def parts(self, text: str) -> list[Expr]:
-        """The constants and unknown values of a text. Raises ProgramError where a mark was changed."""
-        parts: list[Expr] = []
-        for i, part in enumerate(MARKS.split(text)):
-            if i % 2:
-                parts.append(self._marked[int(re.sub(r"\D", "", part))])
-            elif HALF.search(part):
-                raise ProgramError(f"{caller()} changes a text that has a value in it which only a run knows")
-            elif part:
-                parts.append(ConstantText(part))
-        return parts
-
     def unmarked(self, value: Any) -> Any:
         """A value that a function stores or returns, as a node of the graph has it."""
         match value:
             case Placeholder():
                 return value.result
             case str() if HALF.search(value):
-                return Text(tuple(self.parts(value)))
+                return Text(tuple(self.marks.parts(value)))
             case list() | tuple():
                 return type(value)([self.unmarked(each) for each in value])
             case dict():
@@ -162,9 +94,9 @@ class Tracer:
         """Raises ProgramError for a call whose arguments only a run knows."""
         match expr:
             case Gen(name, _, sampling, options, held):
-                unknown = _is_marked([name, *sampling.values(), *options.values(), held.value if held else None])
+                unknown = has_unknown([name, *sampling.values(), *options.values(), held.value if held else None])
             case Select(name, _, choices):
-                unknown = _is_marked([name, *choices])
+                unknown = has_unknown([name, *choices])
             case _:
                 return
         if unknown:
@@ -252,8 +184,10 @@ class TraceState(BaseState):
         for leaf in as_expr(value).leaves():
             self._tracer.check(leaf)
             if isinstance(leaf, ConstantText) and HALF.search(leaf.text):
-                parts = self._tracer.parts(leaf.text)
-                leaves += [self._tracer.placeholder(part) if isinstance(part, Formatted) else part for part in parts]
+                parts = self._tracer.marks.parts(leaf.text)
+                leaves += [
+                    self._tracer.marks.placeholder(part) if isinstance(part, Formatted) else part for part in parts
+                ]
             else:
                 leaves.append(leaf)
         super().extend(Concat(tuple(leaves)))
@@ -296,8 +230,8 @@ class TraceState(BaseState):
         variable = VariableOf(self.number, name, self._versions[name])
         num = len(result.each) if isinstance(result, Gathered) else self._tracer.lengths.get(result)
         if num is None:
-            return self._tracer.placeholder(variable)
-        return [self._tracer.placeholder(replace(variable, index=index)) for index in range(num)]
+            return self._tracer.marks.placeholder(variable)
+        return [self._tracer.marks.placeholder(replace(variable, index=index)) for index in range(num)]
 
     def put(self, name: str, result: Result, is_new: bool = True) -> None:
         super().put(name, result, is_new)
@@ -356,7 +290,7 @@ def _executed(program: Runnable, known: Mapping[str, Any], tracer: Tracer) -> tu
     bound = {**program.bound, **known}
     parameters = tuple(each for each in _parameters(program) if each.name not in bound)
     state = TraceState(TraceRun(tracer, program.settings()))
-    unknown = {each.name: tracer.placeholder(Argument(each.name)) for each in parameters}
+    unknown = {each.name: tracer.marks.placeholder(Argument(each.name)) for each in parameters}
     own = {**known, **unknown}
     if program.is_async:
         coroutine: Coroutine[Any, Any, None] = program.execute_async(cast(Any, state), (), own)
@@ -378,13 +312,3 @@ def _parameters(program: Runnable) -> list[Parameter]:
             has_default = parameter.default is not inspect.Parameter.empty
             found.append(Parameter(parameter.name, has_default, parameter.default if has_default else None))
     return found
-
-
-def _is_marked(value: Any) -> bool:
-    if isinstance(value, Placeholder):
-        return True
-    if isinstance(value, Mapping):
-        return any(map(_is_marked, [*value.keys(), *value.values()]))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_is_marked, value))
-    return isinstance(value, str) and HALF.search(value) is not None
