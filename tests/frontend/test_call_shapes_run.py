@@ -488,6 +488,15 @@ def test_a_server_s_refusal_says_what_it_refused(server: Live):
         state["x"]
 
 
+def test_a_server_tells_of_itself(llm: LLM, server: Live):
+    for backend in (llm, Endpoint(server.url)):
+        info = ramet.get_server_info(backend)
+        assert info["max_total_tokens"] == 16384 and len(info["internal_states"]) == 1
+    set_default_backend(Mock())
+    with pytest.raises(ProgramError, match="get_server_info: Mock does not tell of itself"):
+        ramet.get_server_info()
+
+
 def test_flush_cache_forgets_prefixes(llm: LLM, server: Live):
     for backend in (llm, server.url):
         question = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 3
