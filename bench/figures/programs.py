@@ -19,8 +19,15 @@ def is_sweep(name: str) -> bool:
 
 
 def is_speed(record: Record) -> bool:
-    """All workloads on a model, with everything and with nothing."""
-    return record["runner"] == "model" and _has(record, (WHOLE, BASELINE)) and _has_all_workloads(record)
+    """Workloads on a model, with everything and with nothing."""
+    return record["runner"] == "model" and _has(record, (WHOLE, BASELINE)) and not _variants(record)
+
+
+def newest_of_each_workload(records: Sequence[Record]) -> tuple[dict[str, Figures], tuple[Record, ...]]:
+    """Each from one line, whose variants were measured in turn; the lines that are used, the oldest first."""
+    found = {name: (record, each) for record in records for name, each in record["workloads"].items()}
+    used = tuple(record for record in records if any(each is record for each, _ in found.values()))
+    return {name: found[name][1] for name in BY_NAME if name in found}, used
 
 
 def is_hit_rates(record: Record) -> bool:
@@ -39,9 +46,9 @@ def is_parts(record: Record) -> bool:
 
 def speed(records: Sequence[Record]) -> View:
     """Programs per second with cache and parallelism over that without, beside the paper's ratio."""
-    record = records[-1]
+    workloads, used = newest_of_each_workload(records)
     rows, bars, numbers = [], [], dict[str, float]()
-    for name, each in record["workloads"].items():
+    for name, each in workloads.items():
         if is_sweep(name):
             continue
         ours, bare, paper = each[WHOLE], each[BASELINE], BY_NAME[name]
@@ -78,14 +85,14 @@ def speed(records: Sequence[Record]) -> View:
     )  # fmt: skip
     title = "Programs per second with cache and parallelism, over without"
     plot = Plot(title, "ratio", ("ramet", "the paper"), tuple(bars), "{:.1f}", (1.0, "without"))
-    return View(numbers, header, tuple(rows), plot, (record,))
+    return View(numbers, header, tuple(rows), plot, used)
 
 
 def sharing(records: Sequence[Record]) -> View:
     """Figure 12: what is shared grows, and what is not."""
-    record = records[-1]
+    workloads, used = newest_of_each_workload(records)
     rows, bars, numbers = [], [], dict[str, float]()
-    for name, each in record["workloads"].items():
+    for name, each in workloads.items():
         if not is_sweep(name):
             continue
         ours, bare = each[WHOLE], each[BASELINE]
@@ -97,7 +104,7 @@ def sharing(records: Sequence[Record]) -> View:
         bars.append(Row(name, (Value(ratio), Value(ours["hit_rate"]))))
     header = ("requests", "hit rate", "requests/s, ratio", "requests/s", "batch", "latency of a request, s")
     plot = Plot("What sharing gives", "ratio", ("requests per second", "hit rate"), tuple(bars), "{:.2f}")
-    return View(numbers, header, tuple(rows), plot, (record,))
+    return View(numbers, header, tuple(rows), plot, used)
 
 
 def has_forward(record: Record) -> bool:

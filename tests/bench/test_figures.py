@@ -188,6 +188,16 @@ def test_programs_are_shown_beside_the_papers_and_by_what_they_lack():
     assert orders.rows[0][2:] == ("0.75 (60%)", "0.50 (60%)")
 
 
+def test_a_workload_that_was_measured_again_is_shown_as_it_was_then():
+    line = workloads()[0]
+    again = {name: figures | {"programs_per_s": figures["programs_per_s"] * factor} for factor, (name, figures)
+             in zip((2, 1), line["workloads"]["react"].items())}  # fmt: skip
+    later = line | {"time": "2999-01-01T00:00:00+00:00", "workloads": {"react": again}}
+    (speed,) = views_of("programs", {"programs": [line, later]}).values()
+    rows = {row[0]: row[1] for row in speed.rows}
+    assert (rows["react (4)"], rows["mmlu (4)"]) == ("6.00", "3.00") and speed.sources == (line, later)
+
+
 def test_growth_is_of_the_batches_and_of_the_prompts_of_one_line():
     (batches,) = views_of("growth", {"offline": [grown(), RESULTS["offline"][0]]}).values()
     assert batches.rows == (("1", "50.0", "50.0"), ("4", "100.0", "25.0"))
