@@ -22,7 +22,6 @@ from ramet.frontend.ir import (
     Where,
     as_expr,
     caller,
-    joined,
 )
 from ramet.frontend.values import Wanted, wanted_dtype, wanted_schema
 from ramet.ipc.errors import ClientError
@@ -199,7 +198,7 @@ def _only(beside: str, **constraints: Any) -> None:
 
 def _role(role: str, expr: Any) -> Expr:
     where = caller()
-    return joined(Begin(role, where), "" if expr is None else expr, End(role, where))
+    return Begin(role, where) + ("" if expr is None else expr) + End(role, where)
 
 
 def system(expr: Any = None) -> Expr:

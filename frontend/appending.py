@@ -17,6 +17,7 @@ from ramet.frontend.errors import CallFailed, ProgramError
 from ramet.frontend.executor import Stream
 from ramet.frontend.forks import StateGroup
 from ramet.frontend.ir import (
+    Appended,
     Begin,
     ConstantText,
     End,
@@ -64,6 +65,8 @@ class Variables(dict[str, Result]):
 
     def free_name(self) -> str:
         self.num_unnamed += 1
+        while self.last_unnamed in self:
+            self.num_unnamed += 1
         return self.last_unnamed
 
     @property
@@ -81,6 +84,7 @@ class BaseState(Words):
         self._stream = stream or Stream(run)
         self._variables: Variables = Variables(parent._variables if parent else None)
         self._new: dict[str, Result] = {}  # variables that came after the fork, for a join
+        self._grows: set[str] = set()  # variables of its own calls, which are read as they grow
         self._place: Place = parent._place if parent else Place()  # where it ends
         self._is_text = True  # what was appended since the fork: no turns, no media
         self._scopes: dict[str, Result] = {}
@@ -124,10 +128,13 @@ class BaseState(Words):
                 self._stream.append(text)
             case Gen():
                 name, result = self._declare(leaf.name)
+                self._grows.add(name)
                 thought = None if leaf.thoughts is None else self._declare(name + THOUGHT)[1]
                 self._stream.gen(leaf, result, thought)
             case Select():
-                self._stream.select(leaf, self._declare(leaf.name)[1])
+                name, result = self._declare(leaf.name)
+                self._grows.add(name)
+                self._stream.select(leaf, result)
             case Begin(role):
                 self._stream.append(TurnBegin(role))
             case End(role):
@@ -144,32 +151,34 @@ class BaseState(Words):
 
     def _declare(self, name: str | None) -> tuple[str, Result]:
         """A variable that is still to come, by its name."""
-        result, is_named = Result(), name is not None
+        result = Result()
         with self._declared:
             name = self._variables.free_name() if name is None else name
-            self.put(name, result, is_new=is_named)
+            self.put(name, result)
         return name, result
 
-    def put(self, name: str, result: Result, is_new: bool = True) -> None:
-        """`is_new`: for a join. Whoever waits for a variable of that name looks for it now."""
+    def put(self, name: str, result: Result) -> None:
+        """Whoever waits for a variable of that name looks for it now."""
         with self._declared:
-            self._variables[name] = result
-            if is_new:
-                self._new[name] = result
+            self._variables[name] = self._new[name] = result
             self._declared.notify_all()
 
     def run_elsewhere(self) -> None:
         """The function will run on another thread than those that ask for variables before it comes to them."""
-        self._body = ELSEWHERE
+        self._body = self.run.body_thread = ELSEWHERE
 
     def run_here(self) -> None:
         """The function runs on this thread."""
-        self._body = threading.get_ident()
+        self._body = self.run.body_thread = threading.get_ident()
+
+    def _is_own_thread(self) -> bool:
+        """Of the function, where others may ask while it runs."""
+        return self._root._body == threading.get_ident()
 
     # -- turns and scopes -------------------------------------------------------------------------------------------
 
     def system(self, expr: Any = None) -> Any:
-        """A turn as an expression, or without an argument for a `with` block: with s.system(): s += ..."""
+        """Append a turn, or without an argument begin one for a `with` block: with s.system(): s += ..."""
         return self._turn("system", expr)
 
     def user(self, expr: Any = None) -> Any:
@@ -182,7 +191,10 @@ class BaseState(Words):
         return self._turn("tool", expr)
 
     def _turn(self, role: str, expr: Any) -> Any:
-        return self._with_turn(role) if expr is None else getattr(api, role)(expr)
+        if expr is None:
+            return self._with_turn(role)
+        self.extend(getattr(api, role)(expr))
+        return Appended(role)
 
     @contextmanager
     def _with_turn(self, role: str) -> Iterator[Self]:
@@ -229,6 +241,7 @@ class BaseState(Words):
         self.take_copied(group[0])
 
     def take_copied(self, child: "BaseState") -> None:
+        self._variables.num_unnamed = max(self._variables.num_unnamed, child._variables.num_unnamed)
         for name, result in child._new.items():
             self.put(name, result)
 
@@ -238,9 +251,9 @@ class BaseState(Words):
         for name in names:
             found = [child._new[name] for child in children if name in child._new]
             before = self._variables.get(name)
-            if isinstance(before, Gathered):
-                found = [*before.each, *found]
-            self.put(name, Gathered(found))
+            self.put(name, Gathered(found, before if isinstance(before, Gathered) else None))
+        numbers = (child._variables.num_unnamed for child in children)
+        self._variables.num_unnamed = max(self._variables.num_unnamed, *numbers)
 
     def append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
         for child in children:
@@ -258,8 +271,12 @@ class BaseState(Words):
     # -- variables that need no wait ----------------------------------------------------------------------------------
 
     def set_var(self, name: str, value: Any) -> None:
-        """s[name] = value."""
-        self.put(name, Result.of(value))
+        """s[name] = value. A value that is still to come is that variable's, by another name."""
+        match value:
+            case Variable(_, result):
+                self.put(name, result)
+            case _:
+                self.put(name, Result.of(value))
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)
@@ -305,7 +322,7 @@ class BaseState(Words):
         """To be waited for one after the other: what was appended to a fork, or in the whole run, is done then."""
         yield self._stream.end()
         if self._parent_root is None:
-            yield from (run.idle() for run in self.run.with_inner())  # by now forks have begun
+            yield from self.run.ends()  # by now forks have begun
 
     async def _settle(self) -> None:
         for end in self._ends():
@@ -319,17 +336,18 @@ class BaseState(Words):
 
     @property
     def saved(self) -> Saved | None:
-        """What API speculation saved for this state; None: it was not asked for."""
-        return self._stream.saved
+        """What API speculation saved for the run; None: it was not asked for."""
+        return self.run.saved if self.run.settings.spec_tokens else None
 
     def cancel(self) -> None:
         """End the calls of the whole run; whoever waits for their values gets Cancelled."""
         self.run.cancel()
 
-    def end_feed(self, error: BaseException | None = None) -> None:
+    def close(self, error: BaseException | None = None) -> None:
+        """Nothing more is appended. `error`: for whoever reads its text as it grows."""
         if error is not None and self._stream.feed is not None:
             self._stream.feed.end(error)
-        self._stream.close_feed()
+        self._stream.close()
 
     def when_first_called(self, came: Callable[[], None]) -> None:
         """See Stream."""
@@ -341,7 +359,7 @@ class BaseState(Words):
         with self._declared:
             forks = list(self._forks)
         for state in (self, *forks):
-            state.end_feed(error)
+            state.close(error)
         with self._declared:
             self._body_error = error
             self._body = None

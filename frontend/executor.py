@@ -19,7 +19,7 @@ from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
 from ramet.frontend.run import Run, RunCancelled, TimeIsUp
-from ramet.frontend.speculation import Saved, Speculation
+from ramet.frontend.speculation import Speculation
 
 LOGGER = logging.getLogger("ramet")
 
@@ -31,6 +31,7 @@ class Operation(NamedTuple):
     refuse: Callable[[CallFailed], None]
     what: str = "appending"
     where: Where | None = None
+    is_call: bool = False  # of the backend, which a run that was ended makes no more
 
 
 class Stream:
@@ -46,19 +47,19 @@ class Stream:
         self._begun, self._waking, self._working = begun, False, False
         self._first_call: Callable[[], None] | None = None
         self._is_followed = False  # its last call, by another
-        self._speculation = Speculation.of(run.backend, run.settings.spec_tokens)
+        self._speculation = Speculation.of(run.backend, run.settings.spec_tokens, run.saved)
 
     def __del__(self) -> None:
-        """A failure that nobody saw is logged, as asyncio does of its tasks; one for each run."""
+        """A failure that nobody saw is logged, as asyncio does of its tasks; one for each run.
+
+        It may be a fork to which nobody will append any more.
+        """
+        if (came := getattr(self, "_first_call", None)) is not None:
+            self.run.backend.loop.soon(came)
         error = getattr(self, "error", None)
         if error is not None and not self.run.seen.yes and not isinstance(error, Cancelled):
             error.see()
             LOGGER.warning("a call failed, and nobody asked for its value: %s", error)
-
-    @property
-    def saved(self) -> Saved | None:
-        """By API speculation; None: it was not asked for."""
-        return self._speculation.saved if self._speculation is not None else None
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -69,10 +70,12 @@ class Stream:
         """When it is there."""
         self._submit(Operation(lambda: self._add_value(value), _nobody, f"appending {name!r}"))
 
-    def close_feed(self) -> None:
-        """Whoever reads the text as it grows comes to its end with what was submitted before."""
+    def close(self) -> None:
+        """Nothing more is appended: who reads the text as it grows comes to its end, and what was held is let go."""
         if (feed := self.feed) is not None:
             self._submit(Operation(feed.end, lambda _: None))
+        if self.run.settings.hints and self.run.backend.capabilities.prefixes:
+            self._submit(Operation(self._came, lambda _: None))
 
     def gen(self, node: Gen, result: Result, thought: Result | None) -> None:
         """`thought`: what becomes of separated thoughts."""
@@ -82,11 +85,12 @@ class Stream:
             if thought is not None:
                 thought.fail(error)
 
-        self._submit(Operation(lambda: self._gen(node, result, thought), refuse, _named("gen", node.name), node.where))
+        act = lambda: self._gen(node, result, thought)  # noqa: E731
+        self._submit(Operation(act, refuse, _named("gen", node.name), node.where, is_call=True))
 
     def select(self, node: Select, result: Result) -> None:
         act = lambda: self._select(node, result)  # noqa: E731
-        self._submit(Operation(act, result.fail, _named("select", node.name), node.where))
+        self._submit(Operation(act, result.fail, _named("select", node.name), node.where, is_call=True))
 
     def fork(self, children: list["Stream"], where: Where) -> None:
         """They begin with the prompt as it will be here."""
@@ -135,7 +139,7 @@ class Stream:
         if not self._waking:
             self._waking = True
             if not self.run.backend.loop.soon(self._wake):
-                self._refuse_all(ProgramError(f"{self.run.backend.name} was closed"))
+                self._refuse_all(ProgramError(f"{self.run.backend.name}: {self.run.backend.loop.closed_error()}"))
 
     def _wake(self) -> None:
         self._waking = False  # before the queue is read: no operation is left behind
@@ -162,7 +166,7 @@ class Stream:
             operation = self._operations.popleft()
             if self.error is not None:
                 self._refuse(operation)
-            elif self.run.ended_by is not None:
+            elif operation.is_call and self.run.ended_by is not None:
                 self._fail(operation, self.run.ended_by)
             else:
                 await self._execute(operation)
@@ -174,10 +178,10 @@ class Stream:
                 await waiting
         except asyncio.CancelledError:
             self._fail(operation, self.run.ended_by or RunCancelled("the event loop ended"))
-        except Exception as error:  # noqa: BLE001 - given to whoever uses the value
+        except BaseException as error:  # noqa: BLE001 - given to whoever uses the value
             self._fail(operation, error)
 
-    def _fail(self, operation: Operation, reason: Exception) -> None:
+    def _fail(self, operation: Operation, reason: BaseException) -> None:
         """It ends the stream."""
         if isinstance(reason, CallFailed):
             self.error = reason.copy()
@@ -191,7 +195,7 @@ class Stream:
         if self.run.backend.loop.is_current():
             self._came()
 
-    def _failure(self, operation: Operation, reason: Exception, earlier: bool = False) -> CallFailed:
+    def _failure(self, operation: Operation, reason: BaseException, earlier: bool = False) -> CallFailed:
         kind: type[CallFailed] = type(reason) if isinstance(reason, CallFailed) else CallFailed
         if isinstance(reason, RunCancelled | TimeIsUp):
             kind = Cancelled if isinstance(reason, RunCancelled) else RunTimeout
@@ -236,7 +240,7 @@ class Stream:
         on_text = FeedWriter(self.feed, node.name) if self.feed is not None else None
         outputs = await self._completed(call, on_text)
         first = outputs[0]
-        values = [each.text if node.read is None else node.read(each.text) for each in outputs]
+        values = [_value(node, each) for each in outputs]
         self.prompt = self.prompt.extended(first.text)
         metas = [each.meta for each in outputs]
         several = call.num_samples > 1
@@ -286,12 +290,14 @@ class Stream:
             self._first_call = None
 
     async def _fork(self, children: list["Stream"]) -> None:
-        came = await hold_for(self.run.backend, self.prompt, len(children)) if self.run.settings.hints else None
+        holds = self.run.settings.hints and self.run.ended_by is None
+        came = await hold_for(self.run.backend, self.prompt, len(children)) if holds else None
         for child in children:
             child._begin(self.prompt, None, came)
 
     async def _join(self, children: list["Stream"], ends: list[Result]) -> None:
         texts = [(await end.needed()).text(child.forked_at) for child, end in zip(children, ends, strict=True)]
+        texts = [text for text in texts if text]
         if self.run.backend.capabilities.contexts and len(texts) > 1:
             self._add(Contexts(tuple(texts)))
         else:
@@ -311,6 +317,18 @@ class FeedWriter:
     def end(self, text: str, meta: Any) -> None:
         """`text`: the whole; a backend that streams nothing has told none of it."""
         self._feed.add(Fed(text[self._num :], self._name, last=True, meta=meta))
+
+
+def _value(node: Gen, output: Completion) -> Any:
+    """What the variable of a call becomes. Raises ValueError, which has the text, for it is lost otherwise."""
+    if node.read is None:
+        return output.text
+    try:
+        return node.read(output.text)
+    except ValueError as error:
+        reason = output.meta.get("finish_reason") or {}
+        cut = ", cut at its max_tokens" if isinstance(reason, dict) and reason.get("type") == "length" else ""
+        raise ValueError(f"the output {output.text!r}{cut} is no value of its type: {error}") from error
 
 
 def _named(what: str, name: str | None) -> str:

@@ -16,7 +16,7 @@ class Forked(Protocol):
 
     def append_forks(self, children: Sequence[Any], where: Where) -> None: ...
 
-    def end_feed(self) -> None: ...
+    def close(self) -> None: ...
 
 
 S = TypeVar("S", bound=Forked)
@@ -56,7 +56,7 @@ class StateGroup(Generic[S]):
         parent.gather(states)
         self._joined = True
         for state in states:
-            state.end_feed()
+            state.close()
 
     def __getitem__(self, index: int) -> S:
         return self._states[index]

@@ -7,7 +7,6 @@ the second program with the same beginning on, it is computed once and held. Not
 """
 
 import asyncio
-import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,21 +19,29 @@ WORTH_CHARS = 64  # a shorter prefix costs less than a request of its own
 MAX_HELD = 8  # prefixes of one batch at once
 MAX_RECENT = 8  # first prompts that a new one is compared with
 MAX_ENDED = 1000  # programs of one message
-HELD_S = 60.0  # a reader that has not come by then finds the prefix only if memory was not short
 
 
 class Readers:
-    """Ends a lease when the last of `num` readers has come."""
+    """Gives a lease back when each of `num` readers has come. On the event loop."""
 
     def __init__(self, backend: Backend, prompt: Prompt, num: int) -> None:
-        self._backend, self._prompt, self._left = backend, prompt, num
-        self._ending: asyncio.Task[bool] | None = None
+        self._backend, self._prompt, self._num = backend, prompt, num
+        self._giving_back: list[asyncio.Task[bool] | None] = []
+
+    async def hold(self) -> bool:
+        """Compute the prompt now. False: it is not held."""
+        return await self._backend.prefix_holds.take(self._backend.hold, self._prompt, self._num)
 
     def came(self) -> None:
-        """On the event loop."""
-        self._left -= 1
-        if self._left == 0:
-            self._ending = asyncio.get_running_loop().create_task(_quietly(self._backend, self._prompt, 0.0))
+        self._giving_back.append(self._backend.prefix_holds.give_back(self._backend.hold, self._prompt))
+
+
+async def hold_for(backend: Backend, prompt: Prompt, num: int) -> Callable[[], None] | None:
+    """Compute the prompt and hold it for `num` readers; each of them calls what this returns. None: it is not held."""
+    if num < 2 or not backend.capabilities.prefixes or prompt.num_chars < WORTH_CHARS:
+        return None
+    readers = Readers(backend, prompt, num)
+    return readers.came if await readers.hold() else None
 
 
 class Prefetched(Readers):
@@ -45,26 +52,16 @@ class Prefetched(Readers):
         self._holding: asyncio.Task[bool] | None = None
 
     def begin(self) -> None:
-        """On the event loop."""
-        self._holding = asyncio.get_running_loop().create_task(_quietly(self._backend, self._prompt, HELD_S))
+        self._holding = asyncio.get_running_loop().create_task(self.hold())
 
+    def came(self) -> None:
+        """When it is held, or was refused."""
+        assert self._holding is not None, "readers come after the prefetch has begun"
+        self._holding.add_done_callback(self._give_back)
 
-async def hold_for(backend: Backend, prompt: Prompt, num: int) -> Callable[[], None] | None:
-    """Compute the prompt and hold it for `num` readers; each of them calls what this returns. None: it is not held."""
-    if num < 2 or not backend.capabilities.prefixes or prompt.num_chars < WORTH_CHARS:
-        return None
-    if not await _quietly(backend, prompt, HELD_S):
-        return None
-    return Readers(backend, prompt, num).came
-
-
-async def _quietly(backend: Backend, prompt: Prompt, seconds: float) -> bool:
-    """A hint that is refused costs nothing but itself: the calls say what is wrong, if anything is."""
-    try:
-        await backend.hold(prompt, seconds)
-    except RametError:
-        return False
-    return True
+    def _give_back(self, holding: "asyncio.Task[bool]") -> None:
+        if not holding.cancelled() and holding.result():
+            super().came()
 
 
 class Ended:
@@ -97,11 +94,18 @@ def tell_ended(backend: Backend, program: str) -> None:
 class Shared:
     """A prefix that several programs of a batch have; `held` becomes done when it is computed."""
 
-    def __init__(self, prompt: Prompt, held: "asyncio.Task[bool]") -> None:
-        self.prompt, self.held, self.since_s = prompt, held, time.monotonic()
+    def __init__(self, prompt: Prompt, readers: Readers) -> None:
+        self.prompt, self.readers = prompt, readers
+        self.held = asyncio.get_running_loop().create_task(readers.hold())
 
     def begins(self, prompt: Prompt) -> bool:
         return common_prefix(self.prompt, prompt).num_chars == self.prompt.num_chars
+
+    def let_go(self) -> None:
+        """When it is held; where that was refused, there is nothing to let go of."""
+        self.held.add_done_callback(
+            lambda held: self.readers.came() if not held.cancelled() and held.result() else None
+        )
 
 
 class SharedPrefixes:
@@ -111,7 +115,6 @@ class SharedPrefixes:
         self._backend = backend
         self._shared: list[Shared] = []  # the one that was used last is the last
         self._recent: list[Prompt] = []  # first prompts, the newest last
-        self._tasks: set[asyncio.Task[bool]] = set()
 
     async def before(self, prompt: Prompt) -> None:
         """Called with a program's first prompt. It returns when what it shares with others is computed."""
@@ -123,41 +126,24 @@ class SharedPrefixes:
         common = max((common_prefix(other, prompt) for other in self._recent), key=_length, default=EMPTY)
         self._recent = [*self._recent[1 - MAX_RECENT :], prompt]
         if common.num_chars >= WORTH_CHARS + (shared.prompt.num_chars if shared else 0):
-            shared = Shared(common, self._hold(common, HELD_S))
+            shared = Shared(common, Readers(self._backend, common, 1))
             self._shared.append(shared)
             if len(self._shared) > MAX_HELD:
-                self._let_go(self._shared.pop(0))
+                self._shared.pop(0).let_go()
         if shared is not None:
-            self._use(shared)
-            await asyncio.shield(shared.held)
+            await self._use(shared)
 
     def end(self) -> None:
         """The batch is over: nothing is held any longer."""
         for shared in self._shared:
-            self._let_go(shared)
+            shared.let_go()
         self._shared = []
 
-    def _use(self, shared: Shared) -> None:
+    async def _use(self, shared: Shared) -> None:
         self._shared.remove(shared)
         self._shared.append(shared)
-        if time.monotonic() - shared.since_s > HELD_S / 2:
-            shared.since_s = time.monotonic()
-            self._hold(shared.prompt, HELD_S)
-
-    def _let_go(self, shared: Shared) -> None:
-        """When it is held; where that was refused, there is nothing to let go of."""
-
-        def is_done(held: "asyncio.Task[bool]") -> None:
-            if not held.cancelled() and held.result():
-                self._hold(shared.prompt, 0.0)
-
-        shared.held.add_done_callback(is_done)
-
-    def _hold(self, prompt: Prompt, seconds: float) -> "asyncio.Task[bool]":
-        task = asyncio.get_running_loop().create_task(_quietly(self._backend, prompt, seconds))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        if await asyncio.shield(shared.held):
+            self._backend.prefix_holds.renew(self._backend.hold, shared.prompt)
 
 
 def _length(prompt: Prompt) -> int:

@@ -59,9 +59,22 @@ class Printed:
     __slots__ = ()
 
 
-def joined(*parts: Any) -> "Expr":
-    """Raises TypeError for what is neither a text nor a node."""
-    return Concat(tuple(leaf for part in parts for leaf in as_expr(part).leaves()))
+@dataclass(frozen=True, slots=True)
+class Appended(Expr):
+    """What s.user(...) gives, which has appended its turn: `s += s.user(...)` appends nothing more."""
+
+    role: str
+
+    def leaves(self) -> Iterator[Expr]:
+        return iter(())
+
+
+def joined(first: Any, second: Any) -> "Expr":
+    """One after the other. Raises TypeError for what is neither a text nor a node, or would not be in this order."""
+    if isinstance(second, Appended) and not isinstance(first, Appended):
+        role = second.role
+        raise TypeError(f"s.{role}(...) has appended its turn already, before what it is put behind: use {role}(...)")
+    return Concat(tuple(leaf for part in (first, second) for leaf in as_expr(part).leaves()))
 
 
 def as_expr(value: Any) -> Expr:

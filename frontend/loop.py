@@ -22,6 +22,8 @@ class Loop(Protocol):
 
     def is_current(self) -> bool: ...
 
+    def closed_error(self) -> Exception: ...
+
 
 def check_wait(loop: Loop) -> None:
     """Before this thread waits for what the loop does. Raises ProgramError."""

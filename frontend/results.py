@@ -84,18 +84,23 @@ class Result:
 
 
 class Gathered(Result):
-    """A list of the values of several results, in their order; it fails with the first of them that does."""
+    """A list of the values of several results, in their order; it fails with the first of them that does.
 
-    __slots__ = ("_is_told", "_left", "_lock", "each")
+    `before`: whose values come first.
+    """
 
-    def __init__(self, each: Sequence[Result]) -> None:
+    __slots__ = ("_before", "_is_told", "_left", "_lock", "_more", "each")
+
+    def __init__(self, more: Sequence[Result], before: "Gathered | None" = None) -> None:
         super().__init__()
-        self.each = tuple(each)
+        self._before, self._more = before, tuple(more)
+        self.each: tuple[Result, ...] = (*(before.each if before is not None else ()), *more)
         self._is_told = False  # that it failed
-        self._left, self._lock = len(each), threading.Lock()
-        for one in each:
+        awaited = [*([before] if before is not None else []), *more]
+        self._left, self._lock = len(awaited), threading.Lock()
+        for one in awaited:
             one.future.add_done_callback(self._one_is_done)
-        if not each:
+        if not awaited:
             self.set([])
 
     def _one_is_done(self, future: "Future[Any]") -> None:
@@ -107,12 +112,18 @@ class Gathered(Result):
             self._left -= 1
             last = self._left == 0
         if last and not self.done:
-            self.set([one.future.result() for one in self.each], [one.meta for one in self.each])
+            before = self._before
+            values, metas = ([], []) if before is None else (before.future.result(), before.meta or [])
+            more = self._more
+            self.set([*values, *(one.future.result() for one in more)], [*metas, *(one.meta for one in more)])
 
     def _raised(self, error: BaseException | None) -> Any:
         """Who is told of the first failure needs no word of the others."""
         if error is not None:
-            self._is_told = True
+            told: Gathered | None = self
+            while told is not None:
+                told._is_told = True
+                told = told._before
             for one in self.each:
                 if one.done:
                     _see(one.future.exception())
@@ -196,5 +207,5 @@ class Feed:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for each in waiting:
-            if not each.cancelled():
+            if each.set_running_or_notify_cancel():  # its reader may go at this moment
                 each.set_result(None)

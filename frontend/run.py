@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -13,6 +13,7 @@ from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, Seen
 from ramet.frontend.hints import SharedPrefixes, tell_ended
 from ramet.frontend.ir import SELECT_OPTIONS, Select
 from ramet.frontend.results import Result
+from ramet.frontend.speculation import Saved
 
 
 class RunCancelled(ProgramError):
@@ -72,10 +73,17 @@ class Run:
         self._idle: list[Result] = []  # to be set when no call is left
         self._tasks: set[asyncio.Task[None]] = set()
         self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
+        self._num_open = 0  # of those, where somebody's time is limited
+        self._is_limited: bool = timeout_s is not None or (outer is not None and outer._is_limited)
+        self._is_over = False
+        self.saved = Saved()  # by API speculation
+        self.body_ended = Result()
+        self.body_thread: int | None = None  # where the body has a thread of its own
         self._lock = threading.Lock()
         if outer is not None:
             with outer._lock:
                 outer._inner.add(self)
+                outer._num_open += 1
                 self.ended_by = outer.ended_by
         if timeout_s is not None:
             backend.loop.soon(lambda: self._begin_timer(timeout_s))
@@ -111,11 +119,18 @@ class Run:
         if self._outer is not None and not isinstance(error, Cancelled):
             self._outer.failed(error)
 
-    def with_inner(self) -> "list[Run]":
-        """It, and those of programs that its body called, as far as anybody has them still."""
+    def ends(self) -> Iterator[Result]:
+        """Each becomes done when calls have: its own, and those of programs that its body called.
+
+        To be waited for in turn. Programs that run on threads of their own make calls until these end.
+        """
+        yield self.idle()
         with self._lock:
             inner = list(self._inner)
-        return [self, *(each for run in inner for each in run.with_inner())]
+        for run in inner:
+            if run.body_thread not in (None, threading.get_ident()):
+                yield run.body_ended
+            yield from run.ends()
 
     def idle(self) -> Result:
         """From any thread. It becomes done when none of the run's calls is left."""
@@ -147,17 +162,28 @@ class Run:
     def end_body(self) -> None:
         """From any thread: the program's function has returned, or raised."""
         self._has_ended = True
-        if self._is_followed or self._timeout_s is not None:
+        self.body_ended.set(None)
+        if self._is_followed or self._is_limited:
             self.backend.loop.soon(self._look_for_end)
 
     def _look_for_end(self) -> None:
+        """Its time ends with the last call, those of programs that it called included."""
         if not self._has_ended or self._tasks:
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        if not self._num_open and self._is_limited and not self._is_over:
+            self._is_over = True
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._outer is not None:
+                self._outer.backend.loop.soon(self._outer._inner_is_over)
         if self._is_followed:
             self._is_followed = False
             tell_ended(self.backend, self.name)
+
+    def _inner_is_over(self) -> None:
+        with self._lock:
+            self._num_open -= 1
+        self._look_for_end()
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:

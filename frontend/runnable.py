@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from ramet.frontend.api import OPTIONS, SHORT, split
 from ramet.frontend.backends.chosen import backend_of
 from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.ir import Variable
 from ramet.frontend.loop import check_wait, on_thread
 from ramet.frontend.run import Run, Settings
 from ramet.frontend.state import AsyncState, State
@@ -29,6 +30,7 @@ class Current(NamedTuple):
 
 CURRENT: ContextVar[Current | None] = ContextVar("ramet_run", default=None)
 MAX_KIND = 128  # characters of a function's name that a backend is told; the last ones tell functions apart
+OF_RUNS = ("backend", "stream", "timeout_s", "hints")
 SAMPLED = frozenset({*CHECKS, *OPTIONS, *SHORT})
 DEFAULT_SAMPLING: Mapping[str, Any] = {"max_new_tokens": 128}
 
@@ -53,21 +55,24 @@ class Runnable:
     def __init__(
         self, function: Callable[..., Any], num_api_spec_tokens: int | None = None, bound: Mapping[str, Any] = {}
     ) -> None:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{_name_of(function)} has a yield, and a program's function returns when it is called")
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters or parameters[0].kind not in (
             inspect.Parameter.POSITIONAL_ONLY,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         ):
-            raise TypeError(f"{function.__qualname__} must take the state of its prompt as its first argument")
+            raise TypeError(f"{_name_of(function)} must take the state of its prompt as its first argument")
         if num_api_spec_tokens is not None and (isinstance(num_api_spec_tokens, bool) or num_api_spec_tokens < 1):
             raise ValueError(f"num_api_spec_tokens is {num_api_spec_tokens!r}, must be an integer >= 1")
         self.function, self.num_api_spec_tokens = function, num_api_spec_tokens
         self.bound = dict(bound)
         self.is_async = inspect.iscoroutinefunction(function)
         self.own_names = frozenset(parameter.name for parameter in parameters[1:])
-        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        name = _name_of(function)
+        self.__name__, self.__doc__ = name.rpartition(".")[2], function.__doc__
         self.__wrapped__ = function
-        self._kind = f"{function.__module__}.{getattr(function, '__qualname__', function.__name__)}"[-MAX_KIND:]
+        self._kind = f"{function.__module__}.{name}"[-MAX_KIND:]
 
     @property
     def kind(self) -> str:
@@ -156,9 +161,10 @@ class Runnable:
         """The async function on this event loop, until all of its calls are done."""
         try:
             with _current(state.run, is_async=True):
-                state.ret_value = await self.function(state, *args, **{**self.bound, **own})
+                returned = await self.function(state, *args, **{**self.bound, **own})
             state.run.end_body()
             await state.sync()
+            state.ret_value = await _awaited(returned)
         except BaseException as error:
             state.finish(error)
             state.cancel()
@@ -206,9 +212,9 @@ class Runnable:
         own = {name: value for name, value in kwargs.items() if name in self.own_names}
         rest = {name: value for name, value in kwargs.items() if name not in self.own_names}
         given = _sampling_params(rest.pop("sampling_params", None))
-        given |= {name: rest.pop(name) for name in list(rest) if name in SAMPLED}
+        given |= {name: rest.pop(name) for name in list(rest) if name in SAMPLED or name in OF_RUNS}
+        runs = {name: given.pop(name) for name in OF_RUNS if name in given}
         sampling, options = split(given)
-        runs = {name: rest.pop(name) for name in ("backend", "stream", "timeout_s", "hints") if name in rest}
         rest.pop("use_thread", None)  # of SGLang's programs: ours need no thread for their calls
         if rest and not self._takes_any:
             raise TypeError(f"{self.__name__} has no parameter {next(iter(rest))!r}, and run() has none of that name")
@@ -229,10 +235,26 @@ def _sampling_params(given: Any) -> dict[str, Any]:
         return {}
     if not isinstance(given, Mapping):
         raise TypeError(f"sampling_params is {given!r}, must be a dict")
-    unknown = [name for name in given if name not in SAMPLED]
+    unknown = [name for name in given if name not in SAMPLED and name not in OF_RUNS]
     if unknown:
-        raise TypeError(f"sampling_params has {unknown[0]!r}, which is no parameter of calls")
+        raise TypeError(f"sampling_params has {unknown[0]!r}, which is no parameter of calls, nor of a run")
     return dict(given)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Of a function, or of an object that is called as one."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+async def _awaited(value: Any) -> Any:
+    """What an async program returns, with the values that were still to come."""
+    if isinstance(value, Variable):
+        return await value
+    if type(value) in (list, tuple):
+        return type(value)([await _awaited(each) for each in value])
+    if type(value) is dict:
+        return {key: await _awaited(each) for key, each in value.items()}
+    return value
 
 
 @contextmanager

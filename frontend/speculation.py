@@ -36,7 +36,7 @@ TRIES = 3  # of a service that cannot go on inside a turn, for one that begins w
 
 @dataclass
 class Saved:
-    """What speculation did for one state."""
+    """What speculation did for one run: its state, and its forks."""
 
     calls: int = 0  # that the service was asked for
     saved_calls: int = 0  # that needed none
@@ -109,16 +109,18 @@ class Tokens:
 
 
 class Speculation:
-    def __init__(self, backend: Backend, num_tokens: int) -> None:
+    """Of one prompt. `saved`: where its run counts."""
+
+    def __init__(self, backend: Backend, num_tokens: int, saved: Saved) -> None:
         self._backend, self._num_tokens = backend, num_tokens
         options = backend.capabilities.options
         self._tells_tokens = options is None or TOLD.keys() <= options
         self._ahead: Ahead | None = None
-        self.saved = Saved()
+        self.saved = saved
 
     @classmethod
-    def of(cls, backend: Backend, num_tokens: int | None) -> "Speculation | None":
-        return cls(backend, num_tokens) if num_tokens else None
+    def of(cls, backend: Backend, num_tokens: int | None, saved: Saved) -> "Speculation | None":
+        return cls(backend, num_tokens, saved) if num_tokens else None
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         """As Backend.generate."""

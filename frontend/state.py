@@ -4,7 +4,6 @@ s["x"] of a plain program blocks until its call is done; in an async program it 
 Errors of calls are raised here, where a value is used.
 """
 
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -91,9 +90,13 @@ class State(BaseState):
         """The text as it grows, or that of a variable; for run(stream=True).
 
         A variable that is not of a call, such as a scope's, comes whole, at the end. Raises ProgramError where the
-        function itself would wait for its own end.
+        function itself would wait for its own end, and KeyError where it asks for what it has not made.
         """
-        for piece in self._feed(var_name).pieces(self._check_wait):
+        feed = self._feed(var_name)
+        if var_name is not None and self._is_own_thread() and var_name not in self._grows:
+            yield str(self._wait(self.result(var_name)))
+            return
+        for piece in feed.pieces(self._check_wait):
             if var_name is None or piece.name == var_name:
                 if piece.text:
                     yield piece.text
@@ -132,7 +135,7 @@ class State(BaseState):
     def _feed(self, var_name: str | None) -> Feed:
         if self._stream.feed is None:
             raise ProgramError("texts are read as they grow only of run(stream=True)")
-        if var_name is None and self._root._body == threading.get_ident():
+        if var_name is None and self._is_own_thread():
             raise ProgramError("the whole text ends with the function that reads it: give the name of a variable")
         return self._stream.feed
 

@@ -154,7 +154,7 @@ class TraceRun(Run):
 class Nowhere:
     """The stream of a prompt that nobody computes."""
 
-    feed = error = saved = None
+    feed = error = None
     prompt = EMPTY
 
     def end(self) -> Result:
@@ -163,7 +163,7 @@ class Nowhere:
     def append(self, *_: Any) -> None:
         """As everything that is submitted to it."""
 
-    append_value = gen = select = fork = join = begin_scope = end_scope = close_feed = append
+    append_value = gen = select = fork = join = begin_scope = end_scope = close = append
 
 
 class TraceState(BaseState):
@@ -233,8 +233,8 @@ class TraceState(BaseState):
             return self._tracer.marks.placeholder(variable)
         return [self._tracer.marks.placeholder(replace(variable, index=index)) for index in range(num)]
 
-    def put(self, name: str, result: Result, is_new: bool = True) -> None:
-        super().put(name, result, is_new)
+    def put(self, name: str, result: Result) -> None:
+        super().put(name, result)
         self._versions[name] += 1
 
     def get_var(self, name: str) -> Any:
@@ -246,7 +246,7 @@ class TraceState(BaseState):
         if isinstance(made, Text):
             self.put(name, Result())
         else:
-            super().set_var(name, value)
+            self.put(name, Result.of(value))
 
     def sync(self) -> Awaitable[None]:
         """There is nothing to wait for, also where it is awaited."""

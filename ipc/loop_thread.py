@@ -83,9 +83,18 @@ class LoopThread:
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
 
+    def closed_error(self) -> Exception:
+        """Of whoever gave it work too late."""
+        return self._error(None if os.getpid() == self._pid else self._pid)
+
     def _run(self) -> None:
+        """What ends a process, raised by a task, is that task's result: asyncio lets it through, and others go on."""
+        is_running = True
         try:
-            self._loop.run_forever()
+            while is_running:
+                with suppress(SystemExit, KeyboardInterrupt):
+                    self._loop.run_forever()
+                    is_running = False
         finally:
             self._loop.close()
 

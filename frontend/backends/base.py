@@ -4,11 +4,13 @@ Decides how a call looks to a backend and what its answer holds. A backend lives
 of its coroutines run; programs reach it through the executor alone.
 """
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from ramet.frontend.backends.held import HeldPrefixes
 from ramet.frontend.choices import token_length_normalized
 from ramet.frontend.errors import Unsupported
 from ramet.frontend.ir import Begin, Gen, Held, Media, Select
@@ -17,6 +19,7 @@ from ramet.frontend.prompt import Prompt
 from ramet.ipc.params import SamplingParams
 
 OnText = Callable[[str], None]  # gets each new piece of an output's text
+_HELD: "weakref.WeakKeyDictionary[object, HeldPrefixes]" = weakref.WeakKeyDictionary()
 CACHED_S = 60.0  # of a prefix whose reader is not known
 NEUTRAL = SamplingParams()  # a parameter with this value asks for nothing
 
@@ -112,6 +115,16 @@ class Backend(ABC):
         """Where its coroutines run."""
         return language_loop()
 
+    @property
+    def service(self) -> object:
+        """Which other backends may be the same service, in this process."""
+        return self
+
+    @property
+    def prefix_holds(self) -> HeldPrefixes:
+        """The prefixes that the service holds for this process."""
+        return _HELD.setdefault(self.service, HeldPrefixes())
+
     @abstractmethod
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         """`call.num_samples` outputs. `on_text`: of the first one, as it grows. Raises BackendError and ClientError."""
@@ -131,7 +144,7 @@ class Backend(ABC):
     def compute_prefix(self, prompt: Prompt, seconds: float = CACHED_S) -> None:
         """The same of a prompt with turns."""
         check_wait(self.loop)
-        self.loop.start(self.hold(prompt, seconds)).result()
+        self.loop.start(self.prefix_holds.keep(self.hold, prompt, seconds)).result()
 
     async def end(self, programs: list[str]) -> None:
         """They make no further call. Only with `capabilities.follow_ups`."""

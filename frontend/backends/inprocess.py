@@ -32,6 +32,11 @@ class InProcess(Backend):
     def loop(self) -> Loop:
         return self._loop
 
+    @property
+    def service(self) -> object:
+        """Each run makes a backend of its LLM; all of these have its loop."""
+        return self._loop
+
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         body = bodies.gen_body(prompt, call)
         if on_text is None:

@@ -158,6 +158,21 @@ def test_turns_are_written_in_four_ways(body: Any):
     assert state["x"] == "<16>"
 
 
+def test_a_turn_of_the_state_is_appended_where_it_is_called():
+    """As SGLang's programs write it; what is appended of it then is nothing."""
+
+    @function
+    def program(s):
+        s.system("Be kind.")
+        s += s.user("Who?") + s.assistant(gen("x"))
+        s.tool("text" + gen("y"))
+        with pytest.raises(TypeError, match=r"s.user\(...\) has appended its turn already"):
+            s += "text" + s.user("b")
+
+    state = program.run(backend=Mock(["x", "y"]))
+    assert [message["content"] for message in state.messages()] == ["Be kind.", "Who?", "x", "texty", "b"]
+
+
 def test_a_message_is_what_was_written_to_the_last_blank():
     def body(s):
         s += user("  two blanks, and a line \n")
@@ -355,6 +370,39 @@ def test_joins_gather_variables_and_a_second_one_makes_lists_longer():
     assert state["x"] == ["<1>", "<2>", "<3>", "<4>"] and state["n"] == 4
     assert state.text() == ""
     assert len(state.get_meta_info("x")) == 4
+
+
+def test_variables_without_a_name_join_too():
+    @function
+    def program(s):
+        s += gen()
+        for _ in range(2):
+            forks = s.fork(2)
+            forks += gen()
+            forks.join()
+        with s.copy() as other:
+            other += gen()
+        s += gen("gen_4") + gen()
+
+    state = program.run(backend=Mock(lambda prompt, call: str(len(prompt))))
+    values = {name: state[name] for name in state.results()}
+    assert list(values) == ["gen_0", "gen_1", "gen_2", "gen_3", "gen_4", "gen_5"]
+    assert [len(values[name]) for name in ("gen_1", "gen_2")] == [2, 2]
+    assert (values["gen_0"], values["gen_4"], values["gen_5"]) == ("0", "1", "2")
+
+
+def test_forks_without_a_text_are_no_contexts(llm: LLM):
+    @function
+    def program(s):
+        s += "Some facts. "
+        forks = s.fork(3)
+        forks[0] += "One. "
+        forks[2] += "Three. "
+        forks.join("concate_and_append")
+        s += gen("x", max_tokens=2)
+
+    state = program.run(backend=llm)
+    assert state["x"] and state.text().startswith("Some facts. One. Three. ")
 
 
 def test_a_join_may_append_the_texts_too():

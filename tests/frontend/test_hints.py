@@ -1,6 +1,7 @@
 """What the interpreter tells the runtime of shared prefixes: each is computed before its readers ask, and let go."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -59,6 +60,57 @@ def test_it_is_held_until_the_last_reader_has_come():
 
     program.run(backend=service)
     assert held(service) == []
+
+
+@pytest.mark.parametrize("how", ["joined", "raises", "ends"])
+def test_it_is_let_go_where_some_of_them_never_ask(how):
+    service = Service(prefixes=True)
+
+    @function
+    def program(s):
+        s += LONG
+        forks = s.fork(3)
+        forks[0] += gen("x")
+        forks[1] += "text"
+        assert forks[0]["x"]
+        if how == "joined":
+            forks.join()
+            assert held(service) == []
+        if how == "raises":
+            raise ValueError("of the function")
+
+    with pytest.raises(ValueError, match="of the function") if how == "raises" else nullcontext():
+        program.run(backend=service)
+    assert service.held_prefixes[0] == (LONG, True)
+    assert held(service) == []
+
+
+def test_programs_with_one_prefix_do_not_let_go_of_each_other_s():
+    @function
+    def other(s):
+        s += LONG
+        forks = s.fork(2)
+        forks += ["a", "b"]
+        forks += gen("x")
+        forks.join()
+        return s["x"]
+
+    service = Service(prefixes=True)
+    service.held = {LONG + "1"}
+    first = forked.run(LONG, 2, backend=service, stream=True)
+    service.wait_for(2)
+    other.run(backend=service)
+    assert held(service) == [LONG]
+    service.let_go()
+    first.sync()
+    assert held(service) == []
+
+
+def test_what_is_cached_for_a_minute_is_not_let_go_by_those_who_come():
+    service = Service(prefixes=True)
+    service.cache_prefix(LONG)
+    forked.run(LONG, 3, backend=service)
+    assert LONG in held(service)
 
 
 @pytest.mark.parametrize(("prefix", "num", "options"), [("short", 3, {}), (LONG, 1, {}), (LONG, 3, {"hints": False})])

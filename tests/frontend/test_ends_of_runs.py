@@ -1,0 +1,193 @@
+"""How runs end: by an exit, a cancel, a timeout, an inner program, and what is still to be had of them."""
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from ramet import Cancelled, Mock, ProgramError, RunTimeout, function, gen
+from tests.fakes.services import Service
+
+
+def waiting() -> Service:
+    """Its calls are never answered."""
+    service = Service()
+    service.held = {"a", "inner"}
+    return service
+
+
+@function
+def ask(s, word="a"):
+    s += word + gen("x")
+    return word
+
+
+# -- what ends a process ----------------------------------------------------------------------------------------------
+
+
+def exits(*_: Any) -> str:
+    sys.exit(3)
+
+
+async def awaits_and_exits(s):
+    s += "a" + gen("x")
+    await s["x"]
+    sys.exit(3)
+
+
+def test_an_exit_of_an_async_program_is_its_caller_s_and_others_run_on():
+    program = function(awaits_and_exits)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            program.run(backend=Mock())
+        with pytest.raises(SystemExit):
+            asyncio.run(program.arun(backend=Mock()))
+        assert ask.run(backend=Mock(["b"]))["x"] == "b"
+    states = ask.run_batch([{"word": "a"}, {"word": "b"}], backend=Mock())
+    assert [state.ret_value for state in states] == ["a", "b"]
+
+
+def test_an_exit_of_a_backend_fails_its_call():
+    state = ask.run(backend=Mock(exits))
+    with pytest.raises(ProgramError, match="SystemExit: 3"):
+        state["x"]
+    assert ask.run(backend=Mock(["b"]))["x"] == "b"
+
+
+# -- cancels and timeouts ---------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_keeps_its_text_when_it_is_cancelled():
+    state = ask.run(backend=Mock(["b"]))
+    state.sync()
+    state.cancel()
+    assert (state.text(), state["x"], state.error()) == ("ab", "b", None)
+
+
+def test_a_cancelled_run_makes_no_further_call():
+    service = waiting()
+    state = ask.run(backend=service)
+    service.wait_for(1)
+    state.cancel()
+    state += "more" + gen("y")
+    with pytest.raises(Cancelled):
+        state["y"]
+    assert isinstance(state.error(), Cancelled) and service.prompts == ["a"]
+
+
+def test_a_timeout_bounds_programs_that_the_function_calls():
+    @function
+    def outer(s):
+        return ask("inner")
+
+    inner = outer.run(backend=waiting(), timeout_s=0.05).ret_value
+    with pytest.raises(RunTimeout):
+        inner["x"]
+
+
+def test_a_timeout_ends_with_the_last_call():
+    @function
+    def outer(s):
+        s += "a" + gen("x")
+        ask("b")
+
+    state = outer.run(backend=Mock(), timeout_s=600)
+    state.sync()
+    state.run.backend.loop.start(asyncio.sleep(0)).result()
+    assert state.run._timer is not None and state.run._timer.cancelled()
+
+
+def test_sync_waits_for_inner_programs_on_threads_of_their_own():
+    begun, go_on = threading.Event(), threading.Event()
+
+    @function
+    def inner(s):
+        begun.set()
+        go_on.wait(30)
+        s += "a" + gen("x")
+
+    @function
+    def outer(s):
+        inner.run(stream=True)
+
+    backend = Mock()
+    state = outer.run(backend=backend)
+    begun.wait(30)
+    waiting = threading.Thread(target=state.sync)
+    waiting.start()
+    assert backend.calls == [] and waiting.is_alive()
+    go_on.set()
+    waiting.join(30)
+    assert len(backend.calls) == 1
+
+
+# -- what async programs store and return -----------------------------------------------------------------------------
+
+
+def test_a_value_that_an_async_program_stores_or_returns_is_the_value():
+    @function
+    async def program(s):
+        forks = s.fork(2)
+        forks += lambda i: f"{i}" + gen("x")
+        s["copy"] = forks[0]["x"]
+        return [forks[0]["x"], {"other": forks[1]["x"]}]
+
+    state = program.run(backend=Mock(lambda prompt, call: f"<{prompt}>"))
+    assert state["copy"] == "<0>" and state.ret_value == ["<0>", {"other": "<1>"}]
+
+
+# -- what is no program -----------------------------------------------------------------------------------------------
+
+
+def test_generators_are_no_programs_and_objects_that_are_called_are():
+    def generator(s):
+        yield s
+
+    async def generator_too(s):
+        yield s
+
+    for function_ in (generator, generator_too):
+        with pytest.raises(TypeError, match="has a yield"):
+            function(function_)
+
+    class Program:
+        def __call__(self, s, word):
+            s += word + gen("x")
+
+    assert function(Program()).run("a", backend=Mock(["b"])).text() == "ab"
+
+
+def test_parameters_of_a_run_reach_functions_with_parameters_of_their_names():
+    @function
+    def program(s, backend, stream, hints):
+        s += f"{backend} {stream} {hints}" + gen("x")
+
+    own = {"backend": Mock(["b"]), "stream": True, "hints": False}
+    state = program.run("a", 1, 2, sampling_params=own)
+    assert "".join(state.text_iter()) == "a 1 2b"
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_reads_its_own_variables_that_no_call_makes():
+    read = []
+
+    @function
+    def program(s):
+        with s.var_scope("line"):
+            s += "a" + gen("x")
+        s["set"] = "value"
+        forks = s.fork(2)
+        forks += gen("y")
+        forks.join()
+        for name in ("line", "set", "x", "y"):
+            read.append("".join(s.text_iter(name)))
+        with pytest.raises(KeyError):
+            list(s.text_iter("unknown"))
+
+    state = program.run(backend=Mock(lambda prompt, call: "b"), stream=True)
+    state.sync()
+    assert read == ["ab", "value", "b", "['b', 'b']"] and state.error() is None
