@@ -195,6 +195,16 @@ def test_numbers_are_put_together_with_texts():
     assert program.run(backend=Mock(["41", "1.5", "x", "y"])).text() == "411.5 41 and 1.5; 42411.5xy41"
 
 
+def test_an_output_that_was_cut_says_so_and_what_it_was():
+    state = function(lambda s: s.extend(gen("x", json_schema=dict[str, int], max_tokens=2))).run(
+        backend=Mock(['{"a": 1, "b": 2}'])
+    )
+    with pytest.raises(
+        CallFailed, match=r"""the output '\{"a": 1,', cut at its max_tokens is no value of its type: """
+    ):
+        state["x"]
+
+
 def test_a_text_that_is_no_value_of_the_type_fails_its_call():
     with pytest.raises(CallFailed, match=r"gen\('x'\) at .* failed: ValueError: .*twelve"):
         run(gen("x", dtype=int), Mock(["twelve"]))["x"]

@@ -191,3 +191,26 @@ def test_a_function_reads_its_own_variables_that_no_call_makes():
     state = program.run(backend=Mock(lambda prompt, call: "b"), stream=True)
     state.sync()
     assert read == ["ab", "value", "b", "['b', 'b']"] and state.error() is None
+
+
+def test_a_call_behind_a_fork_of_the_process_names_the_process(monkeypatch: pytest.MonkeyPatch):
+    """An event loop's thread stays with the process that started it."""
+    backend = Mock()
+    pid = backend.loop._pid
+    monkeypatch.setattr("ramet.ipc.loop_thread.os.getpid", lambda: pid + 1)
+    loop = backend.loop.closed_error()
+    assert str(pid) in str(loop)
+
+
+def test_many_joins_take_as_many_callbacks_as_there_are_values():
+    @function
+    def program(s):
+        for _ in range(300):
+            forks = s.fork(2)
+            forks += gen("x")
+            forks.join()
+        return s["x"]
+
+    state = program.run(backend=Mock(lambda prompt, call: "v"))
+    assert state.ret_value == ["v"] * 600
+    assert len(state.get_meta_info("x")) == 600
