@@ -49,16 +49,19 @@ def greedy_walk(paths: Sequence[Path]) -> list[int]:
     A step takes the best of the tokens that some path has next. A path that ends there competes with the mean of its
     own tokens' log-probabilities.
     """
-    steps, left = [0] * len(paths), list(range(len(paths)))
-    while len({paths[i].ids for i in left}) > 1:
-        depth = steps[left[0]]
+    each = [path.ids for path in paths]
+    first = {ids: i for i, ids in reversed(list(enumerate(each)))}  # of equal ones
+    left = sorted(first.values())
+    steps, depth = dict.fromkeys(left, 0), 0
+    while len(left) > 1:
         ways: dict[int | None, list[int]] = {}  # a next token, or None for a path's end: who goes there
         for i in left:
-            ways.setdefault(paths[i].tokens[depth][1] if depth < len(paths[i].tokens) else None, []).append(i)
+            ways.setdefault(each[i][depth] if depth < len(each[i]) else None, []).append(i)
         left = max(ways.values(), key=lambda group: _next(paths[group[0]], depth))
+        depth += 1
         for i in left:
-            steps[i] += 1
-    return steps
+            steps[i] = depth
+    return [steps[first[ids]] for ids in each]
 
 
 def _next(path: Path, depth: int) -> float:

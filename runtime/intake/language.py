@@ -185,8 +185,11 @@ def _follow_up(body: LanguageGenerateBody | SelectBody) -> FollowUp | None:
     return None if asked is None else FollowUp(asked.program, asked.state, asked.kind)
 
 
-def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> RequestSpec:
-    """Log-probabilities of a prompt's tokens from `start` on, which is not its first, and at each place of `ends`."""
+def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...], goes_on: bool) -> RequestSpec:
+    """Log-probabilities of a prompt's tokens from `start` on, which is not its first, and at each place of `ends`.
+
+    `goes_on`: it is the one of the body's prompts that a follow-up comes back to.
+    """
     asked = SpecLists(
         return_logprob=True,
         logprob_start_len=start - 1,  # of the first one nothing is told
@@ -197,7 +200,7 @@ def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...]) -> Request
         extra_key=body.extra_key,
     )
     [spec] = read_specs(asked, 1, False, PREFILL_ONLY, processors_on=False)
-    return replace(spec, follow_up=_follow_up(body))
+    return replace(spec, follow_up=_follow_up(body) if goes_on else None)
 
 
 def _read_segment(place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup:

@@ -71,13 +71,15 @@ class LanguageCalls:
         segments = read_prompt(body.prompt)
         with self.open(streaming=False) as submission:
             asked = self._client.render_choices(segments, body.choices, body.healed)
-            selection = Selection(body, rid, await submission.during(asked))
+            tokens = await submission.during(asked)
+            selection = Selection(body, rid, tokens, self._client.limits.context_length)
             done = await self._client.run_in_turn(selection.prompts, submission)
             return selection.reply(done)
 
     async def render(self, body: RenderBody) -> RenderedPrompt:
         """Raises ClientError."""
-        rendered = await self._client.render_prompt(read_prompt(body.prompt))
+        with self.open(streaming=False) as submission:
+            rendered = await submission.during(self._client.render_prompt(read_prompt(body.prompt)))
         return RenderedPrompt(rendered.text, len(unpack_ids(rendered.ids)))
 
     def end(self, body: EndBody) -> Ended:

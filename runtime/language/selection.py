@@ -4,29 +4,54 @@ Decides which tokens are computed, and where their log-probabilities are read fr
 """
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from typing import overload
 
 from msgspec import UNSET
 
 from ramet.ipc import choices
 from ramet.ipc.choices import Path
-from ramet.ipc.messages import ID_BYTES, ChoicesReply, Contexts, pack_ids, unpack_ids
-from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.ipc.messages import ID_BYTES, ChoicesReply, pack_ids, unpack_ids
+from ramet.runtime.engine_client.submission import Prompt, Sequence, check_bytes
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.language import SelectBody, read_scoring
 from ramet.runtime.language.replies import ChoiceInfo, SelectInfo, SelectReply
-from ramet.runtime.language.trie import Trie
+from ramet.runtime.language.trie import Ids, Trie
 from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.reply import prompt_places_of
+from ramet.runtime.text.context import longer_than_context
 
 WITHOUT_PROMPT = "unconditional_likelihood_normalized"
 WITH_END = "exact_sequence"
+MAX_TOLD = 1 << 17  # tokens of all choices, each of which the reply tells: five megabytes of JSON
 METHOD = "token_length_normalized"  # of a body that names none
+
+
+class Prompts(Many[Prompt]):
+    """Each is made when it is asked for: a long prompt stands in as many of them as there are choices."""
+
+    def __init__(self, make: Callable[[int], Prompt], num: int) -> None:
+        self._make, self._num = make, num
+
+    def __len__(self) -> int:
+        return self._num
+
+    @overload
+    def __getitem__(self, at: int) -> Prompt: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Prompt]: ...
+
+    def __getitem__(self, at: int | slice) -> Prompt | list[Prompt]:
+        made = range(self._num)[at]
+        return self._make(made) if isinstance(made, int) else list(map(self._make, made))
 
 
 class Selection:
     """`prompts` are in the order in which `reply` expects their sequences."""
 
-    def __init__(self, body: SelectBody, rid: str, tokens: ChoicesReply) -> None:
+    def __init__(self, body: SelectBody, rid: str, tokens: ChoicesReply, context_length: int) -> None:
         """Raises ClientError."""
         self._body, self._rid, self._tokens = body, rid, tokens
         self._method = body.method or METHOD
@@ -36,8 +61,8 @@ class Selection:
         # behind every leaf a token, at whose place the probability of an end is told
         self._trie = Trie.of(each, self._ends[:1])
         self._bare = Trie.of(each if self._method == WITHOUT_PROMPT else [])
-        self.prompts = self._prompts(self._trie, tokens.ids, tokens.contexts)
-        self.prompts += self._prompts(self._bare, tokens.opening)
+        self._check_sizes(each, context_length)
+        self.prompts = Prompts(self._prompt, len(self._trie.leaves) + len(self._bare.leaves))
 
     def reply(self, done: list[Sequence]) -> SelectReply:
         """`done`: the sequences of the prompts, which have ended. Raises ServerError."""
@@ -71,14 +96,33 @@ class Selection:
             ),
         )
 
-    def _prompts(self, trie: Trie, before: bytes, contexts: Contexts = ()) -> list[Prompt]:
-        """For each leaf what comes before it, and the leaf; what is told begins with its token `start`."""
-        prompts = []
-        for leaf, choice in zip(trie.leaves, trie.choices, strict=True):
-            spec = read_scoring(self._body, len(before) // ID_BYTES + leaf.start, self._ends)
-            ids, place = before + pack_ids(leaf.ids), f"choices[{choice}]"
-            prompts.append(Prompt(self._rid, spec, ids=ids, place=place, contexts=contexts))
-        return prompts
+    def _check_sizes(self, each: list[Ids], context_length: int) -> None:
+        """Raises ClientError."""
+        before = len(self._tokens.ids) // ID_BYTES
+        for i, ids in enumerate(each):
+            if self._ends and before + len(ids) + 1 >= context_length:
+                num = f"{before + len(ids)} tokens with the prompt and one that ends it"
+                raise longer_than_context(f"choices[{i}]", num, context_length)
+        if (num_told := sum(map(len, each))) > MAX_TOLD:
+            fact = f"come to {num_told} tokens, must be at most {MAX_TOLD} in one call"
+            raise ClientError("choices", fact, "send fewer")
+        num_ids = sum(before + len(leaf.ids) for leaf in self._trie.leaves) + sum(map(len, each))
+        check_bytes("choices", num_ids * ID_BYTES, "send fewer choices, or a shorter prompt")
+
+    def _prompt(self, index: int) -> Prompt:
+        """What comes before a leaf, and the leaf; what is told begins with its token `start`.
+
+        The program asks once: the last leaf behind the prompt is what it comes back to.
+        """
+        num = len(self._trie.leaves)
+        is_bare = index >= num
+        trie, at = (self._bare, index - num) if is_bare else (self._trie, index)
+        before = self._tokens.opening if is_bare else self._tokens.ids
+        leaf, place = trie.leaves[at], f"choices[{trie.choices[at]}]"
+        start = len(before) // ID_BYTES + leaf.start
+        spec = read_scoring(self._body, start, self._ends, goes_on=index == num - 1)
+        contexts = () if is_bare else self._tokens.contexts
+        return Prompt(self._rid, spec, ids=before + pack_ids(leaf.ids), place=place, contexts=contexts)
 
     def _cached(self, done: list[Sequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""

@@ -30,6 +30,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.text import turns
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import MAX_CALL_BYTES, longer_than_context
+from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 from ramet.runtime.text.turns import Group, Written
 
@@ -46,7 +47,7 @@ class SegmentEncoder:
             ids, contexts = self._encode_groups(written)
             last = self._encode_last(written)
             ids, contexts = ids + last, contexts if last else without_last_token(contexts)
-            self._check_prompt(ids, contexts)
+            self._check_prompt(ids)
         except ClientError as error:
             return CallFailed(call.call, error.record)
         may_heal = written.may_heal and self._tokenizer.pieces is not None
@@ -59,10 +60,11 @@ class SegmentEncoder:
             before, contexts = self._encode_groups(written)
             prompt = self._encode_last(written)
             contexts = contexts if prompt else without_last_token(contexts)
-            self._check_prompt(before + prompt, contexts)
+            self._check_prompt(before + prompt)
             shared, each = self._tokens_of_choices(written, prompt, call.choices, call.healed)
+            num = len(before) + len(shared)
             for i, ids in enumerate(each):
-                self._check_choice(f"choices[{i}]", before + shared + ids, len(ids), contexts)
+                self._check_choice(f"choices[{i}]", num, ids)
         except ClientError as error:
             return CallFailed(call.call, error.record)
         ends = tuple(sorted(self._tokenizer.eos_ids))
@@ -105,6 +107,7 @@ class SegmentEncoder:
 
     def _encode_groups(self, written: Written) -> tuple[list[int], Contexts]:
         """All but the text that the prompt ends with."""
+        self._check_groups(written)
         ids, contexts = list[int](), list[tuple[int, ...]]()
         for i, (text, group) in enumerate(zip(written.texts[:-1], written.groups, strict=True)):
             ids += self._encode(text, "prompt", written.is_raw and i == 0)
@@ -114,6 +117,22 @@ class SegmentEncoder:
                 lengths.append(len(found))
             contexts.append((start, *lengths))
         return ids, tuple(contexts)
+
+    def _check_groups(self, written: Written) -> None:
+        """Before anything of them is tokenised, which takes seconds for megabytes."""
+        num, num_bytes = 0, 0
+        for group in written.groups:
+            num += len(group.contexts)
+            num_bytes += sum(len(context.encode()) for context in group.contexts)
+            if num > MAX_CONTEXTS:
+                fact = f"are {num} with those before, must be at most {MAX_CONTEXTS} in one prompt"
+                raise ClientError(group.place, fact)
+            if num_bytes > MAX_CALL_BYTES:
+                fact = f"come to {num_bytes} bytes with those before, must be at most {MAX_CALL_BYTES}"
+                raise ClientError(group.place, fact)
+        most = self._limits.context_length
+        if written.groups and self._tokenizer.too_long(written.whole, most):
+            raise longer_than_context("prompt", f"more than {most} tokens", most)
 
     def _encode_contexts(self, group: Group) -> list[list[int]]:
         each = [self._encode(text, f"{group.place}[{j}]") for j, text in enumerate(group.contexts)]
@@ -150,18 +169,19 @@ class SegmentEncoder:
                 return prompt[:k], [ids[k:] for ids in joined]
         return prompt, [self._encode(choice, f"choices[{i}]") for i, choice in enumerate(choices)]
 
-    def _check_prompt(self, ids: list[int], contexts: Contexts) -> None:
+    def _check_prompt(self, ids: list[int]) -> None:
         if not ids:
             raise ClientError("prompt", "has no tokens once rendered, must have at least 1")
-        self._check_fits("prompt", ids, contexts)
+        self._check_fits("prompt", 0, ids)
 
-    def _check_choice(self, place: str, ids: list[int], length: int, contexts: Contexts) -> None:
-        if not length:
+    def _check_choice(self, place: str, num_before: int, ids: list[int]) -> None:
+        if not ids:
             raise ClientError(place, "has no tokens of its own behind the prompt, must have at least 1")
-        self._check_fits(place, ids, contexts)
+        self._check_fits(place, num_before, ids)
 
-    def _check_fits(self, place: str, ids: list[int], contexts: Contexts) -> None:
-        most, num = self._limits.context_length, num_positions(len(ids), contexts)
+    def _check_fits(self, place: str, num_before: int, ids: list[int]) -> None:
+        """`num_before`: tokens that were checked. Those of all contexts count, though they share positions."""
+        most, num = self._limits.context_length, num_before + len(ids)
         if num >= most:
             raise longer_than_context(place, f"{num} tokens", most)
         check_ids(place, ids, self._limits.vocab_size)
@@ -175,11 +195,6 @@ def without_last_token(contexts: Contexts) -> Contexts:
     lengths[-1] -= 1
     lengths = [length for length in lengths if length]
     return (*groups, (start, *lengths)) if lengths else tuple(groups)
-
-
-def num_positions(num_ids: int, contexts: Contexts) -> int:
-    """Contexts of one group begin at the same position; what follows goes on behind the longest."""
-    return num_ids - sum(sum(lengths) - max(lengths) for _, *lengths in contexts)
 
 
 def _num_common(each: Sequence[list[int]]) -> int:

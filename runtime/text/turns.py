@@ -60,7 +60,7 @@ class _Writer:
     def __init__(self, chats: Chats, clock: Callable[[], float]) -> None:
         self._chats, self._clock = chats, clock
         self._deadline = clock() + MOST_SECONDS
-        self._text, self._groups = "", list[Group]()
+        self._parts, self._groups = list[str](), list[Group]()
         self._messages: list[dict[str, str]] = []
         self._places: list[int] = []  # of each message: the index of its segment
         self._rendered = ""  # of those messages that are in the text already
@@ -75,7 +75,7 @@ class _Writer:
 
     def add_text(self, text: str) -> None:
         self._write_pending()
-        self._text += text
+        self._parts.append(text)
         self._may_heal = bool(text) or self._may_heal
 
     def add_turn(self, index: int, turn: Turn) -> None:
@@ -92,19 +92,21 @@ class _Writer:
         self._pending, self._may_heal = False, content != ""
         if turn.role == "assistant" and self._messages:
             self._append(self._render(add_generation_prompt=True))
-            self._text += content
+            self._parts.append(content)
         else:
             self._messages.append({"role": turn.role, "content": content + END})
             self._append(self._cut(self._render(), at))
 
     def finish(self) -> Written:
         self._write_pending()
-        texts = re.split(rf"{GROUP}\d+_", self._text)
-        found = [int(number) for number in re.findall(rf"{GROUP}(\d+)_", self._text)]
-        for i, group in enumerate(self._groups):
-            if found.count(i) != 1 or found[i : i + 1] != [i]:
-                fact = "stand in a turn whose text this model's chat template leaves out, repeats or moves"
-                raise ClientError(group.place, fact, "write them as a segment of their own, outside of turns")
+        text = "".join(self._parts)
+        texts = re.split(rf"{GROUP}\d+_", text)
+        found = [int(number) for number in re.findall(rf"{GROUP}(\d+)_", text)]
+        if found != list(range(len(self._groups))):
+            wrong = next((i for i, number in enumerate(found) if i != number), len(found))
+            place = self._groups[min(wrong, len(self._groups) - 1)].place
+            fact = "stand in a turn whose text this model's chat template leaves out, repeats or moves"
+            raise ClientError(place, fact, "write them as a segment of their own, outside of turns")
         return Written(texts, self._groups, not self._places, self._may_heal)
 
     def _write_pending(self) -> None:
@@ -121,7 +123,7 @@ class _Writer:
         if not rendered.startswith(self._rendered):
             fact = "follows a text behind other turns, but this model's chat template rewrites earlier turns"
             raise ClientError(f"prompt[{self._places[-1]}]", fact, "write the text into a turn")
-        self._text += rendered[len(self._rendered) :]
+        self._parts.append(rendered[len(self._rendered) :])
         self._rendered = rendered
 
     def _cut(self, rendered: str, place: str) -> str:

@@ -111,3 +111,20 @@ def test_a_seed_draws_the_same_one() -> None:
     weights = choices.softmax([0.0, -0.1, -0.2])
     assert len({choices.draw(weights, 7) for _ in range(20)}) == 1
     assert len({choices.draw(weights, None) for _ in range(200)}) > 1
+
+
+def test_a_walk_reads_each_token_once() -> None:
+    """Choices that share a thousand tokens would else be compared a million times."""
+
+    class Counted(int):
+        read = 0
+
+        def __hash__(self) -> int:
+            Counted.read += 1
+            return super().__hash__()
+
+    num, length = 20, 300
+    paths = [path(*((Counted(k), -1.0) for k in range(length)), (Counted(1000 + i), -float(i))) for i in range(num)]
+    steps = choices.greedy_walk(paths)
+    assert max(range(num), key=steps.__getitem__) == 0
+    assert Counted.read < 6 * num * length

@@ -100,13 +100,15 @@ def test_the_prompts_end_is_healed_unless_the_body_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize(("path", "body"), [(GENERATE, HELLO), (SELECT, PICK)])
-def test_a_follow_up_is_asked_for_with_every_sequence(path: str, body: dict[str, Any]) -> None:
+def test_a_program_s_call_is_one_whatever_it_becomes(path: str, body: dict[str, Any]) -> None:
+    """Of the prompts of a select, one asks for the follow-up: the last that begins with the call's prompt."""
+
     async def check(server: Served) -> None:
         await asked(server, path, body)
         await asked(server, path, {**body, "follow_up": FOLLOWED})
         specs = [message.spec for message in server.engine.of_type(Generate)]
         asking = [spec.follow_up for spec in specs if spec.follow_up is not None]
-        assert len(asking) == len(specs) // 2 and set(asking) == {FollowUp("mine", 3, "chat")}
+        assert asking == [FollowUp("mine", 3, "chat")] and len(specs) >= 2
 
     served(check)
 

@@ -20,7 +20,7 @@ from ramet.ipc.messages import (
 )
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import MAX_CALL_BYTES
-from ramet.runtime.text.segments import SegmentEncoder, num_positions, without_last_token
+from ramet.runtime.text.segments import SegmentEncoder, without_last_token
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -78,9 +78,6 @@ def test_contexts_are_tokenised_each_by_itself(byte_level: Tokenizer) -> None:
     assert unpack_ids(reply.ids) == before + one + two + after
     assert reply.contexts == ((len(before), len(one), len(two)),)
     assert reply.text == "".join(parts)
-    assert num_positions(len(before + one + two + after), reply.contexts) == len(before + after) + max(
-        len(one), len(two)
-    )
 
 
 def test_groups_stand_in_order_and_a_prompt_may_begin_with_one(byte_level: Tokenizer) -> None:
@@ -109,7 +106,7 @@ def test_the_last_token_leaves_its_group(contexts: Contexts, left: Contexts) -> 
     assert without_last_token(contexts) == left
 
 
-def test_a_prompt_must_fit_the_context_whose_positions_parallel_contexts_share(byte_level: Tokenizer) -> None:
+def test_a_prompt_must_fit_the_context_with_all_of_its_contexts(byte_level: Tokenizer) -> None:
     def asked(*segments: Segment, context_length: int) -> PromptReply | CallFailed:
         return encoder(byte_level, context_length).render(RenderPrompt(7, list(segments)))
 
@@ -118,9 +115,23 @@ def test_a_prompt_must_fit_the_context_whose_positions_parallel_contexts_share(b
     place, fact = failure(asked("the lazy dog", context_length=num))
     assert place == "prompt" and f"has {num} tokens, must have at most {num - 1}" in fact
     group, last = ContextGroup(["the lazy dog"] * 5), len(byte_level.encode("x"))
-    assert isinstance(asked(group, "x", context_length=num + last + 1), PromptReply)
-    assert failure(asked(group, "x", context_length=num + last))[0] == "prompt"
+    assert isinstance(asked(group, "x", context_length=5 * num + last + 1), PromptReply)
+    assert failure(asked(group, "x", context_length=5 * num + last))[0] == "prompt"
+    choices = RenderChoices(7, [group, "x"], ["a", "b"], True)
+    assert failure(encoder(byte_level, 5 * num + last).render_choices(choices))[0] == "prompt"  # not its choices
     assert failure(asked("x" * 10_000, context_length=10))[0] == "prompt"  # refused before it is tokenised
+
+
+def test_contexts_are_counted_before_any_is_tokenised(byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(*segments: Segment) -> tuple[str, str]:
+        return failure(encoder(byte_level, 1 << 22).render(RenderPrompt(7, [*segments, "x"])))
+
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("something was tokenised"))
+    many, large = ContextGroup(["a"] * 600), ContextGroup(["a" * (1 << 20)] * 3)
+    place, fact = call(many, many)
+    assert place == "prompt[1].contexts" and "are 1200 with those before, must be at most 1024" in fact
+    place, fact = call(large, Turn("user", ["b", large]))
+    assert place == "prompt[1].content[1].contexts" and "come to 6291456 bytes" in fact
 
 
 def test_an_end_that_the_client_wrote_may_be_healed_where_tokens_are_bytes(
