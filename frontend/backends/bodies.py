@@ -15,6 +15,7 @@ CAPABILITIES = Capabilities(
     contexts=True,
     renders=True,
 )
+LOGPROBS = frozenset(f"{of}_{kind}_logprobs" for of in ("input", "output") for kind in ("token", "top", "token_ids"))
 
 
 def segments(prompt: Prompt) -> list[Any]:
@@ -106,8 +107,16 @@ class Growing:
     def add(self, event: Mapping[str, Any]) -> None:
         output = self._outputs[event.get("index") or 0]
         output.text += event["text"]
-        output.meta |= event["meta_info"]
+        self._tell(output.meta, event["meta_info"])
         if event.get("reasoning"):
             output.thought = (output.thought or "") + event["reasoning"]
         if output is self._outputs[0] and event["text"]:
             self._on_text(event["text"])
+
+    def _tell(self, told: dict[str, Any], new: Mapping[str, Any]) -> None:
+        """Log-probabilities are those since the event before, everything else is of all so far."""
+        for name, value in new.items():
+            if name in LOGPROBS and name in told:
+                told[name] += value
+            else:
+                told[name] = value

@@ -183,7 +183,7 @@ class SGLang:
 
 
 class Whole(Growing):
-    """Of events that bring all of an output's text so far.
+    """Of events that bring all of an output's text and log-probabilities so far.
 
     The server cuts a stop text at the output's end, and may have given its beginning before: that is no part of it.
     """
@@ -205,6 +205,9 @@ class Whole(Growing):
         if not text.startswith(output.text):
             raise BackendError(self._name, "it streams pieces of texts: start it without --stream-output")
         super().add({**event, "text": text[len(output.text) :]})
+
+    def _tell(self, told: dict[str, Any], new: Mapping[str, Any]) -> None:
+        told |= new
 
     def _may_be_cut(self, text: str) -> bool:
         return not text or any(stop.startswith(text) for stop in self._stops)

@@ -186,6 +186,18 @@ def test_a_stream_has_no_beginning_of_its_stop_text(texts: list[str], matched: A
         assert state.text() == "Hi" + text
 
 
+def test_each_event_of_a_stream_has_all_log_probabilities_so_far():
+    tokens = [[-0.5, 7, None], [-0.25, 8, None]]
+    parts = [reply(" a", output_token_logprobs=tokens[:1]), reply(" a b", output_token_logprobs=tokens)]
+    parts[0]["meta_info"]["finish_reason"] = None
+    info = Exchange("/get_model_info", None, INFO, method="GET")
+    call = Exchange("/generate", {**PLAIN, "return_logprob": True, "stream": True}, events(*parts))
+    with Service(info, call) as service:
+        backend = Endpoint(service.url, server="sglang")
+        state = plain.run(hints=False, backend=backend, stream=True, return_logprob=True)
+        assert state.get_meta_info("answer")["output_token_logprobs"] == tokens
+
+
 def test_a_stop_text_that_is_to_stay_is_streamed():
     info = Exchange("/get_model_info", None, INFO, method="GET")
     params = {"max_new_tokens": 5, "stop": ["\n\n"], "no_stop_trim": True}
