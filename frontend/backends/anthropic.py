@@ -54,7 +54,7 @@ class Model(NamedTuple):
 class Anthropic(Service):
     """`api_key`: else ANTHROPIC_API_KEY of the environment. `thinking`: the API's object of that name, with which the
     model thinks first: {"type": "enabled", "budget_tokens": 2048}, {"type": "adaptive", "display": "summarized"}.
-    `prefill`: whether the model goes on inside its turn; None: by its version. `timeout_s`: of one call.
+    `prefill`: whether the model goes on inside its turn; None: by its version. `timeout_s`: of one try.
     """
 
     samples_itself = False

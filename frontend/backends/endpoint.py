@@ -14,7 +14,7 @@ NOT_FOUND = (404, 405)  # what a server without the language's calls answers to 
 
 
 class Endpoint(Backend):
-    """`base_url`: http://HOST:PORT, with or without /v1. `timeout_s`: of one call. `verify`: certificates of https.
+    """`base_url`: http://HOST:PORT, with or without /v1. `timeout_s`: of one try. `verify`: certificates of https.
 
     `server`: None: a server that does not know the language's calls is asked once whether it is one of SGLang.
     `chat_template_name`: by which turns become text (templates.py), instead of the template that the server has for its

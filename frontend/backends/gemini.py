@@ -42,7 +42,7 @@ CAPABILITIES = Capabilities(
 
 class Gemini(Service):
     """`api_key`: else GEMINI_API_KEY or GOOGLE_API_KEY of the environment. `thinking`: the API's thinkingConfig, as
-    {"thinkingBudget": 0}; thoughts come where a program asks for them. `timeout_s`: of one call.
+    {"thinkingBudget": 0}; thoughts come where a program asks for them. `timeout_s`: of one try.
     """
 
     capabilities = CAPABILITIES
