@@ -61,7 +61,7 @@ class Endpoint(Backend):
         if (other := await self._other()) is None:
             try:
                 body = {**bodies.hold_body(prompt, seconds), "prompt": self._segments(prompt)}
-                await self._http.post("/language/generate", body)
+                await self._http.post_once("/language/generate", body)
                 return
             except BackendError as error:
                 other = await self._recognised(error)
@@ -69,7 +69,7 @@ class Endpoint(Backend):
 
     async def end(self, programs: list[str]) -> None:
         if self.capabilities.follow_ups:  # it was not found to be another server meanwhile
-            await self._http.post("/language/end", {"programs": programs})
+            await self._http.post_once("/language/end", {"programs": programs})
 
     async def render(self, prompt: Prompt) -> str:
         if (other := await self._other()) is None:

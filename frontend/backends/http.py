@@ -57,6 +57,10 @@ class HttpClient:
         """The answer's JSON. Raises BackendError."""
         return await self._asked("POST", path, body)
 
+    async def post_once(self, path: str, body: Any) -> Any:
+        """The same; a service that is busy is not asked again."""
+        return await self._asked("POST", path, body, tries=1)
+
     async def tell(self, path: str) -> None:
         """POST; whatever the answer says. Raises BackendError for an error."""
         async with self._answer("POST", path, None):
@@ -75,8 +79,8 @@ class HttpClient:
         if self._open is not None:
             await self._open.session.close()
 
-    async def _asked(self, method: str, path: str, body: Any) -> Any:
-        async with self._answer(method, path, body) as answer:
+    async def _asked(self, method: str, path: str, body: Any, tries: int = TRIES) -> Any:
+        async with self._answer(method, path, body, tries) as answer:
             try:
                 text = await answer.read()
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -84,10 +88,12 @@ class HttpClient:
         return self._json(text) if text else None
 
     @asynccontextmanager
-    async def _answer(self, method: str, path: str, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(
+        self, method: str, path: str, body: Any, tries: int = TRIES
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One with status 200; where the service is busy, after further tries."""
         data = None if body is None else orjson.dumps(body)
-        for wait_s in waits_s():
+        for wait_s in waits_s(tries):
             async with self._tried(method, path, data) as answer:
                 if answer.status not in BUSY or wait_s is None:
                     if answer.status >= 400:
@@ -215,10 +221,10 @@ def error_of(name: str, error: Any) -> BackendError:
     return BackendError(name, str(error.get("message")), code if isinstance(code, int) else 0)
 
 
-def waits_s() -> Iterator[float | None]:
+def waits_s(tries: int = TRIES) -> Iterator[float | None]:
     """After each try of a call before the next one; None: it was the last."""
     wait_s = FIRST_WAIT_S
-    for _ in range(TRIES - 1):
+    for _ in range(tries - 1):
         yield wait_s
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)
     yield None

@@ -106,7 +106,8 @@ class SGLang:
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         """The server has no leases: the prompt is computed, and cached as long as there is room."""
         if seconds > 0:
-            await self._http.post("/generate", {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}})
+            body = {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}}
+            await self._http.post_once("/generate", body)
 
     async def render(self, prompt: Prompt) -> str:
         return self.text(prompt)
