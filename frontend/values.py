@@ -78,7 +78,7 @@ _BY_NAME = {
 def wanted_dtype(dtype: Any) -> Wanted:
     """int, float, bool or str, or its name. Raises ValueError."""
     kind = _BY_NAME.get(dtype) if isinstance(dtype, str) else dtype
-    if kind not in _DTYPES:
+    if not isinstance(kind, type) or kind not in _DTYPES:
         raise ValueError(f"dtype is {dtype!r}, must be int, float, bool or str, or one of these as a word")
     return _DTYPES[kind]
 
@@ -97,6 +97,8 @@ def wanted_schema(schema: Any) -> Wanted:
             value = json.loads(schema)
         except ValueError as error:
             raise ValueError(f"json_schema is a text, but no JSON: {error}") from None
+        if not isinstance(value, dict | bool):
+            raise ValueError(f"json_schema is {schema!r}, must be the text of an object")
         return Wanted(Held("json_schema", value))
     if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
         return Wanted(Held("json_schema", _closed(schema.model_json_schema())), schema.model_validate_json)
