@@ -3,7 +3,7 @@
 Arguments are checked here, where the user's line is at hand. None means that the run's default stands.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,21 +23,21 @@ from ramet.frontend.ir import (
     as_expr,
     caller,
 )
+from ramet.frontend.options import OPTION_CHECKS, checked_options
 from ramet.frontend.values import Wanted, wanted_dtype, wanted_schema
 from ramet.ipc.errors import ClientError
-from ramet.ipc.params import CHECKS, MAX_STOPS
+from ramet.ipc.params import CHECKS, MAX_STOPS, check_lengths
 
-OPTIONS = (  # fields of a request that are no sampling parameters
-    "return_logprob", "logprob_start_len", "top_logprobs_num", "token_ids_logprob", "return_text_in_logprobs",
-    "priority", "cache_salt", "extra_key", "custom_logit_processor", "return_hidden_states", "grammar_backend",
-    "token_healing",
-)  # fmt: skip
+OPTIONS = tuple(OPTION_CHECKS)  # fields of a request that are no sampling parameters
 SHORT = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
 
 
 def checked_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
     """Sampling parameters that are not None, by the names of ipc/params.py. Raises ClientError."""
-    return {name: CHECKS[name].read(name, value) for name, value in given.items() if value is not None}
+    sampling = {name: CHECKS[name].read(name, value) for name, value in given.items() if value is not None}
+    if "min_new_tokens" in sampling and "max_new_tokens" in sampling:
+        check_lengths("min_new_tokens", sampling["min_new_tokens"], sampling["max_new_tokens"])
+    return sampling
 
 
 def gen(
@@ -60,7 +60,7 @@ def gen(
     top_logprobs_num: int | None = None,
     return_text_in_logprobs: bool | None = None,
     dtype: Any = None,
-    choices: Sequence[str] | None = None,
+    choices: Iterable[str] | None = None,
     choices_method: Any = None,
     regex: str | None = None,
     json_schema: Any = None,
@@ -122,7 +122,7 @@ def gen_string(name: str | None = None, **arguments: Any) -> Expr:
 
 def select(
     name: str | None = None,
-    choices: Sequence[str] | None = None,
+    choices: Iterable[str] | None = None,
     temperature: float = 0.0,
     choices_method: Any = token_length_normalized,
     *,
@@ -150,22 +150,24 @@ def _check_name(name: Any) -> None:
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sampling parameters, and other fields of a request; what is None is left out. Raises ClientError."""
-    renamed: dict[str, Any] = {}
+    renamed, names = dict[str, Any](), dict[str, str]()
     for name, value in given.items():
         long = SHORT.get(name, name)
-        if value is not None and renamed.get(long) is not None:
-            raise ClientError(name, f"and {long} are both given: they are one parameter")
-        renamed[long] = value if value is not None else renamed.get(long)
+        if value is None:
+            continue
+        if long in names:
+            raise ClientError(name, f"and {names[long]} are both given: they are one parameter")
+        renamed[long], names[long] = value, name
     sampling = checked_sampling({name: value for name, value in renamed.items() if name in CHECKS})
-    return sampling, {name: value for name, value in renamed.items() if name in OPTIONS and value is not None}
+    return sampling, checked_options({name: value for name, value in renamed.items() if name in OPTIONS})
 
 
 def _select(name: str | None, choices: Any, method: Any, given: Mapping[str, Any], where: Where) -> Select:
-    if isinstance(choices, str) or choices is None or not all(isinstance(choice, str) for choice in choices):
-        raise ValueError(f"choices are {choices!r}, must be a list of texts")
-    texts = tuple(choices)
+    texts = choices if isinstance(choices, str) or not isinstance(choices, Iterable) else tuple(choices)
+    if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"choices are {texts!r}, must be a list of texts")
     if not texts or "" in texts or len(set(texts)) < len(texts):
-        raise ValueError(f"choices are {choices!r}, must be at least one text, none of them empty or twice")
+        raise ValueError(f"choices are {texts!r}, must be at least one text, none of them empty or twice")
     sampling, others = split(given)
     if sampling.get("n", 1) > 1:
         raise ValueError(f"n is {sampling['n']}, but a select has one choice")
@@ -183,8 +185,16 @@ def _wanted(dtype: Any, regex: Any, json_schema: Any, ebnf: Any, structural_tag:
         return wanted_schema(json_schema)
     for kind, value in (("regex", regex), ("ebnf", ebnf), ("structural_tag", structural_tag)):
         if value is not None:
-            return Wanted(Held(kind, value))
+            return Wanted(Held(kind, _checked_form(kind, value)))
     return None
+
+
+def _checked_form(kind: str, value: Any) -> Any:
+    """What it says is read by the backend: engines differ in the patterns and grammars that they take."""
+    objects = kind == "structural_tag"
+    if not isinstance(value, str) and not (objects and isinstance(value, Mapping)):
+        raise ValueError(f"{kind} is {value!r}, must be a text" + (" or an object" if objects else ""))
+    return value
 
 
 def _only(beside: str, **constraints: Any) -> None:

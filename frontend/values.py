@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from ramet.frontend.ir import Held, Printed
+from ramet.frontend.type_schemas import schema_of_type
 
 BLANKS = r"[ \n]*"  # a number ends where a blank or a new line would come, which the stop texts cut
 STOPS = (" ", "\n")
@@ -77,7 +78,7 @@ _BY_NAME = {
 def wanted_dtype(dtype: Any) -> Wanted:
     """int, float, bool or str, or its name. Raises ValueError."""
     kind = _BY_NAME.get(dtype) if isinstance(dtype, str) else dtype
-    if kind not in _DTYPES:
+    if not isinstance(kind, type) or kind not in _DTYPES:
         raise ValueError(f"dtype is {dtype!r}, must be int, float, bool or str, or one of these as a word")
     return _DTYPES[kind]
 
@@ -86,7 +87,7 @@ def wanted_schema(schema: Any) -> Wanted:
     """A JSON schema (an object or its text, whose outputs stay texts), or a type, of which outputs become instances.
 
     Types: those of Pydantic, and those that msgspec reads: dataclasses, its structs, typed dictionaries, named tuples,
-    enums, literals, numbers, dates, and what is made of them: list[Point], Point | None.
+    enums, literals, numbers, dates, and what is made of them: list[Point], Point | None (type_schemas.py).
     Raises ValueError.
     """
     if isinstance(schema, dict):
@@ -96,6 +97,8 @@ def wanted_schema(schema: Any) -> Wanted:
             value = json.loads(schema)
         except ValueError as error:
             raise ValueError(f"json_schema is a text, but no JSON: {error}") from None
+        if not isinstance(value, dict | bool):
+            raise ValueError(f"json_schema is {schema!r}, must be the text of an object")
         return Wanted(Held("json_schema", value))
     if callable(getattr(schema, "model_json_schema", None)):  # Pydantic's
         return Wanted(Held("json_schema", _closed(schema.model_json_schema())), schema.model_validate_json)
@@ -103,7 +106,7 @@ def wanted_schema(schema: Any) -> Wanted:
     if not isinstance(schema, type) and get_origin(schema) is None:
         raise ValueError(f"json_schema is {schema!r}, must be a JSON schema, its text, or a type")
     try:
-        return Wanted(Held("json_schema", _closed(msgspec.json.schema(schema))), msgspec.json.Decoder(schema).decode)
+        return Wanted(Held("json_schema", _closed(schema_of_type(schema))), msgspec.json.Decoder(schema).decode)
     except TypeError as error:
         if _has_models(schema):
             return _of_pydantic(schema)

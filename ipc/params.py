@@ -99,14 +99,15 @@ def parse(
     fields = {
         name: check.read(place + names.get(name, name), given[name]) for name, check in CHECKS.items() if name in given
     }
-    base = defaults if defaults is not None else SamplingParams()
-    params = msgspec.structs.replace(base, **fields)
-    if params.min_new_tokens > params.max_new_tokens:
-        raise ClientError(
-            place + names.get("min_new_tokens", "min_new_tokens"),
-            f"is {params.min_new_tokens}, must be in [0, max_new_tokens] = [0, {params.max_new_tokens}]",
-        )
+    params = msgspec.structs.replace(defaults or SamplingParams(), **fields)
+    check_lengths(place + names.get("min_new_tokens", "min_new_tokens"), params.min_new_tokens, params.max_new_tokens)
     return params
+
+
+def check_lengths(where: str, least: int, most: int) -> None:
+    """Raises ClientError."""
+    if least > most:
+        raise ClientError(where, f"is {least}, must be in [0, max_new_tokens] = [0, {most}]")
 
 
 def shown(value: Any) -> str:
@@ -165,7 +166,7 @@ def _real(low: float, high: float, low_open: bool = False) -> Check:
     return Check(valid, check, schema | ({"maximum": high} if math.isfinite(high) else {}))
 
 
-def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Check:
+def integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Check:
     def check(where: str, value: Any) -> int:
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
             value = int(value)
@@ -182,7 +183,7 @@ def _integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Che
 _bias = _real(-100, 100)
 _DIGITS = re.compile("[0-9]{1,10}")
 _NUMBER = re.compile(r"^[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?$")
-MOST_INT32 = (1 << 31) - 1
+MAX_INT32 = (1 << 31) - 1
 
 
 def _read_flag(where: str, value: Any) -> bool:
@@ -191,7 +192,7 @@ def _read_flag(where: str, value: Any) -> bool:
     return value
 
 
-_flag = Check("true or false", _read_flag, {"type": "boolean"})
+flag = Check("true or false", _read_flag, {"type": "boolean"})
 _token_id = {"type": "integer", "minimum": 0}
 
 
@@ -226,9 +227,9 @@ def _token_ids(where: str, value: Any) -> tuple[int, ...]:
     if unique is None or (unique and min(unique) < 0):
         at = next(i for i, token in enumerate(items) if type(token) is not int or token < 0)
         raise ClientError(f"{where}[{at}]", f"is {shown(items[at])}, must be a token id of the vocabulary, >= 0")
-    if unique and max(unique) > MOST_INT32:
+    if unique and max(unique) > MAX_INT32:
         # those beyond every vocabulary, which the tokenizer process leaves out, become one that a message can hold
-        unique = dict.fromkeys(min(token, MOST_INT32) for token in unique)
+        unique = dict.fromkeys(min(token, MAX_INT32) for token in unique)
     return tuple(unique)
 
 
@@ -261,7 +262,7 @@ def _object(where: str, value: Any) -> Any:
 
 _BIAS_TEXT = {"type": "string", "pattern": _NUMBER.pattern}
 CHECKS: dict[str, Check] = {
-    "max_new_tokens": _integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
+    "max_new_tokens": integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
     "stop": _strings(MAX_STOPS, MAX_STOP_BYTES),
     "stop_token_ids": Check(
         f"at most {MAX_STOP_IDS} ids >= 0; those beyond the vocabulary are ignored",
@@ -271,7 +272,7 @@ CHECKS: dict[str, Check] = {
     "stop_regex": _strings(MAX_STOPS, MAX_REGEX_BYTES),
     "temperature": _real(0, math.inf),
     "top_p": _real(0, 1, low_open=True),
-    "top_k": _integer(1, MAX_NEW_TOKENS, f"-1 (off) or in [1, {MAX_NEW_TOKENS}]", also=(-1,)),
+    "top_k": integer(1, MAX_NEW_TOKENS, f"-1 (off) or in [1, {MAX_NEW_TOKENS}]", also=(-1,)),
     "min_p": _real(0, 1),
     "frequency_penalty": _real(-2, 2),
     "presence_penalty": _real(-2, 2),
@@ -286,13 +287,13 @@ CHECKS: dict[str, Check] = {
             "additionalProperties": False,
         },
     ),
-    "min_new_tokens": _integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
-    "sampling_seed": _integer(-(1 << 63), (1 << 63) - 1, "in [-2^63, 2^63)"),
-    "n": _integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
-    "ignore_eos": _flag,
-    "skip_special_tokens": _flag,
-    "spaces_between_special_tokens": _flag,
-    "no_stop_trim": _flag,
+    "min_new_tokens": integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
+    "sampling_seed": integer(-(1 << 63), (1 << 63) - 1, "in [-2^63, 2^63)"),
+    "n": integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
+    "ignore_eos": flag,
+    "skip_special_tokens": flag,
+    "spaces_between_special_tokens": flag,
+    "no_stop_trim": flag,
     "custom_params": Check("an object", _object, {"type": "object"}),
-    "stream_interval": _integer(1, MAX_NEW_TOKENS, f"in [1, {MAX_NEW_TOKENS}]"),
+    "stream_interval": integer(1, MAX_NEW_TOKENS, f"in [1, {MAX_NEW_TOKENS}]"),
 }

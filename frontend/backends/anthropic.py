@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, OnText, Place
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, Schema, schema_of, schema_of_choices
@@ -54,7 +55,7 @@ class Model(NamedTuple):
 class Anthropic(Service):
     """`api_key`: else ANTHROPIC_API_KEY of the environment. `thinking`: the API's object of that name, with which the
     model thinks first: {"type": "enabled", "budget_tokens": 2048}, {"type": "adaptive", "display": "summarized"}.
-    `prefill`: whether the model goes on inside its turn; None: by its version. `timeout_s`: of one call.
+    `prefill`: whether the model goes on inside its turn; None: by its version. `timeout_s`: of one try.
     """
 
     samples_itself = False
@@ -164,24 +165,29 @@ class Answer:
 
     def take(self, message: Any) -> None:
         """Raises BackendError for what is no message."""
-        if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
-            raise BackendError(self._name, f"its answer is no message: {str(message)[:80]}")
-        self._start(message)
-        for block in message["content"]:
-            self._text += block.get("text") or ""
-            self._thought += block.get("thinking") or ""
-            if block.get("type") == "tool_use":
-                self._input = orjson.dumps(block["input"]).decode()
-        self._end(message)
+        with reading(self._name, message):
+            self._start(message)
+            for block in message["content"]:
+                self._text += block.get("text") or ""
+                self._thought += block.get("thinking") or ""
+                if block.get("type") == "tool_use":
+                    self._input = orjson.dumps(block["input"]).decode()
+            self._end(message)
 
     def add(self, event: Any) -> None:
+        """Raises BackendError for an error, and for what is no event."""
+        num = len(self._text)
+        with reading(self._name, event):
+            self._read(event)
+        if self._on_text is not None and len(self._text) > num:
+            self._on_text(self._text[num:])
+
+    def _read(self, event: Mapping[str, Any]) -> None:
         match event:
             case {"type": "message_start", "message": message}:
                 self._start(message)
             case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}}:
                 self._text += text
-                if self._on_text is not None:
-                    self._on_text(text)
             case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": thought}}:
                 self._thought += thought
             case {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": part}}:

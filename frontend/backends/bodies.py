@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ramet.frontend.backends.base import Capabilities, Completion, GenCall, SelectCall, Selection
+import msgspec
+
+from ramet.frontend.backends.answers import reading
+from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.http import error_of
 from ramet.frontend.choices import ScoredChoice, exact_sequence, picked
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Contexts, MediaPiece, Prompt
@@ -15,6 +19,7 @@ CAPABILITIES = Capabilities(
     contexts=True,
     renders=True,
 )
+LOGPROBS = frozenset(f"{of}_{kind}_logprobs" for of in ("input", "output") for kind in ("token", "top", "token_ids"))
 
 
 def segments(prompt: Prompt) -> list[Any]:
@@ -55,10 +60,36 @@ def _follow_up(call: GenCall | SelectCall) -> dict[str, Any]:
     return {} if call.follow_up is None else {"follow_up": call.follow_up._asdict()}
 
 
-def completions(name: str, reply: Any) -> list[Completion]:
+class Output(msgspec.Struct):
+    """A reply of /language/generate, or an event of its stream; SGLang's are alike."""
+
+    text: str
+    meta_info: dict[str, Any]
+    reasoning: str | None = None
+    index: int | None = None
+
+
+class Chosen(msgspec.Struct):
+    """A reply of /language/select."""
+
+    index: int
+    scores: list[Any]
+    probabilities: list[Any]
+    meta_info: dict[str, Any]
+
+
+def completions(name: str, reply: Any, num: int) -> list[Completion]:
     """Of one reply, or of a list with one for each sample. Raises BackendError in the `name` of the backend."""
     replies = reply if isinstance(reply, list) else [reply]
-    return [_ended(name, Completion(each["text"], each["meta_info"], each.get("reasoning"))) for each in replies]
+    if len(replies) != num:
+        raise BackendError(name, f"it answered with {len(replies)} outputs of {num}")
+    return [_completion(name, each) for each in replies]
+
+
+def _completion(name: str, reply: Any) -> Completion:
+    with reading(name, reply):
+        output = msgspec.convert(reply, Output)
+    return _ended(name, Completion(output.text, output.meta_info, output.reasoning))
 
 
 def _ended(name: str, output: Completion) -> Completion:
@@ -66,8 +97,9 @@ def _ended(name: str, output: Completion) -> Completion:
     reason = output.meta.get("finish_reason")
     if reason is None:
         raise BackendError(name, "the stream ended before the output did")
-    if reason["type"] == "abort":
-        raise BackendError(name, f"the call was aborted: {reason.get('message')}", reason.get("status_code") or 0)
+    with reading(name, output.meta):
+        if reason["type"] == "abort":
+            raise BackendError(name, f"the call was aborted: {reason.get('message')}", reason.get("status_code") or 0)
     return output
 
 
@@ -84,30 +116,62 @@ def select_body(prompt: Prompt, call: SelectCall) -> dict[str, Any]:
     return {**body, "temperature": call.temperature, **call.options, **_follow_up(call)}
 
 
-def selection(reply: Mapping[str, Any], call: SelectCall) -> Selection:
-    meta = {**reply["meta_info"], "scores": reply["scores"], "probabilities": reply["probabilities"]}
-    if isinstance(call.method, str):
-        return Selection(reply["index"], meta)
-    scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
-    return Selection(picked(call.method, scored), meta)
+def selection(name: str, reply: Any, call: SelectCall) -> Selection:
+    """Raises BackendError, and ValueError for an index of the user's method that no choice has."""
+    scored: list[ScoredChoice] = []
+    with reading(name, reply):
+        found = msgspec.convert(reply, Chosen)
+        meta = {**found.meta_info, "scores": found.scores, "probabilities": found.probabilities}
+        if not isinstance(call.method, str):
+            scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
+    if not isinstance(call.method, str):
+        return Selection(picked(call.method, scored), meta)
+    if not 0 <= found.index < len(call.choices):
+        raise BackendError(name, f"it chose number {found.index} of {len(call.choices)}")
+    return Selection(found.index, meta)
+
+
+def rendered(name: str, reply: Any) -> str:
+    """Of /language/render. Raises BackendError."""
+    with reading(name, reply):
+        return str(reply["text"])
 
 
 class Growing:
-    """Completions of events that bring what is new; `on_text` gets the first one's text."""
+    """Completions of events that bring what is new; `on_text` gets the first one's text. `name`: of the backend."""
 
-    def __init__(self, on_text: Any, num: int) -> None:
-        self._on_text = on_text
+    def __init__(self, name: str, on_text: OnText, num: int) -> None:
+        self._name, self._on_text = name, on_text
         self._outputs = [Completion("") for _ in range(num)]
 
-    def whole(self, name: str) -> list[Completion]:
+    def whole(self) -> list[Completion]:
         """At the end of the events. Raises BackendError."""
-        return [_ended(name, output) for output in self._outputs]
+        return [_ended(self._name, output) for output in self._outputs]
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        output = self._outputs[event.get("index") or 0]
-        output.text += event["text"]
-        output.meta |= event["meta_info"]
-        if event.get("reasoning"):
-            output.thought = (output.thought or "") + event["reasoning"]
-        if output is self._outputs[0] and event["text"]:
-            self._on_text(event["text"])
+    def add(self, event: Any) -> None:
+        """Raises BackendError for an error, and for what is no output."""
+        with reading(self._name, event):
+            if "error" in event:
+                raise error_of(self._name, event["error"])
+            new = msgspec.convert(event, Output)
+            index = new.index or 0
+            if not 0 <= index < len(self._outputs):
+                raise BackendError(self._name, f"it answered with output {index} of {len(self._outputs)}")
+            output, text = self._outputs[index], self._new_text(index, new)
+            output.text += text
+            self._tell(output.meta, new.meta_info)
+            if new.reasoning:
+                output.thought = (output.thought or "") + new.reasoning
+        if text and index == 0:
+            self._on_text(text)
+
+    def _new_text(self, index: int, new: Output) -> str:
+        return new.text
+
+    def _tell(self, told: dict[str, Any], new: Mapping[str, Any]) -> None:
+        """Log-probabilities are those since the event before, everything else is of all so far."""
+        for name, value in new.items():
+            if name in LOGPROBS and name in told:
+                told[name] += value
+            else:
+                told[name] = value

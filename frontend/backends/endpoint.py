@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from ramet.frontend.backends import bodies, sglang
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
-from ramet.frontend.backends.http import HttpClient, error_of
+from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.sglang import SGLang
 from ramet.frontend.backends.templates import template, template_of_model
 from ramet.frontend.errors import BackendError
@@ -14,7 +14,7 @@ NOT_FOUND = (404, 405)  # what a server without the language's calls answers to 
 
 
 class Endpoint(Backend):
-    """`base_url`: http://HOST:PORT, with or without /v1. `timeout_s`: of one call. `verify`: certificates of https.
+    """`base_url`: http://HOST:PORT, with or without /v1. `timeout_s`: of one try. `verify`: certificates of https.
 
     `server`: None: a server that does not know the language's calls is asked once whether it is one of SGLang.
     `chat_template_name`: by which turns become text (templates.py), instead of the template that the server has for its
@@ -52,7 +52,7 @@ class Endpoint(Backend):
         if (other := await self._other()) is None:
             try:
                 body = {**bodies.select_body(prompt, call), "prompt": self._segments(prompt)}
-                return bodies.selection(await self._http.post("/language/select", body), call)
+                return bodies.selection(self.name, await self._http.post("/language/select", body), call)
             except BackendError as error:
                 other = await self._recognised(error)
         return await other.select(prompt, call)
@@ -61,7 +61,7 @@ class Endpoint(Backend):
         if (other := await self._other()) is None:
             try:
                 body = {**bodies.hold_body(prompt, seconds), "prompt": self._segments(prompt)}
-                await self._http.post("/language/generate", body)
+                await self._http.post_once("/language/generate", body)
                 return
             except BackendError as error:
                 other = await self._recognised(error)
@@ -69,13 +69,13 @@ class Endpoint(Backend):
 
     async def end(self, programs: list[str]) -> None:
         if self.capabilities.follow_ups:  # it was not found to be another server meanwhile
-            await self._http.post("/language/end", {"programs": programs})
+            await self._http.post_once("/language/end", {"programs": programs})
 
     async def render(self, prompt: Prompt) -> str:
         if (other := await self._other()) is None:
             try:
                 reply = await self._http.post("/language/render", {"prompt": self._segments(prompt)})
-                return str(reply["text"])
+                return bodies.rendered(self.name, reply)
             except BackendError as error:
                 other = await self._recognised(error)
         return await other.render(prompt)
@@ -93,13 +93,11 @@ class Endpoint(Backend):
     async def _generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
         body = {**bodies.gen_body(prompt, call), "prompt": self._segments(prompt)}
         if on_text is None:
-            return bodies.completions(self.name, await self._http.post("/language/generate", body))
-        growing = bodies.Growing(on_text, call.num_samples)
+            return bodies.completions(self.name, await self._http.post("/language/generate", body), call.num_samples)
+        growing = bodies.Growing(self.name, on_text, call.num_samples)
         async for event in self._http.stream("/language/generate", {**body, "stream": True}):
-            if "error" in event:
-                raise error_of(self.name, event["error"])
             growing.add(event)
-        return growing.whole(self.name)
+        return growing.whole()
 
     def _segments(self, prompt: Prompt) -> list[Any]:
         if self._template is not None and prompt.has_turns and not any(prompt.media()):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import at_length, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, bare_kind, read_choice
@@ -42,7 +43,7 @@ CAPABILITIES = Capabilities(
 
 class Gemini(Service):
     """`api_key`: else GEMINI_API_KEY or GOOGLE_API_KEY of the environment. `thinking`: the API's thinkingConfig, as
-    {"thinkingBudget": 0}; thoughts come where a program asks for them. `timeout_s`: of one call.
+    {"thinkingBudget": 0}; thoughts come where a program asks for them. `timeout_s`: of one try.
     """
 
     capabilities = CAPABILITIES
@@ -115,38 +116,41 @@ class Answer:
 
     def add(self, part: Any) -> None:
         """Raises BackendError for an error, and where the prompt was blocked."""
-        if not isinstance(part, Mapping):
-            raise BackendError(self._name, f"its answer is no object: {str(part)[:80]}")
-        if "error" in part:
-            raise error_of(self._name, part["error"])
-        blocked = (part.get("promptFeedback") or {}).get("blockReason")
-        if blocked:
-            raise BackendError(self._name, f"the prompt was blocked: {blocked}")
-        self._usage, self._id = part.get("usageMetadata") or self._usage, part.get("responseId") or self._id
-        for candidate in part.get("candidates") or ():
-            self._add(candidate)
+        with reading(self._name, part):
+            if "error" in part:
+                raise error_of(self._name, part["error"])
+            blocked = (part.get("promptFeedback") or {}).get("blockReason")
+            if blocked:
+                raise BackendError(self._name, f"the prompt was blocked: {blocked}")
+            self._usage, self._id = part.get("usageMetadata") or self._usage, part.get("responseId") or self._id
+            texts = [text for candidate in part.get("candidates") or () for text in self._add(candidate)]
+        for text in filter(None, texts):
+            if self._on_text is not None:
+                self._on_text(text)
 
     def completions(self) -> list[Completion]:
         """Raises BackendError for an output that was stopped by the service."""
-        for output, reason in zip(self._outputs, self._reasons, strict=True):
-            output.meta |= self._counts() | self._ended(reason)
+        with reading(self._name, self._usage):
+            for output, reason in zip(self._outputs, self._reasons, strict=True):
+                output.meta |= self._counts() | self._ended(reason)
         return self._outputs
 
-    def _add(self, candidate: Mapping[str, Any]) -> None:
+    def _add(self, candidate: Mapping[str, Any]) -> list[str]:
+        """What is new of the first output's text."""
         index = candidate.get("index") or 0
         if not 0 <= index < len(self._outputs):
             raise BackendError(self._name, f"it answered with output {index} of {len(self._outputs)}")
-        output = self._outputs[index]
+        output, texts = self._outputs[index], list[str]()
         for part in (candidate.get("content") or {}).get("parts") or ():
             text = part.get("text") or ""
             if part.get("thought"):
                 output.thought = (output.thought or "") + text
                 continue
             output.text += text
-            if text and index == 0 and self._on_text is not None:
-                self._on_text(text)
+            texts.append(text)
         self._reasons[index] = candidate.get("finishReason") or self._reasons[index]
         _add_logprobs(output.meta, candidate.get("logprobsResult") or {})
+        return texts if index == 0 else []
 
     def _counts(self) -> dict[str, Any]:
         usage, found = self._usage, {"id": self._id} if self._id else {}

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,7 +31,7 @@ LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetE
 
 
 class HttpClient:
-    """`name` stands in errors. `timeout_s`: of one call, until its answer is complete; None: no limit.
+    """`name` stands in errors. `timeout_s`: of one try, until its answer is complete; None: no limit.
 
     Its session is made with the first call, for the process that makes it.
     """
@@ -48,8 +48,7 @@ class HttpClient:
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         self._verify, self._proxy = verify, proxy_of(base_url)
-        self._session: aiohttp.ClientSession | None = None
-        self._pid = 0  # of the process whose session it is
+        self._open: Open | None = None
 
     async def get(self, path: str) -> Any:
         return await self._asked("GET", path, None)
@@ -57,6 +56,10 @@ class HttpClient:
     async def post(self, path: str, body: Any = None) -> Any:
         """The answer's JSON. Raises BackendError."""
         return await self._asked("POST", path, body)
+
+    async def post_once(self, path: str, body: Any) -> Any:
+        """The same; a service that is busy is not asked again."""
+        return await self._asked("POST", path, body, tries=1)
 
     async def tell(self, path: str) -> None:
         """POST; whatever the answer says. Raises BackendError for an error."""
@@ -73,11 +76,11 @@ class HttpClient:
                 raise self._failed(error) from error
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._open is not None:
+            await self._open.session.close()
 
-    async def _asked(self, method: str, path: str, body: Any) -> Any:
-        async with self._answer(method, path, body) as answer:
+    async def _asked(self, method: str, path: str, body: Any, tries: int = TRIES) -> Any:
+        async with self._answer(method, path, body, tries) as answer:
             try:
                 text = await answer.read()
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -85,23 +88,31 @@ class HttpClient:
         return self._json(text) if text else None
 
     @asynccontextmanager
-    async def _answer(self, method: str, path: str, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(
+        self, method: str, path: str, body: Any, tries: int = TRIES
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One with status 200; where the service is busy, after further tries."""
         data = None if body is None else orjson.dumps(body)
-        answer = await self._sent(method, path, data)
-        for wait_s in waits_s():
-            if answer.status not in BUSY:
-                break
-            answer.release()
-            await asyncio.sleep(pause_s(answer.headers, wait_s))
-            answer = await self._sent(method, path, data)
-        async with answer:
-            if answer.status >= 400:
-                raise BackendError(self._name, await _message(answer), answer.status)
+        for wait_s in waits_s(tries):
+            async with self._tried(method, path, data) as answer:
+                if answer.status not in BUSY or wait_s is None:
+                    if answer.status >= 400:
+                        raise BackendError(self._name, await _message(answer), answer.status)
+                    yield answer
+                    return
+                pause = pause_s(answer.headers, wait_s)
+            await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def _tried(self, method: str, path: str, data: bytes | None) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Its time begins when a connection is free."""
+        session, free, _ = self._opened()
+        async with free, await self._sent(session, method, path, data) as answer:
             yield answer
 
-    async def _sent(self, method: str, path: str, data: bytes | None) -> aiohttp.ClientResponse:
-        session = self._open_session()
+    async def _sent(
+        self, session: aiohttp.ClientSession, method: str, path: str, data: bytes | None
+    ) -> aiohttp.ClientResponse:
         for again in (True, False):
             try:
                 return await session.request(method, self._base + path, data=data, proxy=self._proxy)
@@ -112,21 +123,21 @@ class HttpClient:
                 raise self._failed(error) from error
         raise AssertionError("the second try returns or raises")
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    def _opened(self) -> "Open":
         pid = os.getpid()
-        if self._session is not None and self._pid != pid:  # after os.fork(): its sockets are the other process's
-            self._session.detach()
-            self._session = None
-        if self._session is None:
+        if self._open is not None and self._open.pid != pid:  # after os.fork(): its sockets are the other process's
+            self._open.session.detach()
+            self._open = None
+        if self._open is None:
             session = aiohttp.ClientSession(
-                connector=Connector(limit=MAX_CONNECTIONS, ssl=self._verify),
+                connector=Connector(limit=0, ssl=self._verify),  # `free` bounds them, outside of a try's time
                 headers=self._headers,
                 timeout=self._timeout,
                 read_bufsize=MAX_LINE,
             )
-            self._session, self._pid = session, pid
+            self._open = Open(session, asyncio.Semaphore(MAX_CONNECTIONS), pid)
             weakref.finalize(self, _close, language_loop(), session, pid)  # also when Python ends
-        return self._session
+        return self._open
 
     def _json(self, text: bytes) -> Any:
         try:
@@ -137,6 +148,14 @@ class HttpClient:
     def _failed(self, error: BaseException) -> BackendError:
         what = "did not answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
         return BackendError(self._name, f"{self._base}: {what}")
+
+
+class Open(NamedTuple):
+    """`free`: a permit for each connection that is not in use. `pid`: of the process whose session it is."""
+
+    session: aiohttp.ClientSession
+    free: asyncio.Semaphore
+    pid: int
 
 
 class Connector(aiohttp.TCPConnector):
@@ -202,12 +221,13 @@ def error_of(name: str, error: Any) -> BackendError:
     return BackendError(name, str(error.get("message")), code if isinstance(code, int) else 0)
 
 
-def waits_s() -> Iterator[float]:
-    """Before each further try of a call."""
+def waits_s(tries: int = TRIES) -> Iterator[float | None]:
+    """After each try of a call before the next one; None: it was the last."""
     wait_s = FIRST_WAIT_S
-    for _ in range(TRIES - 1):
+    for _ in range(tries - 1):
         yield wait_s
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+    yield None
 
 
 def pause_s(headers: Mapping[str, str], wait_s: float) -> float:

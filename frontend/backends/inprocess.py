@@ -40,14 +40,14 @@ class InProcess(Backend):
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         body = bodies.gen_body(prompt, call)
         if on_text is None:
-            return bodies.completions(self.name, await self._calls.generate(body))
-        growing = bodies.Growing(on_text, call.num_samples)
+            return bodies.completions(self.name, await self._calls.generate(body), call.num_samples)
+        growing = bodies.Growing(self.name, on_text, call.num_samples)
         async for event in self._calls.stream(body):
             growing.add(event)
-        return growing.whole(self.name)
+        return growing.whole()
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
-        return bodies.selection(await self._calls.select(bodies.select_body(prompt, call)), call)
+        return bodies.selection(self.name, await self._calls.select(bodies.select_body(prompt, call)), call)
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         await self._calls.generate(bodies.hold_body(prompt, seconds))
@@ -56,8 +56,7 @@ class InProcess(Backend):
         await self._calls.end({"programs": programs})
 
     async def render(self, prompt: Prompt) -> str:
-        reply = await self._calls.render({"prompt": bodies.segments(prompt)})
-        return str(reply["text"])
+        return bodies.rendered(self.name, await self._calls.render({"prompt": bodies.segments(prompt)}))
 
     async def server_info(self) -> dict[str, Any]:
         """As a server's: the scheduler's counters are in `internal_states`."""

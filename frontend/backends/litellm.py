@@ -70,11 +70,11 @@ class LiteLLM(Service):
             try:
                 return await self._library.acompletion(**body)
             except Exception as error:
-                if _status(error) not in BUSY:
+                if _status(error) not in BUSY or wait_s is None:
                     raise
                 said = getattr(error, "response", None)
                 await asyncio.sleep(pause_s(getattr(said, "headers", {}), wait_s))
-        return await self._library.acompletion(**body)
+        raise AssertionError("the last try returns or raises")
 
 
 def _status(error: Exception) -> int:

@@ -2,10 +2,11 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.stops import first_stop
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
 
@@ -13,7 +14,6 @@ WORDS = (
     "the", "a", "of", "one", "two", "three", "red", "green", "blue", "stone", "river", "light", "word", "answer",
     "first", "last", "small", "great", "day", "night",
 )  # fmt: skip
-Reply = str | Callable[[str, GenCall], str]
 
 
 class Mock(Backend):
@@ -23,7 +23,7 @@ class Mock(Backend):
     hash of the prompt.
 
     Stop texts and max_new_tokens (a word is a token) cut what is given. Its words are certain: their log-probabilities,
-    where a call asks for them, are 0. `calls` has every call, with its prompt's text.
+    where a call asks for them, are 0. `calls` has every call, with its prompt's text. Raises TypeError.
     """
 
     name = "Mock"
@@ -33,13 +33,13 @@ class Mock(Backend):
 
     def __init__(
         self,
-        replies: Sequence[str] | Callable[[str, GenCall], str] | None = None,
-        picks: Sequence[str] | Callable[[str, SelectCall], str] | None = None,
+        replies: Iterable[str] | Callable[[str, GenCall], str] | None = None,
+        picks: Iterable[str] | Callable[[str, SelectCall], str] | None = None,
     ) -> None:
         self._pick = picks if callable(picks) else None
-        self._picks = None if picks is None or callable(picks) else list(picks)
+        self._picks = None if picks is None or callable(picks) else _texts("picks", picks)
         self._function = replies if callable(replies) else None
-        self._replies = None if replies is None or callable(replies) else list(replies)
+        self._replies = None if replies is None or callable(replies) else _texts("replies", replies)
         self.calls: list[tuple[str, GenCall | SelectCall]] = []
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
@@ -68,9 +68,9 @@ class Mock(Backend):
 
     def _completion(self, prompt: str, call: GenCall, sample: int) -> Completion:
         whole = self._text(prompt, call, sample)
-        stops = [(whole.find(stop), stop) for stop in call.sampling.get("stop", ()) if stop in whole]
-        at, stop = min(stops, default=(len(whole), None))
-        words = _words(whole[:at])
+        begin, stop = first_stop(whole, call.sampling.get("stop", ())) or (len(whole), None)
+        kept = len(stop) if stop is not None and call.sampling.get("no_stop_trim") else 0
+        words = _words(whole[: begin + kept])
         most = call.sampling.get("max_new_tokens", len(words))
         cut = len(words) > most
         reason: dict[str, Any] = {"type": "length", "length": most} if cut else {"type": "stop", "matched": stop}
@@ -85,7 +85,10 @@ class Mock(Backend):
 
     def _text(self, prompt: str, call: GenCall, sample: int) -> str:
         if self._function is not None:
-            return self._function(prompt, call)
+            text = self._function(prompt, call)
+            if not isinstance(text, str):
+                raise BackendError(self.name, f"the function of its replies gave {text!r}, must be a text")
+            return text
         if self._replies is not None:
             if not self._replies:
                 raise BackendError(self.name, "has no reply left for this call")
@@ -104,6 +107,18 @@ _OF_KIND: Mapping[type, Callable[[random.Random], str]] = {
     bool: lambda source: str(source.random() < 0.5),
     str: lambda source: f'"{source.choice(WORDS)}"',
 }
+
+
+def _texts(name: str, given: Any) -> list[str]:
+    """Raises TypeError."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        hint = f": [{given!r}] is the one text" if isinstance(given, str) else ""
+        raise TypeError(f"{name} is {given!r}, must be a list of texts, or a function{hint}")
+    texts = list(given)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{i}] is {text!r}, must be a text")
+    return texts
 
 
 def _words(text: str) -> list[str]:

@@ -37,7 +37,7 @@ class OpenAI(Service):
     APIs it is asked by; None: by its name, and of a server of your own both. `chat_template`: a name of templates.py,
     by which turns become text for a model of the completions API. `flavor`: which server it is, one of FLAVORS; None:
     it is asked once which models it has, and whose. `is_azure`: the key is sent as Azure reads it, `api_version` with
-    each call. `timeout_s`: of one call. Raises ValueError.
+    each call. `timeout_s`: of one try. Raises ValueError.
     """
 
     def __init__(

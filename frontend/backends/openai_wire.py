@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Completion, OnText
 from ramet.frontend.backends.chat import Chat, at_length, stopped
 from ramet.frontend.backends.http import error_of
@@ -74,20 +75,23 @@ class Answer:
 
     def add(self, part: Any) -> None:
         """Raises BackendError for an error, and for what is no answer."""
-        if not isinstance(part, Mapping):
-            raise BackendError(self._name, f"its answer is no object: {str(part)[:80]}")
-        if part.get("error"):
-            raise error_of(self._name, part["error"])
-        self._id = part.get("id") or self._id
-        self._usage = part.get("usage") or self._usage
-        for choice in part.get("choices") or ():
-            self._add_choice(choice)
+        with reading(self._name, part):
+            if part.get("error"):
+                raise error_of(self._name, part["error"])
+            self._id = part.get("id") or self._id
+            self._usage = part.get("usage") or self._usage
+            texts = [self._add_choice(choice) for choice in part.get("choices") or ()]
+        for text in filter(None, texts):
+            if self._on_text is not None:
+                self._on_text(text)
 
     def completions(self) -> list[Completion]:
         """At the end. Raises BackendError."""
-        return [self._completion(choice) for choice in self._choices]
+        with reading(self._name, self._usage):
+            return [self._completion(choice) for choice in self._choices]
 
-    def _add_choice(self, part: Mapping[str, Any]) -> None:
+    def _add_choice(self, part: Mapping[str, Any]) -> str:
+        """What is new of the first output's text."""
         index = part.get("index") or 0
         if not 0 <= index < len(self._choices):
             raise BackendError(self._name, f"it answered with output {index} of {len(self._choices)}")
@@ -101,8 +105,7 @@ class Answer:
         choice.ended = part.get("finish_reason") or choice.ended
         choice.matched = _first(part.get("stop_reason"), part.get("matched_stop"), choice.matched)
         _add_logprobs(choice, part.get("logprobs") or {})
-        if text and index == 0 and self._on_text is not None:
-            self._on_text(text)
+        return text if index == 0 else ""
 
     def _completion(self, choice: Choice) -> Completion:
         if choice.refusal:

@@ -8,11 +8,13 @@ asked for from a few tokens before the prompt's end on, so that what comes befor
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import orjson
 
+from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
-from ramet.frontend.backends.bodies import Growing, completions, sampling_params
-from ramet.frontend.backends.http import HttpClient, error_of
+from ramet.frontend.backends.bodies import Growing, Output, completions, sampling_params
+from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.service import together
 from ramet.frontend.backends.stops import UntilStop, without_begun_stop
 from ramet.frontend.backends.templates import ChatTemplate
@@ -60,15 +62,13 @@ class SGLang:
         self._check(call)
         body = self._body(prompt, call)
         if on_text is None:
-            return completions(self._name, await self._http.post("/generate", body))
+            return completions(self._name, await self._http.post("/generate", body), call.num_samples)
         params = body["sampling_params"]
         stops = () if params.get("no_stop_trim") else params.get("stop", ())
         growing = Whole(self._name, on_text, call.num_samples, stops)
         async for event in self._http.stream("/generate", {**body, "stream": True}):
-            if "error" in event:
-                raise error_of(self._name, event["error"])
             growing.add(event)
-        return growing.whole(self._name)
+        return growing.whole()
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
         if call.method == exact_sequence:
@@ -106,7 +106,8 @@ class SGLang:
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         """The server has no leases: the prompt is computed, and cached as long as there is room."""
         if seconds > 0:
-            await self._http.post("/generate", {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}})
+            body = {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}}
+            await self._http.post_once("/generate", body)
 
     async def render(self, prompt: Prompt) -> str:
         return self.text(prompt)
@@ -167,7 +168,8 @@ class SGLang:
     async def _num_tokens(self, text: str, passed: Mapping[str, Any]) -> int:
         body = {"text": text, "sampling_params": {"max_new_tokens": 0}, **passed}
         reply = await self._http.post("/generate", body)
-        return int(reply["meta_info"]["prompt_tokens"])
+        with reading(self._name, reply):
+            return int(reply["meta_info"]["prompt_tokens"])
 
     async def _scored(self, text: str, start: int, passed: Mapping[str, Any]) -> list[Scored]:
         """The tokens of a text from `start` on; nothing is told of the first one's probability."""
@@ -179,11 +181,12 @@ class SGLang:
             **passed,
         }
         reply = await self._http.post("/generate", body)
-        return [tuple(token) for token in reply["meta_info"]["input_token_logprobs"]]
+        with reading(self._name, reply):
+            return msgspec.convert(reply["meta_info"]["input_token_logprobs"], list[Scored])
 
 
 class Whole(Growing):
-    """Of events that bring all of an output's text so far.
+    """Of events that bring all of an output's text and log-probabilities so far.
 
     The server cuts a stop text at the output's end, and may have given its beginning before: that is no part of it.
     """
@@ -191,26 +194,28 @@ class Whole(Growing):
     def __init__(self, name: str, on_text: OnText, num: int, stops: Sequence[str]) -> None:
         """`stops`: texts that the server cuts."""
         self._until = UntilStop(stops, on_text)
-        super().__init__(self._until.add, num)
-        self._name, self._stops = name, stops
+        super().__init__(name, self._until.add, num)
+        self._stops = stops
         self._unsure: set[int] = set()  # outputs that ended with an event without text
 
-    def add(self, event: Any) -> None:
-        index = event.get("index") or 0
-        output, text, ended = self._outputs[index], event["text"], event["meta_info"].get("finish_reason")
+    def _new_text(self, index: int, new: Output) -> str:
+        output, text, ended = self._outputs[index], new.text, new.meta_info.get("finish_reason")
         if ended and output.text.startswith(text) and self._may_be_cut(output.text[len(text) :]):
             if output.text == text:
                 self._unsure.add(index)
             output.text = text
         if not text.startswith(output.text):
             raise BackendError(self._name, "it streams pieces of texts: start it without --stream-output")
-        super().add({**event, "text": text[len(output.text) :]})
+        return text[len(output.text) :]
+
+    def _tell(self, told: dict[str, Any], new: Mapping[str, Any]) -> None:
+        told |= new
 
     def _may_be_cut(self, text: str) -> bool:
         return not text or any(stop.startswith(text) for stop in self._stops)
 
-    def whole(self, name: str) -> list[Completion]:
-        outputs = super().whole(name)
+    def whole(self) -> list[Completion]:
+        outputs = super().whole()
         for index in self._unsure:
             output = outputs[index]
             output.text = without_begun_stop(output.text, output.meta, self._stops)

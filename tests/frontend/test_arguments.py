@@ -92,8 +92,37 @@ def test_what_a_run_does_not_take_is_named(options, kind, words):
         (lambda: gen("x", choices_method="x"), ValueError, "choices are not"),
         (lambda: gen("x", dtype=list), ValueError, "dtype is .*list.*, must be int, float, bool or str"),
         (lambda: gen("x", json_schema="{"), ValueError, "json_schema is a text, but no JSON"),
+        (lambda: gen("x", json_schema="[1]"), ValueError, r"json_schema is '\[1\]', must be the text of an object"),
         (lambda: gen("x", json_schema=3), ValueError, "json_schema is 3, must be a JSON schema"),
+        (lambda: gen("x", dtype=[int]), ValueError, "dtype is .*int.*, must be int, float, bool or str"),
+        (lambda: gen("x", regex=5), ValueError, "regex is 5, must be a text"),
+        (lambda: gen("x", ebnf=["a"]), ValueError, r"ebnf is \['a'\], must be a text"),
+        (lambda: gen("x", structural_tag=5), ValueError, "structural_tag is 5, must be a text or an object"),
+        (lambda: gen("x", min_tokens=9, max_tokens=3), ClientError, "min_new_tokens is 9, must be in .* = .0, 3"),
+        (
+            lambda: gen("x", max_tokens=5, max_new_tokens=5),
+            ClientError,
+            "^max_new_tokens and max_tokens are both given: they are one parameter",
+        ),
+        (lambda: gen("x", return_logprob="yes"), ClientError, "return_logprob is 'yes', must be true or false"),
+        (lambda: gen("x", logprob_start_len="a"), ClientError, "logprob_start_len is 'a', must be an integer, -1"),
+        (lambda: gen("x", logprob_start_len=-2), ClientError, "logprob_start_len is -2, must be -1"),
+        (lambda: gen("x", top_logprobs_num=-5), ClientError, "top_logprobs_num is -5, must be >= 0"),
+        (lambda: gen("x", token_ids_logprob=5), ClientError, "token_ids_logprob is 5, must be a list of token ids"),
+        (lambda: gen("x", token_ids_logprob=[1, -1]), ClientError, r"token_ids_logprob is \[1, -1\], must be a list"),
+        (lambda: gen("x", return_text_in_logprobs=1), ClientError, "return_text_in_logprobs is 1, must be true"),
+        (lambda: gen("x", priority="x"), ClientError, "priority is 'x', must be an integer"),
+        (lambda: gen("x", cache_salt=5), ClientError, "cache_salt is 5, must be a text"),
+        (lambda: gen("x", extra_key=5), ClientError, "extra_key is 5, must be a text"),
+        (lambda: gen("x", custom_logit_processor=5), ClientError, "custom_logit_processor is 5, must be a text"),
+        (lambda: gen("x", return_hidden_states="first"), ClientError, "is 'first', must be true, false or 'last'"),
+        (lambda: gen("x", grammar_backend=5), ClientError, "grammar_backend is 5, must be a text"),
+        (lambda: gen("x", token_healing="no"), ClientError, "token_healing is 'no', must be true or false"),
+        (lambda: select("x", ["a"], priority=True), ClientError, "priority is True, must be an integer"),
         (lambda: select("x", "abc"), ValueError, "choices are 'abc', must be a list of texts"),
+        (lambda: select("x", ["a", 5]), ValueError, r"choices are \('a', 5\), must be a list of texts"),
+        (lambda: select("x", 5), ValueError, "choices are 5, must be a list of texts"),
+        (lambda: select("x"), ValueError, "choices are None, must be a list of texts"),
         (lambda: select("x", []), ValueError, "at least one text"),
         (lambda: select("x", ["a", "a"]), ValueError, "none of them empty or twice"),
         (lambda: select("x", ["a"], choices_method="best"), ValueError, "choices_method is 'best', must be one of"),
@@ -204,6 +233,15 @@ def test_bind_gives_some_of_the_arguments():
     with pytest.raises(TypeError, match="plain has no parameter 'wrod'"):
         plain.bind(wrod="x")
     assert function(num_api_spec_tokens=3)(plain.function).bind(word="x").num_api_spec_tokens == 3
+
+
+@pytest.mark.parametrize("make", [gen, select])
+def test_choices_come_from_any_iterable(make):
+    @function
+    def program(s):
+        s += make("x", choices=(f"{i}" for i in range(3)))
+
+    assert program.run(backend=Mock(picks=["2"]))["x"] == "2"
 
 
 def test_a_mock_picks_what_a_test_wants():

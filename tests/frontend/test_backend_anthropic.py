@@ -427,8 +427,12 @@ def test_the_parser_of_thoughts_is_the_services():
     [
         (reply("I cannot", stop="refusal"), "the model refused to answer"),
         (reply("Hel", stop="pause_turn"), "the output ended for 'pause_turn'"),
-        ({"type": "message"}, "its answer is no message"),
-        ([], "its answer is no message"),
+        ({"type": "message"}, "its answer has no 'content'"),
+        ([], "its answer is no object"),
+        ({"content": "Hello"}, "its answer is not as expected"),
+        ({"content": [{"type": "text", "text": 5}]}, "its answer is not as expected"),
+        ({"content": [{"type": "tool_use"}]}, "its answer has no 'input'"),
+        ({"content": [], "usage": 5}, "its answer is not as expected"),
     ],
 )
 def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):
@@ -445,6 +449,8 @@ def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):
             events(start(), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, end=""),
             "Overloaded",
         ),
+        (events({"type": "message_start", "message": 5}, named=True), "its answer is not as expected"),
+        (events([]), "its answer is no object"),
     ],
 )
 def test_a_stream_that_breaks_off_is_an_error(answer: Any, error: str):

@@ -236,6 +236,10 @@ def test_a_constant_is_an_enum_of_one():
         (reply(), "the answer ended before the output did"),
         (reply({**candidate("x"), "index": 5}), "it answered with output 5 of 1"),
         ("text", "its answer is no object"),
+        ({"candidates": [5]}, "its answer is not as expected"),
+        ({"candidates": [{"content": "Hello"}]}, "its answer is not as expected"),
+        (reply({"content": {"parts": [{"text": 5}]}}), "its answer is not as expected"),
+        ({**reply(candidate("Hello")), "usageMetadata": "many"}, "its answer is no object: 'many'"),
     ],
 )
 def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):

@@ -169,6 +169,34 @@ def test_a_stream_that_stands_still_is_left_in_time():
     assert "did not answer in time" in str(failure(stalled, streaming=True, timeout_s=0.3))
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_wait_for_a_free_connection_is_no_part_of_a_try(streaming: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 1)
+    fine = events({"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": "stop"}]})
+    with Service(*exchanges(silent, fine if streaming else FINE, streaming=streaming)) as service:
+        backend = model(service, timeout_s=1.0)
+        first, second = (ask.run(backend=backend, stream=streaming) for _ in range(2))
+        assert {str(state.error()) for state in (first, second)} & {"None"}, "the one that waited has its whole time"
+        assert len(service.requests) == 2
+
+
+def test_a_call_that_waits_for_a_busy_service_keeps_no_connection(monkeypatch: pytest.MonkeyPatch):
+    @function
+    def another(s: Any) -> None:
+        s += user("Ho") + assistant(gen("answer", max_tokens=5))
+
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http, "LONGEST_WAIT_S", 60.0)
+    other = Exchange(PATH, {**HI, "messages": [{"role": "user", "content": "Ho"}]}, FINE)
+    with Service(*exchanges(busy(429, **{"Retry-After": "60"})), other) as service:
+        backend = model(service)
+        waiting = ask.run(backend=backend)
+        while not service.requests:
+            pass
+        assert another.run(backend=backend, timeout_s=30)["answer"] == "Hello"
+        waiting.cancel()
+
+
 @pytest.mark.parametrize("text", ["<html>", "{broken", '{"choices": [', "\xff"])
 def test_an_answer_that_is_no_json_is_an_error(text: str):
     assert "its answer is no JSON" in str(failure(raw(text)))

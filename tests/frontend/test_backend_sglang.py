@@ -150,6 +150,8 @@ def test_a_server_that_is_said_to_be_ramets_is_asked_nothing_else():
         (events({"error": {"message": "out of memory"}}), "out of memory"),
         (events({"error": {"message": "out of memory", "code": 503}}), r"out of memory \(HTTP 503\)"),
         (events(reply("a", {"type": "abort", "message": "aborted"})), "the call was aborted: aborted"),
+        (events({"choices": []}), r"its answer is not as expected.*`text`"),
+        (events(5), "its answer is no object"),
     ],
 )
 def test_a_stream_that_is_no_output_is_an_error(answer: Any, error: str):
@@ -157,6 +159,13 @@ def test_a_stream_that_is_no_output_is_an_error(answer: Any, error: str):
     call = Exchange("/generate", {**PLAIN, "stream": True}, answer)
     with Service(info, call) as service, pytest.raises(CallFailed, match=error):
         plain.run(hints=False, backend=Endpoint(service.url, server="sglang"), stream=True)["answer"]
+
+
+def test_an_answer_that_is_no_output_is_an_error():
+    info = Exchange("/get_model_info", None, INFO, method="GET")
+    error = pytest.raises(CallFailed, match=r"its answer is not as expected.*`text`")
+    with Service(info, Exchange("/generate", PLAIN, {"id": "x"})) as service, error:
+        plain.run(hints=False, backend=Endpoint(service.url, server="sglang"))["answer"]
 
 
 def growing(*texts: str, matched: Any) -> Any:
@@ -184,6 +193,18 @@ def test_a_stream_has_no_beginning_of_its_stop_text(texts: list[str], matched: A
         state = plain.run(hints=False, backend=backend, stream=True, stop="\n\n")
         assert "".join(state.text_iter("answer")) == text
         assert state.text() == "Hi" + text
+
+
+def test_each_event_of_a_stream_has_all_log_probabilities_so_far():
+    tokens = [[-0.5, 7, None], [-0.25, 8, None]]
+    parts = [reply(" a", output_token_logprobs=tokens[:1]), reply(" a b", output_token_logprobs=tokens)]
+    parts[0]["meta_info"]["finish_reason"] = None
+    info = Exchange("/get_model_info", None, INFO, method="GET")
+    call = Exchange("/generate", {**PLAIN, "return_logprob": True, "stream": True}, events(*parts))
+    with Service(info, call) as service:
+        backend = Endpoint(service.url, server="sglang")
+        state = plain.run(hints=False, backend=backend, stream=True, return_logprob=True)
+        assert state.get_meta_info("answer")["output_token_logprobs"] == tokens
 
 
 def test_a_stop_text_that_is_to_stay_is_streamed():
@@ -298,6 +319,14 @@ def test_a_choice_is_scored_from_where_its_tokens_leave_the_prompts():
     assert [choice["num_tokens"] for choice in meta["choices"]] == [1, 1]
     assert meta["choices"][0]["token_logprobs"] == [(-1.5, 4, " three")]
     assert sum(meta["probabilities"]) == pytest.approx(1)
+
+
+def test_an_answer_without_a_number_of_tokens_is_an_error():
+    body = {"text": "Hi", "sampling_params": {"max_new_tokens": 0}}
+    info = Exchange("/get_model_info", None, INFO, method="GET")
+    error = pytest.raises(CallFailed, match="its answer has no 'prompt_tokens'")
+    with Service(info, Exchange("/generate", body, {"meta_info": {}})) as service, error:
+        choose.run("Hi", ["a", "b"], backend=Endpoint(service.url, server="sglang"))["it"]
 
 
 def test_a_longer_window_is_asked_for_where_all_of_it_differs():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.frontend.backends.flavors import FLAVORS
-from ramet.frontend.backends.http import BUSY, LONGEST_WAIT_S, TRIES
+from ramet.frontend.backends.http import BUSY, LONGEST_WAIT_S, MAX_CONNECTIONS, TRIES
 from ramet.frontend.backends.templates import TEMPLATES
 from ramet.frontend.speculation import TRIES as SPECULATED
 
@@ -33,4 +33,5 @@ def test_names_and_numbers_are_those_of_the_code():
         assert f"`{flavor}`" in said
     assert f"(status {', '.join(map(str, sorted(BUSY)))}) is tried up to {TRIES} times" in said
     assert f"{LONGEST_WAIT_S:g} s at most" in said
+    assert f"A backend has {MAX_CONNECTIONS} connections" in said
     assert f"in {SPECULATED} tries" in said
