@@ -147,7 +147,7 @@ class Batch:
             return Done(index, found, None)
         args, kwargs = self._arguments[index]
         state = AsyncState(self._new_run())
-        with suppress(Exception, asyncio.CancelledError):  # the state has it
+        with suppress(Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt):  # the state has it
             await self._program.execute_async(state, args, kwargs)
         return self._ended(index, state.plain(), await state.error())
 
@@ -167,13 +167,23 @@ class Batch:
 
     def _ended(self, index: int, state: State, error: BaseException | None) -> Done:
         self._runs.discard(state.run)
-        key = self._keys[index]
-        if error is None and self._file is not None and key is not None and (found := kept(state)) is not None:
-            try:
-                self._file.write(key, found)
-            except (TypeError, OSError, ProgramError) as why:
-                error = why
+        if error is None and (error := self._write(index, state)) is not None:
+            state.fail(error)
         return Done(index, state, error)
+
+    def _write(self, index: int, state: State) -> ProgramError | None:
+        """To the resume file, a program that is done. What goes wrong is that program's own trouble."""
+        key = self._keys[index]
+        if self._file is None or key is None:
+            return None
+        try:
+            if (found := kept(state)) is not None:
+                self._file.write(key, found)
+        except Exception as why:  # noqa: BLE001 - given to the caller
+            error = ProgramError(f"resume: its values cannot be written: {type(why).__name__}: {why}")
+            error.__cause__ = why
+            return error
+        return None
 
 
 def _arguments(index: int, given: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -58,7 +58,7 @@ class ResumeFile:
             return left.popleft() if left else None
 
     def write(self, key: str, state: Kept) -> None:
-        """Raises TypeError for a value that JSON does not know."""
+        """Raises TypeError, ValueError and RecursionError for what JSON has no form of, and OSError."""
         line = msgspec.json.encode(Line(key, state), enc_hook=_as_json) + b"\n"
         with self._lock:
             if not self._file.closed:
@@ -78,9 +78,9 @@ class ResumeFile:
 
 
 def kept(state: State) -> Kept | None:
-    """Of a state that is done. None: a value is missing, and the program is to run again."""
+    """Of a state that is done. None: a call failed, or a value is missing, and the program is to run again."""
     results = state.results()
-    if not all(result.done and not result.failed for result in results.values()):
+    if state.run.failures or not all(result.done and not result.failed for result in results.values()):
         return None
     variables = {name: result.get() for name, result in results.items()}
     metas = {name: result.meta for name, result in results.items() if result.meta is not None}
