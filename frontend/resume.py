@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ramet.frontend.json_lines import end_last_line, whole_lines
 from ramet.frontend.results import Result
 from ramet.frontend.run import Run
 from ramet.frontend.state import State
@@ -40,16 +41,11 @@ class ResumeFile:
         """Raises OSError, and ValueError for a file that is not one of a batch."""
         self._lock = threading.Lock()
         self._known: dict[str, deque[Kept]] = {}  # several of equal arguments
-        whole = 0  # bytes of whole lines
         if os.path.exists(path):
-            with open(path, "rb") as file:
-                for number, line in enumerate(file, 1):
-                    if not line.endswith(b"\n") and line[: len(BEGINS)] == BEGINS[: len(line)]:
-                        break
-                    self._read(line, f"resume: line {number} of {os.fspath(path)!r}")
-                    whole += len(line)
+            for number, line in enumerate(whole_lines(path, (BEGINS,)), 1):
+                self._read(line, f"resume: line {number} of {os.fspath(path)!r}")
+            end_last_line(path, (BEGINS,))
         self._file = open(path, "ab")  # noqa: SIM115 - it stays open for the batch
-        self._file.truncate(whole)
 
     def take(self, key: str) -> Kept | None:
         """Each line once: programs with equal arguments drew their outputs each for itself."""

@@ -188,6 +188,15 @@ def test_a_batch_is_resumed_where_it_ended(tmp_path):
     assert ran == list(range(8)), "other parameters give other results"
 
 
+def test_a_last_line_without_its_end_counts_if_it_is_whole(tmp_path):
+    path, arguments = tmp_path / "r", [("a",), ("b",), ("c",)]
+    echo.run_batch(arguments[:2], backend=Service(), resume=path, num_threads=1)
+    whole, service = path.read_bytes(), Service()
+    path.write_bytes(whole[:-1])
+    echo.run_batch(arguments, backend=service, resume=path)
+    assert service.prompts == ["c"] and path.read_bytes().startswith(whole)
+
+
 def test_equal_arguments_of_a_batch_each_run(tmp_path):
     service = Service()
     states = echo.run_batch([("a",), ("a",)], backend=service, resume=tmp_path / "r", num_threads=1)
