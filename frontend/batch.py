@@ -19,8 +19,9 @@ from tqdm import tqdm
 from ramet.frontend.errors import BatchFailed, ProgramError
 from ramet.frontend.hints import SharedPrefixes
 from ramet.frontend.loop import check_wait
-from ramet.frontend.resume import ResumeFile, kept, program_key, restored
+from ramet.frontend.resume import ResumeFile, kept, restored
 from ramet.frontend.run import Run
+from ramet.frontend.run_keys import RunKeys
 from ramet.frontend.runnable import Runnable
 from ramet.frontend.state import AsyncState, State
 
@@ -37,8 +38,15 @@ class Batch:
     """One call of run_batch. The caller's thread starts programs and takes what they give; see `results`."""
 
     def __init__(
-        self, program: Runnable, batch: Sequence[Any], num_threads: Any, options: Mapping[str, Any], resume: Any
+        self,
+        program: Runnable,
+        batch: Sequence[Any],
+        num_threads: Any,
+        options: Mapping[str, Any],
+        resume: Any,
+        body: Any,
     ) -> None:
+        """`body`: what the program executes, by which a resume file knows it."""
         self._program, self._arguments = program, [_arguments(i, each) for i, each in enumerate(batch)]
         self._at_once = _at_once(num_threads, len(self._arguments))
         own, self._options = program.divided(options)
@@ -50,8 +58,12 @@ class Batch:
         self._backend = program.new_run(self._options).backend
         self._options = self._options._replace(backend=self._backend)  # one for all of its programs
         check_wait(self._backend.loop)
-        key = program_key(program.function, self._options.sampling, self._options.options, program.bound)
-        self._file = ResumeFile(resume, key) if resume is not None else None
+        self._keys: list[str | None] = [None] * len(self._arguments)
+        self._file: ResumeFile | None = None
+        if resume is not None:
+            keys = RunKeys(program, body, self._options)
+            self._keys = [keys.of(f"batch_kwargs[{i}]", *each) for i, each in enumerate(self._arguments)]
+            self._file = ResumeFile(resume)
         self._prefixes = SharedPrefixes(self._backend) if self._options.hints else None
         self._context = copy_context()  # of the program that this one is called by
         self._todo: SimpleQueue[int | None] = SimpleQueue()  # for the threads; None: end
@@ -114,9 +126,9 @@ class Batch:
             self._done.put(done)
 
     def _run(self, index: int) -> Done:
-        args, kwargs = self._arguments[index]
-        if (found := self._known(args, kwargs)) is not None:
+        if (found := self._known(index)) is not None:
             return Done(index, found, None)
+        args, kwargs = self._arguments[index]
         state = State(self._new_run())
         with suppress(BaseException):  # the state has it
             self._program.execute(state, args, kwargs)
@@ -131,11 +143,11 @@ class Batch:
         self._done.put(done)
 
     async def _run_task(self, index: int) -> Done:
-        args, kwargs = self._arguments[index]
-        if (found := self._known(args, kwargs)) is not None:
+        if (found := self._known(index)) is not None:
             return Done(index, found, None)
+        args, kwargs = self._arguments[index]
         state = AsyncState(self._new_run())
-        with suppress(Exception, asyncio.CancelledError):  # the state has it
+        with suppress(Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt):  # the state has it
             await self._program.execute_async(state, args, kwargs)
         return self._ended(index, state.plain(), await state.error())
 
@@ -146,21 +158,32 @@ class Batch:
             run.cancel()
         return run
 
-    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State | None:
+    def _known(self, index: int) -> State | None:
         """Of a program that the resume file has."""
-        if self._file is None or (found := self._file.take(args, kwargs)) is None:
+        key = self._keys[index]
+        if self._file is None or key is None or (found := self._file.take(key)) is None:
             return None
         return restored(self._program.new_run(self._options), found)
 
     def _ended(self, index: int, state: State, error: BaseException | None) -> Done:
         self._runs.discard(state.run)
-        args, kwargs = self._arguments[index]
-        if error is None and self._file is not None and (found := kept(state)) is not None:
-            try:
-                self._file.write(args, kwargs, found)
-            except (TypeError, OSError, ProgramError) as why:
-                error = why
+        if error is None and (error := self._write(index, state)) is not None:
+            state.fail(error)
         return Done(index, state, error)
+
+    def _write(self, index: int, state: State) -> ProgramError | None:
+        """To the resume file, a program that is done. What goes wrong is that program's own trouble."""
+        key = self._keys[index]
+        if self._file is None or key is None:
+            return None
+        try:
+            if (found := kept(state)) is not None:
+                self._file.write(key, found)
+        except Exception as why:  # noqa: BLE001 - given to the caller
+            error = ProgramError(f"resume: its values cannot be written: {type(why).__name__}: {why}")
+            error.__cause__ = why
+            return error
+        return None
 
 
 def _arguments(index: int, given: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -6,7 +6,7 @@ that only a run knows are nodes as well: arguments, and variables of calls.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeAlias
 
 from ramet.frontend.ir import ConstantText, Expr, Gen, Select
@@ -165,6 +165,12 @@ class Graph:
             found.setdefault(stream, []).append(expr)
         return found
 
+    @property
+    def content(self) -> list[Any]:
+        """What it does, wherever it was written. How an output is read follows from what it keeps to."""
+        nodes = [[stream, type(expr).__name__, _fields(expr)] for stream, expr in self.nodes]
+        return [self.name, self.parameters, nodes, self.returned, self.spec_tokens]
+
     def print_graph_dfs(self) -> None:
         """Prints each stream below the node that made it."""
         print("\n".join(self._lines(ROOT, "")))
@@ -235,6 +241,11 @@ def shown(expr: Expr) -> str:
             return f"Prefetch {_cut(chained(pieces).text())} for streams {', '.join(map(str, streams))}"
     details = [getattr(expr, name) for name in ("role", "kind", "name") if hasattr(expr, name)]
     return " ".join([type(expr).__name__, *map(str, details)])
+
+
+def _fields(expr: Expr) -> dict[str, Any]:
+    names = (field.name for field in fields(expr))  # type: ignore[arg-type]
+    return {name: getattr(expr, name) for name in names if name not in ("where", "read")}
 
 
 def _cut(text: str) -> str:

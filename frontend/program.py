@@ -6,6 +6,7 @@ from typing import Any, Literal, Self, overload
 
 from ramet.frontend.backends.chosen import as_backend, backend_of
 from ramet.frontend.batch import Batch
+from ramet.frontend.canonical import HasBody
 from ramet.frontend.compile import as_function
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.graph import Graph
@@ -18,8 +19,12 @@ from ramet.frontend.state import State
 from ramet.frontend.trace import beginning, trace
 
 
-class Program(Runnable):
+class Program(Runnable, HasBody):
     """A program: run() for one run, run_batch() for many, bind() for one with some of its arguments."""
+
+    @property
+    def body(self) -> Any:
+        return self.function
 
     def run_batch(
         self,
@@ -44,7 +49,7 @@ class Program(Runnable):
             raise ValueError(f"on_error is {on_error!r}, must be 'raise' or 'return'")
         if current_tracer() is not None:
             raise ProgramError("run_batch is called inside of a traced program, whose graph has single calls")
-        batch = Batch(self, batch_kwargs, num_threads, options, resume)
+        batch = Batch(self, batch_kwargs, num_threads, options, resume, self.body)
         states = batch.results(progress_bar, on_error == "raise")
         return states if generator_style else list(states)
 
@@ -82,6 +87,10 @@ class Compiled(Program):
         self.graph = compiled(graph)
         self._backend = backend
         super().__init__(as_function(self.graph), graph.spec_tokens)
+
+    @property
+    def body(self) -> Any:
+        return self.graph.content
 
     def bind(self, **arguments: Any) -> Self:
         bound = type(self)(self.graph, self._backend)

@@ -1,18 +1,17 @@
 """The file of a batch that may be resumed: one line of JSON for each program that is done.
 
-Decides which program a line belongs to: the function, its arguments and the run's parameters together. A line that was
-cut off, as when the machine failed, is ignored, and its program runs again.
+A program is known by its key (run_keys.py). A line that was cut off, as when the machine failed, is ignored, and its
+program runs again.
 """
 
-import hashlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from ramet.frontend.json_lines import end_last_line, whole_lines
 from ramet.frontend.results import Result
 from ramet.frontend.run import Run
 from ramet.frontend.state import State
@@ -38,31 +37,25 @@ class Line(msgspec.Struct):
 class ResumeFile:
     """Written by many threads."""
 
-    def __init__(self, path: str | os.PathLike[str], program: str) -> None:
-        """`program`: see program_key. Raises OSError, and ValueError for a file that is not one of a batch."""
-        self._program, self._lock = program, threading.Lock()
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises OSError, and ValueError for a file that is not one of a batch."""
+        self._lock = threading.Lock()
         self._known: dict[str, deque[Kept]] = {}  # several of equal arguments
-        whole = 0  # bytes of whole lines
         if os.path.exists(path):
-            with open(path, "rb") as file:
-                for number, line in enumerate(file, 1):
-                    if not line.endswith(b"\n") and line[: len(BEGINS)] == BEGINS[: len(line)]:
-                        break
-                    self._read(line, f"resume: line {number} of {os.fspath(path)!r}")
-                    whole += len(line)
+            for number, line in enumerate(whole_lines(path, (BEGINS,)), 1):
+                self._read(line, f"resume: line {number} of {os.fspath(path)!r}")
+            end_last_line(path, (BEGINS,))
         self._file = open(path, "ab")  # noqa: SIM115 - it stays open for the batch
-        self._file.truncate(whole)
 
-    def take(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kept | None:
+    def take(self, key: str) -> Kept | None:
         """Each line once: programs with equal arguments drew their outputs each for itself."""
-        key = self._key(args, kwargs)
         with self._lock:
             left = self._known.get(key)
             return left.popleft() if left else None
 
-    def write(self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Kept) -> None:
-        """Raises TypeError for a value that JSON does not know."""
-        line = msgspec.json.encode(Line(self._key(args, kwargs), state), enc_hook=_as_json) + b"\n"
+    def write(self, key: str, state: Kept) -> None:
+        """Raises TypeError, ValueError and RecursionError for what JSON has no form of, and OSError."""
+        line = msgspec.json.encode(Line(key, state), enc_hook=_as_json) + b"\n"
         with self._lock:
             if not self._file.closed:
                 self._file.write(line)
@@ -79,20 +72,11 @@ class ResumeFile:
             raise ValueError(f"{place} is not of a batch that may be resumed: {error}") from None
         self._known.setdefault(read.key, deque()).append(read.state)
 
-    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        return _hash([self._program, list(args), sorted(kwargs.items())])
-
-
-def program_key(function: Callable[..., Any], *parameters: Mapping[str, Any]) -> str:
-    """Of a function with the parameters that its runs share."""
-    name = f"{function.__module__}.{function.__qualname__}"
-    return _hash([name, *(sorted(each.items()) for each in parameters)])
-
 
 def kept(state: State) -> Kept | None:
-    """Of a state that is done. None: a value is missing, and the program is to run again."""
+    """Of a state that is done. None: a call failed, or a value is missing, and the program is to run again."""
     results = state.results()
-    if not all(result.done and not result.failed for result in results.values()):
+    if state.run.failures or not all(result.done and not result.failed for result in results.values()):
         return None
     variables = {name: result.get() for name, result in results.items()}
     metas = {name: result.meta for name, result in results.items() if result.meta is not None}
@@ -104,10 +88,6 @@ def restored(run: Run, found: Kept) -> State:
     state = State.known(run, read(found.pieces), values)
     state.ret_value = found.returned
     return state
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode(value, enc_hook=_as_json)).hexdigest()
 
 
 def _as_json(value: Any) -> Any:

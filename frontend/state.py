@@ -86,6 +86,10 @@ class State(BaseState):
         self.sync()
         return self._error()
 
+    def fail(self, error: BaseException) -> None:
+        """What `error` gives from now on: all calls are done, and what becomes of their values failed."""
+        self._found_error = error
+
     def text_iter(self, var_name: str | None = None) -> Iterator[str]:
         """The text as it grows, or that of a variable; for run(stream=True).
 

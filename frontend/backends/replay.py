@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.chosen import as_backend
 from ramet.frontend.errors import BackendError
+from ramet.frontend.json_lines import end_last_line, whole_lines
 from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
 from ramet.frontend.written import as_json, written
@@ -19,26 +21,38 @@ from ramet.frontend.written import as_json, written
 ALL = Capabilities(
     held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
 )
+BEGINS = (b'{"capabilities":', b'{"prompt":')  # each line
 SHOWN = 60  # characters of a prompt in an error
 
 
+class Head(msgspec.Struct):
+    """The first line of a file: what a program asked that backend for depends on it."""
+
+    capabilities: Capabilities
+
+
 class Entry(msgspec.Struct, omit_defaults=True):
-    """A line of the file. `prompt`: its pieces; `call`: what was asked; one of the others is the answer."""
+    """A line of the file. `prompt`: its pieces; `call`: what was asked; `outputs` or `chosen` is the answer.
+
+    `occurrence`: how many calls with this prompt and these choices were asked before. Lines come as calls are answered.
+    """
 
     prompt: list[Any]
     call: dict[str, Any]
     outputs: list[Completion] | None = None
     chosen: int | None = None
     meta: dict[str, Any] = {}
+    occurrence: int = 0
 
 
 class Replay(Backend):
     """`recorded`: a file of JSON lines, or entries (dicts) of that form.
 
-    The same call gets the same answer, and calls that are equal get theirs in the recorded order. A call that is not
-    there is an error, or where `record` is given, it is asked of that backend and written to the file. `strict`: a
-    call is the same if its prompt and all of its parameters are; False: its prompt and choices suffice. Raises
-    ValueError for a line that is no entry, and OSError.
+    The same call gets the same answer, and calls that are equal get theirs in the order in which they were asked. A
+    call that is not there is an error, or where `record` is given (a backend, or what run() takes as one), it is asked
+    of that backend and written to the file. `strict`: a call is the same if its prompt and all of its parameters are;
+    False: its prompt and choices suffice. Raises ValueError for a line that is no entry, OSError, and TypeError for
+    what is no backend.
     """
 
     name = "Replay"
@@ -46,19 +60,20 @@ class Replay(Backend):
     def __init__(
         self,
         recorded: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
-        record: Backend | None = None,
+        record: Any = None,
         strict: bool = True,
     ) -> None:
         self._path = os.fspath(recorded) if isinstance(recorded, str | os.PathLike) else None
-        self._record, self._strict = record, strict
+        self._record = None if record is None else as_backend(record)
+        self._strict = strict
         self._lock = threading.Lock()
         self._entries: dict[str, list[Entry]] = defaultdict(list)
         self._num_asked: dict[str, int] = defaultdict(int)
-        self.capabilities = ALL
-        if record is not None:  # hints would be told of calls that it never gets
-            self.capabilities = replace(record.capabilities, prefixes=False, follow_ups=False, renders=False)
-        for entry in self._read(recorded):
-            self._entries[self._key(entry.prompt, entry.call)].append(entry)
+        self._num_alike: dict[str, int] = defaultdict(int)  # as `occurrence` counts them
+        heads, entries = self._read(recorded)
+        self.capabilities = self._allowed(heads)
+        for entry in sorted(entries, key=lambda entry: entry.occurrence):
+            self._entries[_key(entry.prompt, entry.call, strict)].append(entry)
 
     @property
     def loop(self) -> Loop:
@@ -72,14 +87,14 @@ class Replay(Backend):
             "dtype": None if call.kind is None else call.kind.__name__,
             "thoughts": call.thoughts,
         }
-        entry = self._found(prompt, asked)
+        entry, occurrence = self._found(prompt, asked)
         if entry is not None and entry.outputs is not None:
             outputs = [Completion(each.text, dict(each.meta), each.thought) for each in entry.outputs]
             if on_text is not None:
                 on_text(outputs[0].text)
             return outputs
         outputs = await self._recorder(prompt, asked).generate(prompt, call, on_text)
-        self._write(Entry(written(prompt), asked, outputs=outputs))
+        self._write(Entry(written(prompt), asked, outputs=outputs, occurrence=occurrence))
         return outputs
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
@@ -90,11 +105,12 @@ class Replay(Backend):
             "temperature": call.temperature,
             "options": dict(call.options),
         }
-        entry = self._found(prompt, asked)
+        entry, occurrence = self._found(prompt, asked)
         if entry is not None and entry.chosen is not None:
             return Selection(entry.chosen, dict(entry.meta))
         selection = await self._recorder(prompt, asked).select(prompt, call)
-        self._write(Entry(written(prompt), asked, chosen=selection.index, meta=selection.meta))
+        entry = Entry(written(prompt), asked, chosen=selection.index, meta=selection.meta, occurrence=occurrence)
+        self._write(entry)
         return selection
 
     async def flush_cache(self) -> None:
@@ -105,20 +121,27 @@ class Replay(Backend):
         if self._record is not None:
             await self._record.close()
 
-    def _found(self, prompt: Prompt, asked: Mapping[str, Any]) -> Entry | None:
-        """The next answer to this call; None: there is no further one."""
-        key = self._key(written(prompt), asked)
+    def _allowed(self, heads: Sequence[Head]) -> Capabilities:
+        if self._record is not None:  # hints would be told of calls that it never gets
+            return replace(self._record.capabilities, prefixes=False, follow_ups=False, renders=False)
+        return heads[0].capabilities if heads else ALL
+
+    def _found(self, prompt: Prompt, asked: Mapping[str, Any]) -> tuple[Entry | None, int]:
+        """The next answer to this call, None where there is no further one; and which occurrence of it this is."""
+        pieces = written(prompt)
+        key, alike = _key(pieces, asked, self._strict), _key(pieces, asked, strict=False)
         with self._lock:
-            number = self._num_asked[key]
+            number, occurrence = self._num_asked[key], self._num_alike[alike]
             self._num_asked[key] += 1
+            self._num_alike[alike] += 1
             known = self._entries.get(key, [])
-            return known[number] if number < len(known) else None
+            return known[number] if number < len(known) else None, occurrence
 
     def _recorder(self, prompt: Prompt, asked: Mapping[str, Any]) -> Backend:
         """Raises BackendError where none is given."""
         if self._record is not None:
             return self._record
-        known = self._entries.get(self._key(written(prompt), asked))
+        known = self._entries.get(_key(written(prompt), asked, self._strict))
         if known:
             raise BackendError(self.name, f"this call was recorded {len(known)} times, and is asked once more")
         raise BackendError(self.name, f"this call was not recorded; {self._nearest(prompt, asked)}")
@@ -139,30 +162,42 @@ class Replay(Backend):
         ]
         return f"one with the same prompt was, with other {', '.join(differing) or 'turns'}"
 
-    def _read(self, recorded: Any) -> list[Entry]:
+    def _read(self, recorded: Any) -> tuple[list[Head], list[Entry]]:
+        """A further head, as of files that were put together, counts for nothing."""
+        heads, entries = list[Head](), list[Entry]()
+        for number, line in enumerate(self._lines(recorded), 1):
+            try:
+                made = msgspec.json.decode(line) if isinstance(line, bytes) else line
+                if isinstance(made, Mapping) and "capabilities" in made:
+                    heads.append(msgspec.convert(made, Head))
+                else:
+                    entries.append(msgspec.convert(made, Entry))
+            except msgspec.DecodeError as error:
+                raise ValueError(f"{self._path or 'recorded'}, line {number}: {error}") from None
+        if self._path is not None and self._record is not None and os.path.exists(self._path):
+            end_last_line(self._path, BEGINS)
+        return heads, entries
+
+    def _lines(self, recorded: Any) -> Iterable[Any]:
         if self._path is None:
-            return [msgspec.convert(entry, Entry) for entry in recorded]
+            return list(recorded)
         if not os.path.exists(self._path) and self._record is not None:
             return []
-        entries = []
-        with open(self._path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    entries.append(msgspec.json.decode(line, type=Entry))
-                except msgspec.DecodeError as error:
-                    raise ValueError(f"{self._path}, line {number}: {error}") from None
-        return entries
+        return whole_lines(self._path, BEGINS)
 
     def _write(self, entry: Entry) -> None:
         """To the file, and to no memory: a call that is equal is asked anew, as it was when it was recorded."""
         if self._path is not None:
-            line = msgspec.json.encode(entry, enc_hook=as_json) + b"\n"
+            line = _json(entry) + b"\n"
             with self._lock, open(self._path, "ab") as file:
+                if file.tell() == 0:
+                    file.write(_json(Head(self.capabilities)) + b"\n")
                 file.write(line)
 
-    def _key(self, prompt: Sequence[Any], call: Mapping[str, Any]) -> str:
-        same = call if self._strict else {name: call[name] for name in ("select",) if name in call}
-        return hashlib.sha256(_json([prompt, sorted(same.items())])).hexdigest()
+
+def _key(prompt: Sequence[Any], call: Mapping[str, Any], strict: bool) -> str:
+    same = call if strict else {name: call[name] for name in ("select",) if name in call}
+    return hashlib.sha256(_json([prompt, sorted(same.items())])).hexdigest()
 
 
 def _json(value: Any) -> bytes:

@@ -1,5 +1,6 @@
 """Replay: calls and their answers in a file, recorded once and answered from there."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from ramet import (
     system,
     user,
 )
+from ramet.frontend.backends.base import Completion, GenCall, OnText
+from ramet.frontend.prompt import Prompt
 
 
 @function
@@ -57,8 +60,8 @@ def test_the_file_is_lines_of_json_that_may_be_given_as_entries(tmp_path: Path):
     path = tmp_path / "calls.jsonl"
     recorded = record(path)
     entries = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(entries) == 5
-    assert entries[0]["prompt"][:3] == [{"begin": "system"}, "Be brief.", {"end": "system"}]
+    assert len(entries) == 1 + 5
+    assert entries[1]["prompt"][:3] == [{"begin": "system"}, "Be brief.", {"end": "system"}]
     assert values(program.run(backend=Replay(entries))) == recorded
 
 
@@ -78,6 +81,39 @@ def test_equal_calls_are_answered_in_their_order(tmp_path: Path):
     assert twice.run(backend=backend)["word"] == words
     with pytest.raises(CallFailed, match="this call was recorded 3 times, and is asked once more"):
         twice.run(backend=backend)["word"]
+
+
+class LastFirst(Mock):
+    """Of each three calls that run beside each other the last one is answered first."""
+
+    async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
+        outputs = await super().generate(prompt, call, on_text)
+        number = len(self.calls) % 3
+        while len(self.calls) % 3:
+            await asyncio.sleep(0)
+        for _ in range(0 if number == 0 else 30 - 10 * number):
+            await asyncio.sleep(0)
+        return outputs
+
+
+@function
+def drawn(s: Any) -> None:
+    forks = s.fork(3)
+    forks += ["A word:" + gen("word", temperature=temperature) for temperature in (0.5, 0.5, 1)]
+    forks.join()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_equal_calls_beside_each_other_are_answered_in_the_order_of_asking(tmp_path: Path, strict: bool):
+    path, words = tmp_path / "calls.jsonl", [" one", " two", " three"]
+    assert drawn.run(backend=Replay(path, record=LastFirst(words)))["word"] == words
+    lines = path.read_text().splitlines()
+    assert [json.loads(line)["outputs"][0]["text"] for line in lines[1:]] == words[::-1]
+    assert drawn.run(backend=Replay(path, strict=strict))["word"] == words
+    recorded, more = Replay(path, record=LastFirst([" four", " five", " six"])), [" four", " five", " six"]
+    assert [drawn.run(backend=recorded)["word"] for _ in range(2)] == [words, more]
+    replayed = Replay(path, strict=strict)
+    assert [drawn.run(backend=replayed)["word"] for _ in range(2)] == [words, more]
 
 
 def test_a_call_that_was_not_recorded_names_the_nearest_prompt(tmp_path: Path):
@@ -204,6 +240,86 @@ def test_what_the_recorder_cannot_do_is_refused(tmp_path: Path):
         backend_program(backend)
 
 
+@function
+def of_documents(s: Any) -> None:
+    s += "Documents:"
+    forks = s.fork(2)
+    forks += [" one", " two"]
+    forks.join("concate_and_append")
+    s += " Answer:" + gen("answer", stop="\n", max_tokens=4)
+
+
+@function(num_api_spec_tokens=32)
+def ahead(s: Any) -> None:
+    s += "a:" + gen("a", stop="\n") + "\nanswer:" + gen("answer", stop="\n")
+
+
+@function(num_api_spec_tokens=32)
+def ahead_in_a_turn(s: Any) -> None:
+    s += user("Hi") + assistant("a:" + gen("a", stop="\n") + "\nanswer:" + gen("answer", stop="\n"))
+
+
+ANSWERED = "a: one\nanswer: two\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "reply", "capabilities"),
+    [
+        (of_documents, None, {"contexts": True}),
+        (ahead, lambda prompt, call: ANSWERED[len(prompt) :], {"options": frozenset()}),
+        (ahead_in_a_turn, lambda prompt, call: ANSWERED, {"continues": False}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+@pytest.mark.parametrize("as_entries", [False, True])
+def test_a_file_replays_what_its_backend_could_do(
+    tmp_path: Path, program: Any, reply: Any, capabilities: dict[str, Any], as_entries: bool
+):
+    path, recorder = tmp_path / "calls.jsonl", Mock(reply)
+    recorder.capabilities = replace(recorder.capabilities, **capabilities)
+    recorded = program.run(temperature=0, backend=Replay(path, record=recorder))["answer"]
+    replay = Replay([json.loads(line) for line in path.open()] if as_entries else path)
+    assert program.run(temperature=0, backend=replay)["answer"] == recorded
+    assert replay.capabilities == recorder.capabilities
+
+
+def test_a_file_without_a_record_of_its_backend_is_read(tmp_path: Path):
+    path = tmp_path / "calls.jsonl"
+    recorded = record(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    assert values(program.run(backend=Replay(path))) == recorded
+    second = record(path, city="Rome")
+    assert values(program.run("Rome", backend=Replay(path))) == second
+
+
+def test_files_may_be_put_together(tmp_path: Path):
+    one, other, both = tmp_path / "one", tmp_path / "other", tmp_path / "both"
+    recorded = [record(one), record(other, city="Rome")]
+    both.write_bytes(one.read_bytes() + other.read_bytes())
+    assert [values(program.run(city, backend=Replay(both))) for city in ("Paris", "Rome")] == recorded
+
+
+def test_the_recorder_may_be_given_as_any_backend_is(tmp_path: Path):
+    replay = Replay(tmp_path / "calls.jsonl", record="http://127.0.0.1:9")
+    assert "the server at http://127.0.0.1:9" in str(program.run(backend=replay).error())
+    with pytest.raises(TypeError, match="int is no backend"):
+        Replay(tmp_path / "calls.jsonl", record=3)  # type: ignore[arg-type]
+
+
+def test_a_last_line_that_was_cut_off_is_asked_again(tmp_path: Path):
+    path = tmp_path / "calls.jsonl"
+    recorded = record(path)
+    whole = path.read_bytes()
+    for num_bytes in (len(whole) - 1, len(whole) - 20, len(whole.splitlines()[0]) + 5, 20, 1, 0):
+        path.write_bytes(whole[:num_bytes])
+        assert values(program.run(backend=Replay(path, record=Mock()))) == recorded
+        assert path.read_bytes() == whole
+    path.write_bytes(whole[:-20])
+    with pytest.raises(CallFailed, match="was recorded 1 times, and is asked once more"):
+        program.run(backend=Replay(path))["more"]
+    assert path.read_bytes() == whole[:-20], "a file that is only read stays as it is"
+
+
 def backend_program(backend: Any) -> None:
     @function
     def plain(s: Any) -> None:
@@ -216,6 +332,9 @@ def test_a_file_that_is_none(tmp_path: Path):
     path = tmp_path / "calls.jsonl"
     with pytest.raises(OSError, match=r"calls\.jsonl"):
         Replay(path)
-    path.write_text('{"prompt": [], "call": {}}\n{"prompt": 3}\n')
-    with pytest.raises(ValueError, match=r"calls\.jsonl, line 2: "):
-        Replay(path)
+    for second in ('{"prompt": 3}\n', '{"prompt": 3}', "[]", "notes", "not"):
+        content = '{"prompt": [], "call": {}}\n' + second
+        path.write_text(content)
+        with pytest.raises(ValueError, match=r"calls\.jsonl, line 2: "):
+            Replay(path, record=Mock())
+        assert path.read_text() == content

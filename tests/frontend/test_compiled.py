@@ -191,8 +191,9 @@ def test_a_compiled_program_is_a_program(llm: LLM, tmp_path: Path):
     file = tmp_path / "done.jsonl"
     mock = Mock()
     tips.run_batch([("a",), ("b",)], backend=mock, resume=file)
-    compiled.run_batch([("a",), ("b",)], backend=mock, resume=file)  # the function's file is the graph's
-    assert len(mock.calls) == 2 * 4
+    for _ in range(2):
+        compiled.run_batch([("a",), ("b",)], backend=mock, resume=file)  # another program than its function
+    assert len(mock.calls) == 4 * 4
 
 
 def test_defaults_are_the_function_s_and_arguments_are_checked():

@@ -1,5 +1,6 @@
 """run_batch: every result in its place, bounded, resumable, and with the cause where something fails."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ramet import BatchFailed, CallFailed, function, gen
+from ramet import BatchFailed, CallFailed, ProgramError, function, gen, image
 from ramet.frontend.backends.mock import Mock
 from tests.fakes.services import Service
 
@@ -101,19 +102,29 @@ def test_failures_may_be_returned_in_their_places(program):
         states[1]["x"]
 
 
-def test_a_body_that_raises_is_a_failure_of_its_program():
-    @function
-    def picky(s, word):
-        s += word + gen("x")
-        if word == "bad":
-            raise ValueError("no bad words")
-        if word == "worse":
-            raise SystemExit(3)
+RAISED = (ValueError("no bad words"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError())
 
-    states = picky.run_batch([("a",), ("bad",), ("worse",)], backend=Service(), on_error="return")
-    assert [type(state.error()) for state in states] == [type(None), ValueError, SystemExit]
+
+@function
+def picky(s, i):
+    s += str(i) + gen("x")
+    if i:
+        raise RAISED[i - 1]
+
+
+@function
+async def picky_async(s, i):
+    s += str(i) + gen("x")
+    if i:
+        raise RAISED[i - 1]
+
+
+@pytest.mark.parametrize("program", [picky, picky_async], ids=["plain", "async"])
+def test_a_body_that_raises_is_a_failure_of_its_program(program):
+    states = program.run_batch([(i,) for i in range(5)], backend=Service(), on_error="return")
+    assert [state.error() for state in states] == [None, *RAISED]
     with pytest.raises(BatchFailed, match=r"batch_kwargs\[1\]: ValueError: no bad words"):
-        picky.run_batch([("a",), ("bad",)], backend=Service())
+        program.run_batch([(0,), (1,)], backend=Service())
 
 
 @pytest.mark.parametrize(
@@ -177,6 +188,15 @@ def test_a_batch_is_resumed_where_it_ended(tmp_path):
     assert ran == list(range(8)), "other parameters give other results"
 
 
+def test_a_last_line_without_its_end_counts_if_it_is_whole(tmp_path):
+    path, arguments = tmp_path / "r", [("a",), ("b",), ("c",)]
+    echo.run_batch(arguments[:2], backend=Service(), resume=path, num_threads=1)
+    whole, service = path.read_bytes(), Service()
+    path.write_bytes(whole[:-1])
+    echo.run_batch(arguments, backend=service, resume=path)
+    assert service.prompts == ["c"] and path.read_bytes().startswith(whole)
+
+
 def test_equal_arguments_of_a_batch_each_run(tmp_path):
     service = Service()
     states = echo.run_batch([("a",), ("a",)], backend=service, resume=tmp_path / "r", num_threads=1)
@@ -218,13 +238,50 @@ def test_programs_of_a_batch_share_the_connections_of_a_server_named_by_its_url(
     assert len(backends) == 1 and program.run(backend=url).ret_value in backends
 
 
-def test_what_cannot_be_written_is_a_failure_of_its_program(tmp_path):
-    @function
-    def program(s):
-        s["x"] = object()
+def returns_an_object(s):
+    return object()
 
-    with pytest.raises(BatchFailed, match="object cannot be written as JSON"):
-        program.run_batch([()], backend=Service(), resume=tmp_path / "r")
+
+def sets_an_object(s):
+    s["x"] = object()
+
+
+def shows_what_no_file_tells(s):
+    s += image(object())
+
+
+def has_a_text_that_is_no_unicode(s):
+    s["x"] = "\ud800"
+
+
+def holds_itself(s):
+    s["x"] = []
+    s["x"].append(s["x"])
+
+
+@pytest.mark.parametrize(
+    ("unwritten", "why"),
+    [
+        (returns_an_object, "object cannot be written as JSON"),
+        (sets_an_object, "object cannot be written as JSON"),
+        (shows_what_no_file_tells, "image: a object cannot be told from others in a file"),
+        (has_a_text_that_is_no_unicode, "surrogates not allowed"),
+        (holds_itself, "maximum recursion depth"),
+    ],
+)
+def test_what_cannot_be_written_is_a_failure_of_its_program(tmp_path, unwritten, why):
+    @function
+    def program(s, i):
+        s += str(i) + gen("y")
+        return unwritten(s) if i == 1 else i
+
+    arguments, path = [(i,) for i in range(3)], tmp_path / "r"
+    states = program.run_batch(arguments, backend=Mock(), resume=path, on_error="return")
+    assert [state.error() is None for state in states] == [True, False, True]
+    assert isinstance(states[1].error(), ProgramError) and states[1]["y"] and states[2].ret_value == 2
+    with pytest.raises(BatchFailed, match=rf"batch_kwargs\[1\]: .*resume: its values cannot be written: .*{why}"):
+        program.run_batch(arguments, backend=Mock(), resume=path)
+    assert len(path.read_bytes().splitlines()) == 2
 
 
 def test_progress_is_shown_on_demand(capsys):

@@ -1,13 +1,14 @@
 """Programs on our own runtime: an LLM in this process, and a server; both give the same."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from live import Live
 
-from ramet import LLM, CallFailed, Endpoint, assistant, function, gen, select, system, user
+from ramet import LLM, CallFailed, Endpoint, Replay, assistant, function, gen, select, system, user
 from ramet.frontend.backends.chosen import as_backend
 
 PREFIX = "These words are shared by everything that follows, and they are long enough to be held. "
@@ -48,6 +49,22 @@ def test_a_server_and_an_llm_give_the_same(llm: LLM, server: Endpoint):
     assert alike(one.get_meta_info("choice")["probabilities"], other.get_meta_info("choice")["probabilities"])
     assert isinstance(one["number"], int) and len(one["aspect"]) == 3
     assert "<|im_start|>assistant\nWell: " in one.text()
+
+
+def test_calls_of_an_llm_are_recorded_and_replayed(llm: LLM, tmp_path: Path):
+    @function
+    def program(s: Any) -> None:
+        s += "Two documents."
+        forks = s.fork(2)
+        forks += [" The first one.", " The second one."]
+        forks.join("concate_and_append")
+        s += " They say" + gen("what", max_tokens=8)
+
+    path = tmp_path / "calls.jsonl"
+    for each, name in ((everything, "aspect"), (program, "what")):
+        recorded = each.run(backend=Replay(path, record=llm), temperature=0)
+        assert recorded.error() is None
+        assert each.run(backend=Replay(path), temperature=0)[name] == recorded[name]
 
 
 @pytest.mark.parametrize("where", ["llm", "server"])

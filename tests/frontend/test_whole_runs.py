@@ -97,6 +97,39 @@ def test_a_failure_that_the_function_was_told_of_is_its_own_matter(tmp_path):
     assert service.prompts.count("good") == 2, "one of its values is missing, so it runs again"
 
 
+def in_a_fork(s):
+    (fork,) = s.fork(1)
+    fork += "bad" + gen("y")
+    return fork
+
+
+def in_a_program(s):
+    @function
+    def inner(s):
+        s += "bad" + gen("y")
+
+    return inner()
+
+
+@pytest.mark.parametrize("made", [in_a_fork, in_a_program])
+def test_a_run_that_handled_a_failed_call_is_run_again(tmp_path, made):
+    @function
+    def program(s):
+        s += "good" + gen("x")
+        try:
+            return made(s)["y"]
+        except CallFailed:
+            return "fallback"
+
+    service = Service(lambda text: "fine")
+    service.failing = {"bad"}
+    for returned, num_calls in (("fallback", 2), ("fine", 4), ("fine", 4)):
+        (state,) = program.run_batch([()], backend=service, resume=tmp_path / "results")
+        assert state.error() is None and state.ret_value == returned
+        assert len(service.prompts) == num_calls
+        service.failing = set()
+
+
 def test_of_forks_that_all_fail_the_list_is_told_of_once():
     @function
     def program(s):
