@@ -5,7 +5,6 @@ import pytest
 from ramet.ipc.messages import ChoicesReply, pack_ids, unpack_ids
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.language import FollowUpOf, SelectBody
-from ramet.runtime.language import selection
 from ramet.runtime.language.selection import Selection
 
 CONTEXT = 100_000
@@ -42,13 +41,6 @@ def test_one_prompt_of_all_asks_for_the_follow_up(method: str | None) -> None:
 def test_prompts_of_all_choices_together_are_bounded() -> None:
     with pytest.raises(ClientError, match=r"comes to .* bytes over all sequences"):
         made(90_000, [[100 + i] for i in range(1000)])
-
-
-def test_the_tokens_that_a_reply_tells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MAX_TOLD", 100)
-    made(5, [list(range(100, 150)), list(range(200, 250))])
-    with pytest.raises(ClientError, match="come to 101 tokens, must be at most 100"):
-        made(5, [list(range(100, 151)), list(range(200, 250))])
 
 
 def test_an_end_must_fit_behind_a_choice() -> None:
