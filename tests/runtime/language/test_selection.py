@@ -47,5 +47,5 @@ def test_an_end_must_fit_behind_a_choice() -> None:
     fits = [[100] * 90, [200]]
     made(8, fits, context=100, method="exact_sequence")
     made(9, fits, context=100)
-    with pytest.raises(ClientError, match=r"choices\[0\].* has 99 tokens with the prompt and one that ends it"):
+    with pytest.raises(ClientError, match=r"choices\[0\] has 100 tokens, one of them for the end"):
         made(9, fits, context=100, method="exact_sequence")
