@@ -19,8 +19,9 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import FollowUp
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.intake.language import MAX_CONTEXTS, MAX_ENDED, MAX_SELECTED
+from ramet.runtime.intake.language import MAX_ENDED, MAX_SELECTED
 from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from tests.fakes.engine import CACHED, EOS, TAIL, cut_somewhere, score_at, text_of, token_at
 from tests.fakes.server import Served, served
 
