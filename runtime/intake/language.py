@@ -20,8 +20,8 @@ from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.messages import ROLE
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.specs import KEY, PRIORITY, SALT, SpecLists, read_specs
+from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 
-MAX_CONTEXTS = 1024  # of one group
 MAX_SELECTED = 4096  # choices of one call: each is a sequence of its own
 MAX_ENDED = 4096  # programs of one call
 MAX_NAME = 128  # characters of a program's name

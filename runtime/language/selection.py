@@ -24,7 +24,6 @@ from ramet.runtime.text.context import longer_than_context
 
 WITHOUT_PROMPT = "unconditional_likelihood_normalized"
 WITH_END = "exact_sequence"
-MAX_TOLD = 1 << 17  # tokens of all choices, each of which the reply tells: five megabytes of JSON
 METHOD = "token_length_normalized"  # of a body that names none
 
 
@@ -99,13 +98,9 @@ class Selection:
     def _check_sizes(self, each: list[Ids], context_length: int) -> None:
         """Raises ClientError."""
         before = len(self._tokens.ids) // ID_BYTES
-        for i, ids in enumerate(each):
-            if self._ends and before + len(ids) + 1 >= context_length:
-                num = f"{before + len(ids)} tokens with the prompt and one that ends it"
-                raise longer_than_context(f"choices[{i}]", num, context_length)
-        if (num_told := sum(map(len, each))) > MAX_TOLD:
-            fact = f"come to {num_told} tokens, must be at most {MAX_TOLD} in one call"
-            raise ClientError("choices", fact, "send fewer")
+        for i, ids in enumerate(each if self._ends else ()):
+            if (num := before + len(ids) + 1) >= context_length:
+                raise longer_than_context(f"choices[{i}]", f"{num} tokens, one of them for the end", context_length)
         num_ids = sum(before + len(leaf.ids) for leaf in self._trie.leaves) + sum(map(len, each))
         check_bytes("choices", num_ids * ID_BYTES, "send fewer choices, or a shorter prompt")
 

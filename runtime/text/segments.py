@@ -34,6 +34,8 @@ from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 from ramet.runtime.text.turns import Group, Written
 
+MAX_CHOICE_TOKENS = 1 << 17  # of all choices of a call, each of which the reply tells: five megabytes of JSON
+
 
 class SegmentEncoder:
     """Raises nothing for a client's mistake: it answers."""
@@ -63,6 +65,7 @@ class SegmentEncoder:
             self._check_prompt(before + prompt)
             shared, each = self._tokens_of_choices(written, prompt, call.choices, call.healed)
             num = len(before) + len(shared)
+            _check_num_told(sum(map(len, each)))
             for i, ids in enumerate(each):
                 self._check_choice(f"choices[{i}]", num, ids)
         except ClientError as error:
@@ -162,12 +165,27 @@ class SegmentEncoder:
 
         Without one that they share, which the first token of a choice is scored after, nothing is healed.
         """
-        last, is_start = written.texts[-1], self._is_start(written)
         if healed:
-            joined = [self._encode(last + choice, f"choices[{i}]", is_start) for i, choice in enumerate(choices)]
+            joined = self._encode_choices(choices, written.texts[-1], len(prompt), self._is_start(written))
             if k := _num_common([prompt, *joined]):
                 return prompt[:k], [ids[k:] for ids in joined]
-        return prompt, [self._encode(choice, f"choices[{i}]") for i, choice in enumerate(choices)]
+        return prompt, self._encode_choices(choices)
+
+    def _encode_choices(
+        self, choices: list[str], before: str = "", num_before: int = 0, is_start: bool = False
+    ) -> list[list[int]]:
+        """Of `before` and each choice, as one text. `before` has `num_before` tokens by itself.
+
+        Those beyond are the choice's, whatever healing adds to them: they are counted here already, so that choices
+        which are too many for a call are not all tokenised.
+        """
+        each, num = list[list[int]](), 0
+        for i, choice in enumerate(choices):
+            ids = self._encode(before + choice, f"choices[{i}]", is_start)
+            each.append(ids)
+            num += len(ids) - num_before
+            _check_num_told(num)
+        return each
 
     def _check_prompt(self, ids: list[int]) -> None:
         if not ids:
@@ -195,6 +213,12 @@ def without_last_token(contexts: Contexts) -> Contexts:
     lengths[-1] -= 1
     lengths = [length for length in lengths if length]
     return (*groups, (start, *lengths)) if lengths else tuple(groups)
+
+
+def _check_num_told(num: int) -> None:
+    """Of tokens of choices, as far as they are known. Raises ClientError."""
+    if num > MAX_CHOICE_TOKENS:
+        raise ClientError("choices", f"come to more than {MAX_CHOICE_TOKENS} tokens in one call", "send fewer")
 
 
 def _num_common(each: Sequence[list[int]]) -> int:

@@ -210,7 +210,7 @@ class FakeEngine:
                 loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
             case Render() if self.answers_renders:
                 loop.call_soon(self.render, message)
-            case RenderPrompt():
+            case RenderPrompt() if self.answers_renders:
                 loop.call_soon(self.render_prompt, message)
             case RenderChoices():
                 loop.call_soon(self.render_choices, message)

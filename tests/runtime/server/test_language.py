@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import ContextGroup, Generate, ProgramsEnded, RenderChoices, RenderPrompt, Turn, unpack_ids
+from ramet.ipc.messages import (
+    ContextGroup,
+    Drain,
+    Generate,
+    ProgramsEnded,
+    RenderChoices,
+    RenderPrompt,
+    Turn,
+    unpack_ids,
+)
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import FollowUp
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.intake.language import MAX_CONTEXTS, MAX_ENDED, MAX_SELECTED
+from ramet.runtime.intake.language import MAX_ENDED, MAX_SELECTED
 from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from tests.fakes.engine import CACHED, EOS, TAIL, cut_somewhere, score_at, text_of, token_at
 from tests.fakes.server import Served, served
 
@@ -507,13 +517,32 @@ def test_a_full_queue_and_a_refusal_come_before_a_stream_begins() -> None:
         server.engine.auto = False
         first = asyncio.ensure_future(server.post(GENERATE, HELLO))
         await server.engine.saw(Generate)
-        for path, body in ((GENERATE, {**HELLO, "stream": True}), (SELECT, PICK)):
+        for path, body in ((GENERATE, {**HELLO, "stream": True}), (SELECT, PICK), (RENDER, HELLO)):
             assert await server.post(path, body) == (503, {"error": {"message": "The request queue is full."}})
         server.engine.auto = True
         server.engine._start()
         assert (await first)[0] == 200
 
     served(check, max_queued_requests=1)
+
+
+def test_a_server_that_ends_renders_no_more() -> None:
+    async def check(server: Served) -> None:
+        server.engine.tell(Drain(10.0))
+        status, reply = await server.post(RENDER, HELLO)
+        assert status == 503 and "shutting down" in reply["error"]["message"]
+        assert not server.engine.of_type(RenderPrompt)
+
+    served(check)
+
+
+def test_a_prompt_that_is_not_rendered_in_time_is_a_504() -> None:
+    async def check(server: Served) -> None:
+        server.engine.answers_renders = False
+        status, reply = await server.post(RENDER, HELLO)
+        assert status == 504 and "0.05 s" in reply["error"]["message"]
+
+    served(check, request_timeout_s=0.05)
 
 
 def test_only_post_is_taken() -> None:

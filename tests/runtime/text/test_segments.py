@@ -18,6 +18,7 @@ from ramet.ipc.messages import (
     Turn,
     unpack_ids,
 )
+from ramet.runtime.text import segments
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import MAX_CALL_BYTES
 from ramet.runtime.text.segments import SegmentEncoder, without_last_token
@@ -241,6 +242,35 @@ def test_a_refusal_names_the_choice(
 ) -> None:
     found = failure(encoder(byte_level).render_choices(RenderChoices(7, prompt, choices)))
     assert found[0] == place and fact in found[1]
+
+
+@pytest.mark.parametrize("healed", [True, False])
+def test_the_tokens_of_all_choices_are_bounded_while_they_are_made(
+    byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch, healed: bool
+) -> None:
+    """The reply tells each of them. What is beyond the bound is not even tokenised."""
+    one, most = len(byte_level.encode(" x")), 10
+    monkeypatch.setattr(segments, "MAX_CHOICE_TOKENS", most * one)
+    fits, beyond = [" x"] * most, [" x"] * (most + 50)
+    assert len(chosen(byte_level, ["near"], fits, healed).choices) == most
+    tokenised, encode = list[str](), Tokenizer.encode
+    monkeypatch.setattr(
+        Tokenizer, "encode", lambda self, text, *more: tokenised.append(text) or encode(self, text, *more)
+    )
+    place, fact = failure(encoder(byte_level).render_choices(RenderChoices(7, ["near"], beyond, healed)))
+    assert place == "choices" and f"come to more than {most * one} tokens" in fact
+    assert sum(text.endswith(" x") for text in tokenised) == most + 1
+
+
+def test_tokens_that_healing_gives_to_the_choices_count_for_them(
+    byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num = sum(map(len, each(chosen(byte_level, ["near th"], ["e", "at"]))))
+    assert num == 1 + len(byte_level.encode(" that"))
+    monkeypatch.setattr(segments, "MAX_CHOICE_TOKENS", num)
+    chosen(byte_level, ["near th"], ["e", "at"])
+    monkeypatch.setattr(segments, "MAX_CHOICE_TOKENS", num - 1)
+    assert failure(encoder(byte_level).render_choices(RenderChoices(7, ["near th"], ["e", "at"])))[0] == "choices"
 
 
 def test_a_choice_without_tokens_of_its_own_is_refused(wordpiece: Tokenizer) -> None:

@@ -136,6 +136,18 @@ def test_a_prompt_without_turns_is_its_text_and_needs_no_template() -> None:
     assert (written.texts, written.is_raw, written.may_heal) == (["Once upon"], True, True)
 
 
+def test_texts_are_put_together_once() -> None:
+    """Thousands of texts that are added up copy each as often."""
+
+    class Text(str):
+        __slots__ = ()
+
+        def __radd__(self, _: str) -> str:
+            pytest.fail("a text was added to those before it")
+
+    assert write([Text("a"), Text("b"), Text("c")], Chats(TemplateSources())).whole == "abc"
+
+
 def test_turns_need_a_template() -> None:
     with pytest.raises(ClientError, match="need a chat template") as caught:
         write([user("hi")], Chats(TemplateSources()))
@@ -229,6 +241,13 @@ def test_contexts_that_a_template_repeats_moves_or_leaves_out_are_refused() -> N
         with pytest.raises(ClientError, match="leaves out, repeats or moves") as caught:
             write(list(segments), chats(source))
         assert caught.value.place.endswith(".contexts")
+
+
+def test_every_group_of_a_large_body_is_looked_for_once() -> None:
+    """Looking through all of them for each would take minutes here."""
+    num = 100_000
+    written = write([user(*[ContextGroup(["x"])] * num, open=True)], chats(PLAIN))
+    assert len(written.groups) == num and len(written.texts) == num + 1
 
 
 def test_contexts_are_looked_for_by_a_mark_that_no_client_knows() -> None:
