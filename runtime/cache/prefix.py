@@ -120,6 +120,11 @@ class PrefixCache:
         return self.enabled
 
     @property
+    def copies(self) -> bool:
+        """Whether what a request finds is copied to slots of its own."""
+        return False
+
+    @property
     def free_tokens(self) -> int:
         return self._pages.free_tokens
 
@@ -198,7 +203,10 @@ class PrefixCache:
         return sum(len(node.run) for node in seen)
 
     def locked_tokens(self, prefixes: Iterable[tuple[Ints, Namespace]]) -> int:
-        """How many tokens of these prefixes are leased by somebody; what several of them share counts once."""
+        """How many tokens a lease on each of these prefixes takes no memory for: others lease them already.
+
+        What several of the prefixes share counts once.
+        """
         seen: set[Node] = set()
         total = 0
         for tokens, namespace in prefixes if self.enabled else ():

@@ -9,12 +9,12 @@ here (`can_hold`): an entry grows with its request, and a client's lease may not
     entry b   [0 ........ 600)               new, 600 slots; the next batch copies keys and values into them first
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PageAllocator, PrefixCache
-from ramet.runtime.cache.radix import Node, RadixTree
+from ramet.runtime.cache.radix import Namespace, Node, RadixTree
 
 
 def make_cache(kind: str, pages: PageAllocator, enabled: bool) -> PrefixCache:
@@ -71,6 +71,13 @@ class ListCache(PrefixCache):
     @property
     def can_hold(self) -> bool:
         return False
+
+    @property
+    def copies(self) -> bool:
+        return True
+
+    def locked_tokens(self, prefixes: Iterable[tuple[Ints, Namespace]]) -> int:
+        return 0  # what others have leased is copied as well
 
     def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
         """A lease on a copy in the place of `lease`; without memory for a copy, on nothing."""

@@ -269,7 +269,7 @@ class Admission:
 
     def _run_apart(self, request: Request) -> Admitted | Refused:
         """One whose prompt has contexts. What others have leased takes no memory; what is cached besides is counted."""
-        asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size)
+        asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
         prefixes = [(tokens, request.spec.namespace) for tokens in first_prefixes(request.tokens, request.groups)]
         locked = self._cache.locked_tokens(prefixes)
         promised = asked - locked + self._cache.page_size + self._reserve(request)

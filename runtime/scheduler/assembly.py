@@ -20,7 +20,7 @@ import numpy as np
 from ramet.ipc.messages import HiddenStates, Logprobs, Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.radix import Namespace
-from ramet.runtime.scheduler.contexts import NO_SLOTS, Base, Part, memory_of_parts, namespace_after
+from ramet.runtime.scheduler.contexts import NO_SLOTS, Base, Part, copied_tokens, memory_of_parts, namespace_after
 from ramet.runtime.scheduler.request import Request, RunningRequest, made_part
 
 _uids = count(1)  # of parts, as negative numbers
@@ -29,10 +29,11 @@ _uids = count(1)  # of parts, as negative numbers
 class Assembly:
     """`owner` runs and has a row, but no slots until all its parts are computed."""
 
-    def __init__(self, owner: RunningRequest, cached_in: Namespace, cached: bool) -> None:
-        """`cached_in`: that of the request. `cached`: what is computed may be found in the tree."""
+    def __init__(self, owner: RunningRequest, cached_in: Namespace, *, cached: bool, copies: bool) -> None:
+        """`cached_in`: that of the request. `cached`: what is computed may be found in the tree. `copies`: copied."""
         request = owner.request
         self.owner, self._cached_in, self._cached = owner, cached_in, cached
+        self._copies = copies
         self.base = Base(NO_SLOTS, 0, cached_in)
         self.stage: list[Request] = []  # parts that may be computed now
         self.parts: list[Request] = []  # all so far, in the order of the prompt; one that occurs twice is there twice
@@ -40,7 +41,8 @@ class Assembly:
         self.of_rest: list[Logprobs] = []  # of the first token after the contexts
         self._stages = self._cut()
         self._begun: set[Uid] = set()
-        self._missing = len(request.tokens)  # tokens of parts that have not begun, and of the rest
+        # tokens of parts that have not begun, and of the rest
+        self._missing = len(request.tokens) + (copied_tokens(request.groups) if copies else 0)
 
     def advance(self) -> bool:
         """To the next stage, if this one is computed; False: there is none, `base` is whole."""
@@ -56,14 +58,15 @@ class Assembly:
         return [each for each in dict.fromkeys(self.stage) if each.uid not in self._begun]
 
     def begun(self, request: Request) -> None:
+        assert request.base is not None, request.uid
         self._begun.add(request.uid)
-        self._missing -= len(request.tokens) - part_of(request).own
+        self._missing -= len(request.tokens) - (request.base.length if self._copies else part_of(request).own)
 
     def promised(self, page_size: int) -> int:
         """Tokens of memory that it will need at most, beyond what it has."""
         if not self.is_open:
             return 0
-        pages = memory_of_parts(self.owner.request.groups, page_size) - 2 * page_size * len(self._begun)
+        pages = memory_of_parts(self.owner.request.groups, page_size, copies=False) - 2 * page_size * len(self._begun)
         return self._missing + pages + page_size
 
     @property

@@ -179,6 +179,7 @@ class DecodePlanner:
             sampling=sampling,
             relayed=relayed,
             slot_updates=running.take_slot_updates(),
+            slot_copies=running.take_slot_copies(),
             penalty_resets=running.take_penalty_resets(),
             hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
             forgotten=running.take_forgotten(),

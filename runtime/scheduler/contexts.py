@@ -60,9 +60,18 @@ def num_parts(groups: Sequence[Group]) -> int:
     return sum(len(group.lengths) + 1 for group in groups)
 
 
-def memory_of_parts(groups: Sequence[Group], page_size: int) -> int:
-    """Tokens that a prompt with `groups` needs beyond its own, at most: pages at the ends of its parts."""
-    return 2 * page_size * num_parts(groups)
+def memory_of_parts(groups: Sequence[Group], page_size: int, copies: bool) -> int:
+    """Tokens that a prompt with `groups` needs beyond its own, at most: pages at the ends of its parts.
+
+    `copies`: each context has a copy of its own of the text before its group.
+    """
+    return 2 * page_size * num_parts(groups) + (copied_tokens(groups) if copies else 0)
+
+
+def copied_tokens(groups: Sequence[Group]) -> int:
+    """Tokens of the texts before the groups, once for each context that begins with them."""
+    stops = [0, *(group.stop for group in groups)]
+    return sum((group.start - stop) * len(group.lengths) for stop, group in zip(stops, groups))
 
 
 def first_prefixes(ids: Ints, groups: Sequence[Group]) -> list[Ints]:

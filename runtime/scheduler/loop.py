@@ -27,6 +27,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PageAllocator, RowAllocator
 from ramet.runtime.cache.prefix_list import make_cache
@@ -45,7 +46,7 @@ from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
-from ramet.runtime.scheduler.request import Request, RowTable, seed_of_sample
+from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.healing import Tail
@@ -112,7 +113,7 @@ class Scheduler:
         self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
-            self.cache, self.rows, self.penalty_slots, table, self._give_way, prompt_is_seen=all_tokens
+            self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens
         )
         self.waiting = WaitingQueue(self.cache)
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
@@ -366,6 +367,12 @@ class Scheduler:
         """Memory is short: see RunningSet."""
         return bool(self.follow_ups.kept and self.follow_ups.give_way()) or (alone and self.leases.give_way())
 
+    def _fail(self, running: RunningRequest, fact: str) -> None:
+        log.LOGGER.error("request %d ends: it %s", running.uid, fact)
+        self._results.close_running(
+            running, Finish(FinishKind.ABORT, message=f"internal error: the request {fact}", status=500)
+        )
+
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def _enqueue(self, message: Admit) -> None:
@@ -415,7 +422,8 @@ class Scheduler:
 
     def _most_memory(self, request: Request) -> int:
         """Tokens that it may need."""
-        return request.limit + (memory_of_parts(request.groups, self.cache.page_size) if request.groups else 0)
+        parts = memory_of_parts(request.groups, self.cache.page_size, self.cache.copies) if request.groups else 0
+        return request.limit + parts
 
     def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
         """Why it cannot be served by this model, and the field that is refused; empty: it can."""

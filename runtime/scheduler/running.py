@@ -29,15 +29,17 @@ class RunningSet:
         penalty_slots: RowAllocator,
         table: RowTable,
         give_way: Callable[[bool], bool],
+        fail: Callable[[RunningRequest, str], None],
         prompt_is_seen: bool = False,
     ) -> None:
         """`give_way` ends something that is kept for a client, if that gives memory; False: there is nothing. Its
-        argument: no request can be retracted, so leases that clients have asked for end as well.
+        argument: no request can be retracted, so leases that clients have asked for end as well. `fail` ends a request
+        with an error.
 
         `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn.
         """
         self._cache, self._rows, self._penalty_slots = cache, rows, penalty_slots
-        self.table, self._give_way = table, give_way
+        self.table, self._give_way, self._fail = table, give_way, fail
         self._prompt_is_seen = prompt_is_seen
         self._running: dict[Uid, RunningRequest] = {}
         self._by_row: list[RunningRequest | None] = [None] * len(table.uids)
@@ -141,7 +143,9 @@ class RunningSet:
         running = RunningRequest(request, row, Lease(0, cached_in, None), self.table)
         self.table.open(row, request, 0, self._penalty_slots.allocate() if request.params.penalised else 0)
         self._enter(running)
-        self.parts.assemblies[request.uid] = Assembly(running, cached_in, self._cache.enabled)
+        self.parts.assemblies[request.uid] = Assembly(
+            running, cached_in, cached=self._cache.enabled, copies=self._cache.copies
+        )
         return running
 
     def take_part(self, request: Request, lease: Lease, slots: Ints) -> bool:
@@ -206,12 +210,16 @@ class RunningSet:
         return retracted
 
     def free_some(self) -> list[Request]:
-        """Memory is short and no step is in flight: end what is kept for a client, or retract a request."""
+        """Memory is short and no step is in flight: end what is kept for a client, or retract a request.
+
+        One that does not fit alone would come back for ever: it has needed more than was known when it arrived.
+        """
         alone = len(self._running) <= 1
         if self._give_way(alone):
             return []
         if alone:
-            raise AssertionError(f"request {self._victim().uid} alone does not fit the pool")
+            self._fail(self._victim(), f"does not fit the {self._cache.total_tokens} tokens of the KV pool by itself")
+            return []
         return [self._retract(self._victim())]
 
     def publish(self, running: RunningRequest) -> None:

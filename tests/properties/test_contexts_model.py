@@ -15,6 +15,7 @@ from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.messages import Contexts, FinishKind
 from ramet.ipc.spec import LogprobSpec
+from ramet.runtime.scheduler.contexts import groups_of, memory_of_parts
 
 
 def scenario_of(seed: int) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def scenario_of(seed: int) -> dict[str, Any]:
         "chunk": draw.choice([1, 7, 64, -1]),
         "total": draw.choice([128, 192, 2048]) if page == 1 else draw.choice([320, 512, 2048]),
         "rows": draw.randint(1, 6),
-        "cache_off": draw.random() < 0.25,
+        "cache": draw.choice(["tree", "tree", "list", "off"]),
         "overlap": draw.choice(["off", "on"]),
     }
 
@@ -96,7 +97,7 @@ def check_scenario(
     chunk: int,
     total: int,
     rows: int,
-    cache_off: bool,
+    cache: str,
     overlap: str,
 ) -> BenchTop:
     top = BenchTop(
@@ -106,7 +107,8 @@ def check_scenario(
         page_size=page_size,
         chunked_prefill_size=chunk,
         schedule_conservativeness=0.01,
-        disable_radix_cache=cache_off,
+        disable_radix_cache=cache == "off",
+        prefix_cache="list" if cache == "list" else "tree",
         overlap=overlap,
         runners=(SeeingRunner, LateSeeingRunner),
     )
@@ -145,8 +147,8 @@ def check_scenario(
 def check_request(top: BenchTop, uid: int, ids: list[int], contexts: Contexts, arrival: dict[str, Any]) -> None:
     finish, tokens = top.finish[uid], top.tokens[uid]
     if "do not fit" in finish.message:
-        parts = sum(len(group) for group in contexts)
-        assert len(ids) + arrival["num_new"] + 2 * parts * 16 > top.scheduler.cache.total_tokens
+        parts = memory_of_parts(groups_of(contexts), 16, copies=top.scheduler.cache.copies)
+        assert len(ids) + arrival["num_new"] + parts > top.scheduler.cache.total_tokens
         return
     if finish.kind is FinishKind.ABORT:
         assert arrival["abort_after"] is not None

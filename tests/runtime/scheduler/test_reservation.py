@@ -106,8 +106,12 @@ class Bench:
 
     def __init__(self, total: int) -> None:
         self.cache = PrefixCache(PageAllocator(total, 1))
-        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8), RowTable(8, 64, 1), lambda alone: False)
+        table = RowTable(8, 64, 1)
+        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8), table, lambda alone: False, self.fail)
         self.steps = 0
+
+    def fail(self, running: RunningRequest, fact: str) -> None:
+        raise AssertionError(f"request {running.uid} {fact}")
 
     def run(self, uid: int, num_output: int, arrival_s: float, num_prompt: int = 4) -> RunningRequest:
         """Everything it knows but its newest token is computed."""
