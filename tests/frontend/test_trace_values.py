@@ -7,6 +7,7 @@ from collections import namedtuple
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_refusal_that_the_function_catches_is_that_of_the_trace():
         s += "score: " + gen("score")
         try:
             score = int(s["score"])
-        except Exception:
+        except Exception:  # noqa: BLE001 - of a program that is careless
             score = 0
         s += f" -> {score}"
 
@@ -119,14 +120,14 @@ SUMS = {
 
 @pytest.mark.parametrize("look", SUMS.values(), ids=SUMS.keys())
 def test_a_sum_with_a_value_is_a_value(look: Any):
-    with pytest.raises(ProgramError, match="the argument 'x'.* is known only"):
+    with pytest.raises(ProgramError, match=r"the argument 'x'.* is known only"):
         function(lambda s, x: look(x)).trace()
 
 
 TEXTS = {
     "method": lambda x: str(x).strip(),
     "comparison": lambda x: str(x) == "a",
-    "reversed comparison": lambda x: "a" == str(x),
+    "reversed comparison": lambda x: "a" == str(x),  # noqa: SIM300
     "length": lambda x: len(repr(x)),
     "membership": lambda x: "a" in str(x),
     "key": lambda x: {str(x): 1},
@@ -271,7 +272,8 @@ def test_every_way_to_format_a_value():
     def program(s, x):
         s += gen("n", dtype=int, max_tokens=1)
         s += f"[{x!r:>10}] [{x!s:<8}] [{x:^9}] [{x!r}] [{x!s}] [{s['n']!s:>4}] [{s['n']:04d}] {x} {x:}"
-        s += str(x) + repr(x) + "".join([str(x), f"{x}"]) + "%s %r" % (x, x) + "{:>5}|{}".format(x, str(x))
+        s += str(x) + repr(x) + "".join([str(x), f"{x}"])
+        s += "%s %r" % (x, x) + "{:>5}|{}".format(x, str(x))  # noqa: UP031, UP032
         s["text"] = str(s["n"])
 
     states = [each.run("b'", backend=Mock(["7"])) for each in (program, program.compile())]
@@ -415,10 +417,10 @@ def test_a_value_that_is_not_awaited_is_refused_as_in_a_run():
     "look",
     [
         lambda s, n: gen("x", max_tokens=n),
-        lambda s, n: "%d" % n,
+        lambda s, n: "%d" % n,  # noqa: UP031
         lambda s, n: "x" + (n + 1),
         lambda s, n: s.text(),
-        lambda s, n: open(n),
+        lambda s, n: Path(n),
     ],
 )
 def test_the_beginning_ends_quietly_where_a_value_is_looked_at(look: Any):
@@ -465,7 +467,7 @@ def test_forks_of_a_trace_may_be_given_to_threads(quick_switches: None):
         same(program)
 
 
-class Mode(str, enum.Enum):
+class Mode(enum.StrEnum):
     A = "a"
 
 
