@@ -22,6 +22,7 @@ from ramet.frontend.ir import (
     Where,
     as_expr,
     caller,
+    check_known,
 )
 from ramet.frontend.options import OPTION_CHECKS, checked_options
 from ramet.frontend.values import Wanted, wanted_dtype, wanted_schema
@@ -93,6 +94,7 @@ def gen(
     Sampling parameters are those of docs/sampling.md (`max_tokens` is `max_new_tokens`). Raises ClientError for a value
     out of range, and ValueError where two constraints are given.
     """
+    check_known(locals())
     given = {name: value for name, value in locals().items() if name in CHECKS or name in OPTIONS or name in SHORT}
     where = caller()
     _check_name(name)
@@ -137,6 +139,7 @@ def select(
     `choices_method`: how probabilities of tokens become one number (choices.py). temperature > 0 draws a choice by the
     probabilities of the choices. s.get_meta_info(name) has the scores. Raises ValueError.
     """
+    check_known(locals())
     given = {"temperature": temperature, "seed": seed, "priority": priority, "cache_salt": cache_salt}
     given |= {"extra_key": extra_key, "token_healing": token_healing}
     _check_name(name)
@@ -150,6 +153,7 @@ def _check_name(name: Any) -> None:
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sampling parameters, and other fields of a request; what is None is left out. Raises ClientError."""
+    check_known(given)
     renamed, names = dict[str, Any](), dict[str, str]()
     for name, value in given.items():
         long = SHORT.get(name, name)

@@ -7,7 +7,7 @@ One state is appended to by one thread at a time; forks may go to others. state.
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ from ramet.frontend.ir import (
     Where,
     as_expr,
     caller,
+    leaves_of,
 )
 from ramet.frontend.loop import check_wait
 from ramet.frontend.places import after
@@ -85,6 +86,7 @@ class BaseState(Words):
         self._variables: Variables = Variables(parent._variables if parent else None)
         self._new: dict[str, Result] = {}  # variables that came after the fork, for a join
         self._grows: set[str] = set()  # variables of its own calls, which are read as they grow
+        self._watched: dict[str, list[Result | None]] = {}
         self._place: Place = parent._place if parent else Place()  # where it ends
         self._is_text = True  # what was appended since the fork: no turns, no media
         self._scopes: dict[str, Result] = {}
@@ -112,7 +114,7 @@ class BaseState(Words):
         Raises TypeError for what cannot be appended, Unsupported for what the backend cannot do, and ProgramError for
         turns that do not fit; all of it at this line, before anything of `value` is sent.
         """
-        leaves = list(as_expr(value).leaves())
+        leaves = list(leaves_of(as_expr(value)))
         place = self._place
         for leaf in leaves:
             place = after(leaf, place, self.run, self._scopes)
@@ -161,7 +163,14 @@ class BaseState(Words):
         """Whoever waits for a variable of that name looks for it now."""
         with self._declared:
             self._variables[name] = self._new[name] = result
+            if name in self._watched:
+                self._watched[name].append(result)
             self._declared.notify_all()
+
+    def watch(self, names: Iterable[str]) -> dict[str, list[Result | None]]:
+        """All values that these variables come to have, in order; first the one of now, or None."""
+        self._watched = {name: [self._variables.get(name)] for name in names}
+        return self._watched
 
     def run_elsewhere(self) -> None:
         """The function will run on another thread than those that ask for variables before it comes to them."""

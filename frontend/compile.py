@@ -1,18 +1,21 @@
 """A graph as a function again: its nodes go to the states of a run in their order. Section 4.3.1 of the SGLang paper.
 
-Nothing in it waits. Each node is submitted to its stream at once, and a stream waits for values of others by itself, so
+Nothing in it waits. Each line is submitted to its stream at once, and a stream waits for values of others by itself, so
 calls run beside each other also where the program's own function would have waited for a value to append it.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Set
-from concurrent.futures import Future
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.forks import StateGroup
-from ramet.frontend.graph import (
+from ramet.frontend.graph import Graph
+from ramet.frontend.graph_checks import APPENDED
+from ramet.frontend.hints import Prefetched
+from ramet.frontend.ir import Concat, ConstantText, Expr, Variable, as_expr, leaves_of
+from ramet.frontend.loop import check_wait
+from ramet.frontend.nodes import (
     COPY,
     ROOT,
     Argument,
@@ -20,59 +23,84 @@ from ramet.frontend.graph import (
     Fork,
     Formatted,
     GetForkItem,
-    Graph,
     Join,
     Prefetch,
     SetVariable,
-    Text,
-    Unknown,
     VariableOf,
     shown,
     unknowns,
 )
-from ramet.frontend.hints import Prefetched
-from ramet.frontend.ir import ConstantText, Expr, Variable
 from ramet.frontend.prompt import Prompt, chained
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run, Settings
 from ramet.frontend.state import State
+from ramet.frontend.worked_out import Failing, mapped, worked_out
 
-Reads: TypeAlias = Mapping[int, Set[str]]
+
+class Line(NamedTuple):
+    """Nodes that are appended together."""
+
+    stream: int
+    exprs: tuple[Expr, ...]
+
+
+class Plan(NamedTuple):
+    """What all runs of a graph have in common. `read`: of each stream, variables whose values are used somewhere."""
+
+    graph: Graph
+    lines: tuple[Line, ...]
+    read: Mapping[int, Set[str]]
+
+    @property
+    def waits(self) -> bool:
+        """For what the function returns."""
+        return any(isinstance(each, VariableOf) for each in unknowns(self.graph.returned))
 
 
 def as_function(graph: Graph) -> Callable[..., Any]:
     """What `function` makes a program of. Its parameters are the graph's, its name is that of the function traced."""
-    signature = inspect.Signature([
-        inspect.Parameter("s", inspect.Parameter.POSITIONAL_ONLY),
-        *(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=default if has_default else inspect.Parameter.empty,
-            )
-            for name, has_default, default in graph.parameters
-        ),
-    ])  # fmt: skip
-
-    read = variables_read(graph)
-
-    def replayed(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        arguments = dict(given.arguments)
-        return Replay(graph, read, arguments.pop("s"), arguments).run()
-
+    own = inspect.Signature(list(_parameters(graph)))
+    plan = Plan(graph, tuple(lines_of(graph)), variables_read(graph))
     module, _, qualname = graph.name.partition(":")
-    replayed.__module__, replayed.__qualname__ = module, qualname
-    replayed.__name__ = qualname.rpartition(".")[2]
-    replayed.__signature__ = signature  # type: ignore[attr-defined]
+    name = qualname.rpartition(".")[2]
+
+    def replayed(state: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if (tracer := state.run.tracer) is not None:
+            tracer.refuse_compiled(name)
+        given = own.bind(*args, **kwargs)
+        given.apply_defaults()
+        return Replay(plan, state, given.arguments).run()
+
+    names = {parameter.name for parameter in graph.parameters}
+    of_state = next(each for each in ("s", "state", *(f"state_{i}" for i in range(len(names)))) if each not in names)
+    first = inspect.Parameter(of_state, inspect.Parameter.POSITIONAL_ONLY)
+    replayed.__module__, replayed.__qualname__, replayed.__name__ = module, qualname, name
+    replayed.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
     return replayed
 
 
-def variables_read(graph: Graph) -> Reads:
-    """Of each stream, those whose values are used somewhere."""
+def _parameters(graph: Graph) -> Iterator[inspect.Parameter]:
+    for name, has_default, default, keyword_only in graph.parameters:
+        kind = inspect.Parameter.KEYWORD_ONLY if keyword_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        yield inspect.Parameter(name, kind, default=default if has_default else inspect.Parameter.empty)
+
+
+def lines_of(graph: Graph) -> Iterator[Line]:
+    line: list[Expr] = []
+    stream = ROOT
+    for node in graph.nodes:
+        if line and not node.goes_on:
+            yield Line(stream, tuple(line))
+            line = []
+        stream = node.stream
+        line.append(node.expr)
+    if line:
+        yield Line(stream, tuple(line))
+
+
+def variables_read(graph: Graph) -> Mapping[int, Set[str]]:
     found: dict[int, set[str]] = {}
-    for value in (graph.returned, *(expr for _, expr in graph.nodes)):
+    for value in (graph.returned, *(node.expr for node in graph.nodes)):
         for each in unknowns(value):
             if isinstance(each, VariableOf):
                 found.setdefault(each.stream, set()).add(each.name)
@@ -80,70 +108,71 @@ def variables_read(graph: Graph) -> Reads:
 
 
 class Replay:
-    """One run of a graph. `read`: variables_read() of it."""
+    """One run of a graph."""
 
-    def __init__(self, graph: Graph, read: Reads, state: State, arguments: Mapping[str, Any]) -> None:
-        self._graph, self._arguments = graph, arguments
-        self._states = {ROOT: state}
+    def __init__(self, plan: Plan, state: State, arguments: Mapping[str, Any]) -> None:
+        self._plan, self._arguments = plan, arguments
+        self._states: dict[int, State] = {}
+        self._values: dict[int, Mapping[str, Sequence[Result | None]]] = {}  # of each stream, those that are read
         self._groups: dict[int, StateGroup[State]] = {}
         self._called: list[State] = []  # of other programs
         self._prefetched: dict[int, Prefetched] = {}  # by the streams that they are for
-        # of each stream the versions of its variables
-        self._read = {stream: {name: list[Result | None]([None]) for name in names} for stream, names in read.items()}
+        self._enter(ROOT, state)
 
     def run(self) -> Any:
         """What the function returns; where that is a value of a call, it is waited for."""
+        root = self._states[ROOT]
+        if self._plan.waits:
+            check_wait(root.run.backend.loop)
         error: BaseException | None = None
         try:
-            for stream, expr in self._graph.nodes:
-                self._execute(stream, expr)
-                self._note(stream)
+            for line in self._plan.lines:
+                self._execute(line)
+            returned = self._value(root, "what is returned", self._plan.graph.returned)
         except BaseException as why:
             error = why
             raise
         finally:
             for state in self._called:
                 state.finish(error)
-        returned = self._value(self._graph.returned)
+            self._let_go()
         return returned.get() if isinstance(returned, Result) else returned
 
-    def _execute(self, stream: int, expr: Expr) -> None:
+    def _execute(self, line: Line) -> None:
+        stream, expr = line.stream, line.exprs[0]
         match expr:
-            case Argument(name):
-                self._states[stream].extend(self._arguments[name])
-            case VariableOf():
-                self._states[stream].extend(Variable(expr.name, self._variable(expr)))
-            case Formatted():
-                self._states[stream].extend(self._formatted(expr))
+            case _ if isinstance(expr, APPENDED):
+                state = self._states[stream]
+                state.extend(Concat(tuple(leaf for each in line.exprs for leaf in self._leaves(state, each))))
             case Fork(first, size):
                 self._groups[first] = group = self._states[stream].fork(size)
                 for index, child in enumerate(group):
-                    self._states[first + index] = child
-                    for name, versions in self._read.get(first + index, {}).items():
-                        versions[0] = child.result(name) if name in child else None
+                    self._enter(first + index, child)
             case Join(first, mode) if mode == COPY:
                 self._states[stream].take_copied(self._groups[first][0])
             case Join(first, mode):
                 self._groups[first].join(mode)
             case Call():
-                self._states[stream] = state = self._entered(expr)
-                self._called.append(state)
-                if (prefetched := self._prefetched.get(stream)) is not None:
-                    state.when_first_called(prefetched.came)
+                self._called.append(self._entered(expr))
+                self._enter(stream, self._called[-1])
             case SetVariable(name, value):
-                made = self._value(value)
-                self._states[stream].put(name, renamed(made) if isinstance(made, Result) else Result.of(made))
+                made = self._value(self._states[stream], f"the value of {name!r}", value)
+                self._states[stream].put(name, made if isinstance(made, Result) else Result.of(made))
             case Prefetch(pieces, streams):
                 self._prefetch(chained(pieces), streams)
             case GetForkItem():
                 """The fork made it."""
-            case _:
-                self._states[stream].extend(expr)
+
+    def _enter(self, stream: int, state: State) -> None:
+        self._states[stream] = state
+        self._values[stream] = state.watch(self._plan.read.get(stream, ()))
+        if (prefetched := self._prefetched.pop(stream, None)) is not None:
+            state.when_first_called(prefetched.came)
 
     def _entered(self, call: Call) -> State:
         outer = self._states[call.outer].run
         settings = Settings(call.sampling, call.options, spec_tokens=call.spec_tokens, hints=call.hints)
-        return State(Run(outer.backend, settings, outer, call.timeout_s, call.kind))
+        return State(Run(outer.backend, settings, outer, kind=call.kind))
 
     def _prefetch(self, prompt: Prompt, streams: tuple[int, ...]) -> None:
         run = self._states[ROOT].run
@@ -152,73 +181,51 @@ class Replay:
             self._prefetched |= dict.fromkeys(streams, prefetched)
             run.backend.loop.soon(prefetched.begin)
 
+    def _let_go(self) -> None:
+        """Of what was prefetched for programs that are never called, since a line before them was refused."""
+        for prefetched in self._prefetched.values():
+            self._states[ROOT].run.backend.loop.soon(prefetched.came)
+
     # -- values -------------------------------------------------------------------------------------------------------
 
-    def _note(self, stream: int) -> None:
-        """The versions of its variables, after a node."""
-        if stream not in self._read:
-            return
-        state = self._states[stream]
-        for name, versions in self._read[stream].items():
-            if name in state and (result := state.result(name)) is not versions[-1]:
-                versions.append(result)
+    def _leaves(self, state: State, expr: Expr) -> Iterator[Expr]:
+        """What is appended for a node. Raises TypeError for an argument that cannot be."""
+        match expr:
+            case Argument(name):
+                if (value := self._arguments[name]) is None:
+                    raise TypeError(f"the argument {name!r} is None, and is appended")
+                yield from leaves_of(as_expr(value))
+            case VariableOf(_, name):
+                yield Variable(name, self._variable(expr))
+            case Formatted(of):
+                name = next(unknowns(of)).name
+                text = self._value(state, f"a text of {name!r}", expr)
+                yield Variable(name, text) if isinstance(text, Result) else ConstantText(text)
+            case _:
+                yield expr
 
     def _variable(self, of: VariableOf) -> Result:
-        versions = self._read[of.stream][of.name]
+        versions = self._values[of.stream][of.name]
         result = versions[of.version] if of.version < len(versions) else None
         if result is None:
             raise ProgramError(f"{shown(of)} is read where there is none yet")
-        return result if of.index is None else mapped(result, lambda value: value[of.index])
+        if of.index is None:
+            return result
+        index = of.index
+        return mapped(result, lambda value: value[index], Failing(self._states[of.stream], shown(of)))
 
-    def _formatted(self, expr: Formatted) -> Expr:
-        if isinstance(expr.value, Argument):
-            return ConstantText(expr.of(self._arguments[expr.value.name]))
-        return Variable(expr.value.name, mapped(self._variable(expr.value), expr.of))
-
-    def _value(self, value: Any) -> Any:
-        """What a SetVariable has: a Result where it depends on calls."""
-        needed = [each for each in unknowns(value) if isinstance(each, VariableOf)]
+    def _value(self, state: State, what: str, value: Any) -> Any:
+        """What a node makes of arguments and variables; a Result where it depends on calls. `what`: of an error."""
+        arguments, fail = self._arguments, Failing(state, what)
+        needed = list(dict.fromkeys(each for each in unknowns(value) if isinstance(each, VariableOf)))
         if not needed:
-            return self._built(value, {})
-        if isinstance(value, VariableOf):
-            return self._variable(value)
+            try:
+                return worked_out(value, arguments, {})
+            except Exception as error:
+                raise fail(error) from error
         gathered = Gathered([self._variable(each) for each in needed])
-        return mapped(gathered, lambda found: self._built(value, dict(zip(needed, found, strict=True))))
 
-    def _built(self, value: Any, found: Mapping[Unknown, Any]) -> Any:
-        build = partial(self._built, found=found)
-        match value:
-            case Argument(name):
-                return self._arguments[name]
-            case VariableOf():
-                return found[value]
-            case Formatted():
-                return value.of(build(value.value))
-            case Text(parts):
-                return "".join(map(build, parts))
-            case ConstantText(text):
-                return text
-            case list() | tuple():
-                return type(value)(map(build, value))
-            case dict():
-                return {key: build(each) for key, each in value.items()}
-        return value
+        def make(found: Sequence[Any]) -> Any:
+            return worked_out(value, arguments, dict(zip(needed, found, strict=True)))
 
-
-def renamed(result: Result) -> Result:
-    """The same value, of another variable."""
-    return mapped(result, lambda value: value)
-
-
-def mapped(result: Result, function: Callable[[Any], Any]) -> Result:
-    """What a function makes of a value when it is there. Fails as the value does, or with what the function raises."""
-    made = Result()
-
-    def done(future: "Future[Any]") -> None:
-        try:
-            made.set(function(future.result()), result.meta)
-        except BaseException as error:  # noqa: BLE001 - given to whoever uses the value
-            made.fail(error)
-
-    result.future.add_done_callback(done)
-    return made
+        return mapped(gathered, make, fail)

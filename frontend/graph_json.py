@@ -1,68 +1,95 @@
-"""Graphs as JSON: a program without its Python, to be kept, shown, sent and run elsewhere."""
+"""Graphs as JSON: a program without its Python, to be kept, shown, sent and run elsewhere.
+
+What is read may be anybody's: it has the types that the nodes' fields have, and graph_checks.py looks at the rest.
+"""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from ramet.frontend import graph as graphs
-from ramet.frontend import ir
-from ramet.frontend.api import checked_sampling
+import msgspec
+
+from ramet.frontend import ir, nodes
+from ramet.frontend.api import OPTIONS, checked_sampling
 from ramet.frontend.choices import check_method
 from ramet.frontend.errors import ProgramError
-from ramet.frontend.graph import Graph, Node, Parameter
+from ramet.frontend.graph import Graph
+from ramet.frontend.graph_checks import APPENDED, OTHERS
+from ramet.frontend.nodes import Node, Parameter, Text, shown
 from ramet.frontend.prompt import chained
 from ramet.frontend.values import wanted_dtype
 from ramet.frontend.written import read, written
 from ramet.ipc.errors import ClientError
 
 VERSION = 1
-_NODES = {
-    each.__name__: each
-    for each in (
-        ir.ConstantText, ir.Gen, ir.Select, ir.Begin, ir.End, ir.Media, ir.ScopeBegin, ir.ScopeEnd, graphs.Argument,
-        graphs.VariableOf, graphs.Formatted, graphs.Fork, graphs.GetForkItem, graphs.Join, graphs.Call,
-        graphs.SetVariable, graphs.Text, graphs.Prefetch,
-    )
-}  # fmt: skip
+MAX_DEPTH = 200  # of lists and objects inside one another
+HELD = ("regex", "json_schema", "ebnf", "structural_tag")
+_CONSTANTS = (str, int, float, bool, type(None))
+_NODES = {each.__name__: each for each in (*APPENDED, *OTHERS, Text)}
 _VALUES = (("SetVariable", "value"), ("Formatted", "value"), ("Text", "parts"))  # fields that hold nodes
-_TUPLES = ("choices", "streams")
+_TYPES: Mapping[tuple[str, str], Any] = {  # in JSON, where it is another than the field's
+    ("Gen", "kind"): Literal["int", "float", "bool", "str"] | None,
+    ("Media", "source"): str,
+    ("Prefetch", "pieces"): list[Any],
+}
+
+
+class _Parameter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    name: str
+    default: Any = msgspec.UNSET
+    keyword_only: bool = False
+
+
+class _Whole(msgspec.Struct, forbid_unknown_fields=True):
+    ramet_graph: int
+    name: str
+    parameters: list[_Parameter]
+    nodes: list[Any]
+    returned: Any
+    spec_tokens: Annotated[int, msgspec.Meta(ge=1)] | None
+    is_async: bool = False
+
+
+class _Entry(NamedTuple):
+    """Of the list of nodes."""
+
+    stream: int
+    expr: dict[str, Any]
+    goes_on: bool = False
 
 
 def to_json(graph: Graph) -> str:
     """Raises ProgramError for what JSON has no form of: functions, values of other types."""
-    whole = {
-        "ramet_graph": VERSION,
-        "name": graph.name,
-        "parameters": [
-            {"name": each.name, **({"default": _value(each.default)} if each.has_default else {})}
-            for each in graph.parameters
-        ],
-        "spec_tokens": graph.spec_tokens,
-        "nodes": [[stream, _node(expr)] for stream, expr in graph.nodes],
-        "returned": _value(graph.returned),
-    }
-    return json.dumps(whole, ensure_ascii=False, indent=1)
+    parameters = [
+        _Parameter(each.name, _value(each.default) if each.has_default else msgspec.UNSET, each.keyword_only)
+        for each in graph.parameters
+    ]
+    entries = [[each.stream, _node(each.expr), *([True] if each.goes_on else [])] for each in graph.nodes]
+    returned = _value(graph.returned)
+    whole = _Whole(VERSION, graph.name, parameters, entries, returned, graph.spec_tokens, graph.is_async)
+    return json.dumps(msgspec.to_builtins(whole), ensure_ascii=False, indent=1)
 
 
 def from_json(text: str) -> Graph:
     """Raises ValueError for what is no graph."""
-    whole = json.loads(text)
-    if not isinstance(whole, dict) or whole.get("ramet_graph") != VERSION:
-        raise ValueError(f"this is no graph of ramet: ramet_graph must be {VERSION}")
-    with _in("a parameter"):
-        parameters = tuple(
-            Parameter(each["name"], "default" in each, _read_value(each.get("default", {"value": None})))
-            for each in whole["parameters"]
-        )
-    nodes = []
-    for number, each in enumerate(whole.get("nodes", ())):
-        with _in(f"node {number}"):
-            stream, node = each
-            nodes.append(Node(stream, _read_node(node)))
     with _in("the graph"):
-        return Graph(whole["name"], parameters, tuple(nodes), _read_value(whole["returned"]), whole["spec_tokens"])
+        found = json.loads(text)
+        _check_depth(found)
+    if not isinstance(found, dict) or found.get("ramet_graph") != VERSION:
+        raise ValueError(f"this is no graph of ramet: ramet_graph must be {VERSION}")
+    with _in("the graph"):
+        whole = msgspec.convert(found, _Whole)
+        parameters = tuple(_read_parameter(each) for each in whole.parameters)
+        returned = _read_value(whole.returned)
+    entries = []
+    for number, each in enumerate(whole.nodes):
+        with _in(f"node {number}"):
+            entry = msgspec.convert(each, _Entry)
+            entries.append(Node(entry.stream, _read_node(entry.expr), entry.goes_on))
+    return Graph(whole.name, parameters, tuple(entries), returned, whole.spec_tokens, whole.is_async)
 
 
 @contextmanager
@@ -70,10 +97,24 @@ def _in(place: str) -> Iterator[None]:
     """What is wrong with it, as a ValueError that names it."""
     try:
         yield
-    except KeyError as error:
-        raise ValueError(f"{place} has no {error}") from None
-    except (TypeError, AttributeError, ValueError, ClientError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, ClientError, RecursionError) as error:
         raise ValueError(f"{place}: {error}") from None
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [each for one in level for each in _inside(one)]
+        if not level:
+            return
+    raise ValueError(f"more than {MAX_DEPTH} lists and objects are inside one another")
+
+
+def _inside(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def _node(expr: ir.Expr) -> dict[str, Any]:
@@ -93,7 +134,7 @@ def _node(expr: ir.Expr) -> dict[str, Any]:
 def _check_read(expr: Any) -> None:
     """Values of a dtype are read by its name."""
     if expr.kind is None:
-        raise ProgramError(f"{graphs.shown(expr)}: its values are of a type, which a graph in JSON does not have")
+        raise ProgramError(f"{shown(expr)}: its values are of a type, which a graph in JSON does not have")
 
 
 def _field(op: str, name: str, value: Any, expr: ir.Expr) -> Any:
@@ -105,23 +146,28 @@ def _field(op: str, name: str, value: Any, expr: ir.Expr) -> Any:
         case "held":
             return {"kind": value.kind, "value": value.value}
         case "method" if callable(value):
-            raise ProgramError(
-                f"{graphs.shown(expr)}: its choices_method is a function, which a graph in JSON does not have"
-            )
+            raise ProgramError(f"{shown(expr)}: its choices_method is a function, which a graph in JSON does not have")
         case "pieces":
             return written(chained(value))
         case "where":
             return list(value)
-        case "source" if not isinstance(value, str):
-            raise ProgramError(f"{graphs.shown(expr)}: it is in memory, and a graph in JSON has paths and URLs")
+        case "source":
+            return _path(value, expr)
         case "sampling":
             sampling = dict(value)
             if "logit_bias" in sampling:
                 sampling["logit_bias"] = {str(token): bias for token, bias in sampling["logit_bias"]}
-            return {key: _plain(each, f"{graphs.shown(expr)}: {key}") for key, each in sampling.items()}
+            return {key: _plain(each, f"{shown(expr)}: {key}") for key, each in sampling.items()}
         case "options":
-            return {key: _plain(each, f"{graphs.shown(expr)}: {key}") for key, each in value.items()}
+            return {key: _plain(each, f"{shown(expr)}: {key}") for key, each in value.items()}
     return value
+
+
+def _path(source: Any, expr: ir.Expr) -> str:
+    path = os.fspath(source) if isinstance(source, os.PathLike) else source
+    if not isinstance(path, str):
+        raise ProgramError(f"{shown(expr)}: it is in memory, and a graph in JSON has paths and URLs")
+    return path
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -133,13 +179,25 @@ def _plain(value: Any, what: str) -> Any:
 
 
 def _value(value: Any) -> Any:
+    """Of exact types: one of another class would be read as one of these."""
     if isinstance(value, ir.Expr):
         return _node(value)
-    if isinstance(value, list | tuple):
-        return {type(value).__name__: [_value(each) for each in value]}
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in (list, tuple):
+        return {kind.__name__: [_value(each) for each in value]}
+    if kind is dict:
         return {"dict": [[_value(key), _value(each)] for key, each in value.items()]}
-    return {"value": _plain(value, "a value of the graph")}
+    if kind not in _CONSTANTS:
+        raise ProgramError(f"a value of the graph is a {kind.__name__}, which is not JSON serializable")
+    return {"value": value}
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read_parameter(read: _Parameter) -> Parameter:
+    has_default = read.default is not msgspec.UNSET
+    return Parameter(read.name, has_default, _read_value(read.default) if has_default else None, read.keyword_only)
 
 
 def _read_value(value: Any) -> Any:
@@ -152,35 +210,69 @@ def _read_value(value: Any) -> Any:
             return tuple(map(_read_value, each))
         case {"dict": list() as pairs}:
             return {_read_value(key): _read_value(each) for key, each in pairs}
-        case {"value": constant}:
+        case {"value": constant} if isinstance(constant, _CONSTANTS):
             return constant
     raise TypeError(f"{value!r} is no value")
 
 
 def _read_node(made: Mapping[str, Any]) -> ir.Expr:
-    if made.get("op") not in _NODES:
-        raise TypeError(f"{made.get('op')!r} is no node")
-    given = {name: _read_field(made["op"], name, value) for name, value in made.items() if name != "op"}
-    if made["op"] == "Gen" and given.get("kind") is not None:
+    op = made.get("op")
+    if not isinstance(op, str) or op not in _NODES:
+        raise TypeError(f"{op!r} is no node")
+    kinds = get_type_hints(_NODES[op])
+    known = {field.name: field for field in fields(_NODES[op]) if field.name != "read"}
+    if unknown := made.keys() - known.keys() - {"op"}:
+        raise TypeError(f"{op} has no field {min(unknown)!r}")
+    missing = [name for name, field in known.items() if field.default is MISSING and name not in made]
+    if missing:
+        raise TypeError(f"{op} needs {missing[0]!r}")
+    given = {name: _read_field(op, name, value, kinds[name]) for name, value in made.items() if name != "op"}
+    if op == "Gen" and given.get("kind") is not None:
         wanted = wanted_dtype(given["kind"])
         given |= {"read": wanted.read, "kind": wanted.kind}
-    node: ir.Expr = _NODES[made["op"]](**given)
+    node: ir.Expr = _NODES[op](**given)
+    _check(node)
     return node
 
 
-def _read_field(op: str, name: str, value: Any) -> Any:
+def _read_field(op: str, name: str, value: Any, kind: Any) -> Any:
     if (op, name) in _VALUES:
         read_value = _read_value(value)
         return tuple(read_value) if name == "parts" else read_value
+    try:
+        converted = msgspec.convert(value, _TYPES.get((op, name), kind))
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{name}: {error}") from None
     match name:
-        case "held":
-            return ir.Held(value["kind"], value["value"])
-        case "where":
-            return ir.Where(*value)
         case "pieces":
-            return tuple(read(value).pieces())
+            return tuple(read(converted).pieces())
         case "method":
-            return check_method(value)
+            return check_method(converted)
         case "sampling":
-            return checked_sampling(value)
-    return tuple(value) if name in _TUPLES else value
+            return checked_sampling(converted)
+    return converted
+
+
+def _check(node: ir.Expr) -> None:
+    """What gen() and select() check of their arguments."""
+    match node:
+        case ir.Gen(name, held=held):
+            _names(node.options, OPTIONS, "options")
+            if name == "":
+                raise ValueError("its name is empty")
+            if held is not None and held.kind not in HELD:
+                raise ValueError(f"held is of the kind {held.kind!r}, must be one of {', '.join(HELD)}")
+        case ir.Select(_, _, choices, _, temperature, options):
+            _names(options, ir.SELECT_OPTIONS, "options")
+            checked_sampling({"temperature": temperature, "sampling_seed": options.get("sampling_seed")})
+            if not choices or "" in choices or len(set(choices)) < len(choices):
+                raise ValueError(f"choices are {choices!r}, must be at least one text, none of them empty or twice")
+        case nodes.Call():
+            _names(node.options, OPTIONS, "options")
+            if node.spec_tokens is not None and node.spec_tokens < 1:
+                raise ValueError(f"spec_tokens is {node.spec_tokens}, must be >= 1")
+
+
+def _names(given: Mapping[str, Any], known: Any, field: str) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise ValueError(f"{field} have {unknown[0]!r}, which is no parameter of calls")

@@ -4,13 +4,15 @@ Decides the words of the language (section 4.1 of the SGLang paper) and knows no
 immutable: one may be appended to many prompts, from many threads.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 HERE = str(Path(__file__).parent)
+BETWEEN = (HERE, contextlib.__file__)  # blocks, such as s.user(), are entered by the latter
 ROLES: tuple[str, ...] = ("system", "user", "assistant", "tool")
 SELECT_OPTIONS = ("priority", "cache_salt", "extra_key", "token_healing", "sampling_seed")  # fields of its request
 
@@ -29,7 +31,7 @@ class Where(NamedTuple):
 def caller() -> Where:
     """The innermost line that is not one of this package."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back
     return Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
@@ -74,7 +76,20 @@ def joined(first: Any, second: Any) -> "Expr":
     if isinstance(second, Appended) and not isinstance(first, Appended):
         role = second.role
         raise TypeError(f"s.{role}(...) has appended its turn already, before what it is put behind: use {role}(...)")
-    return Concat(tuple(leaf for part in (first, second) for leaf in as_expr(part).leaves()))
+    return Concat(tuple(leaf for part in (first, second) for leaf in leaves_of(as_expr(part))))
+
+
+def leaves_of(expr: "Expr") -> Iterator["Expr"]:
+    """Its nodes in order."""
+    return iter((expr,)) if isinstance(expr, Variable) else expr.leaves()
+
+
+def check_known(arguments: Mapping[str, Any]) -> None:
+    """Raises TypeError, or ProgramError inside a trace, for one that is still to come, or is a list with such a one."""
+    for name, value in arguments.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, Variable):
+                each._refuse_as(name)
 
 
 def as_expr(value: Any) -> Expr:
@@ -142,11 +157,21 @@ class Select(Expr):
 class Variable(Expr):
     """The value of another state's call, which is appended when it is there. In async programs `await` gives it.
 
-    Whatever would take it for the value itself raises TypeError.
+    Whatever would take it for the value itself raises TypeError. It has no attributes of its own: those that a program
+    asks for are the value's.
     """
 
-    name: str
-    result: Any  # results.Result
+    _name: str
+    _result: Any  # results.Result
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._unknown()
+
+    @property
+    def leaves(self) -> Any:  # see leaves_of
+        return self.__getattr__("leaves")
 
     def __format__(self, spec: str) -> str:
         raise self._unknown()
@@ -163,10 +188,14 @@ class Variable(Expr):
     __hash__ = Expr.__hash__  # for asyncio.gather, which knows its awaitables by themselves
 
     def _unknown(self) -> TypeError:
-        return TypeError(f"{self.name!r} is still to come: await it")
+        return TypeError(f"{self._name!r} is still to come: await it")
+
+    def _refuse_as(self, argument: str) -> NoReturn:
+        """It is given to a call of the model, which is made of what is known."""
+        raise TypeError(f"{argument} is {self._name!r}, which is still to come: await it")
 
     def __await__(self) -> Generator[Any, None, Any]:
-        waiting: Generator[Any, None, Any] = self.result.wait().__await__()
+        waiting: Generator[Any, None, Any] = self._result.wait().__await__()
         return waiting
 
 

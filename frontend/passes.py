@@ -8,24 +8,25 @@ the calls before it run.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ramet.frontend.graph import (
+from ramet.frontend.graph import Graph
+from ramet.frontend.hints import WORTH_CHARS
+from ramet.frontend.in_a_row import calls_in_a_row
+from ramet.frontend.ir import Begin, ConstantText, End, Expr, Gen, ScopeBegin, ScopeEnd, Select
+from ramet.frontend.nodes import (
     CONCATENATE,
     ROOT,
     Argument,
     Call,
     Fork,
     Formatted,
-    Graph,
+    GetForkItem,
     Join,
     Node,
     Prefetch,
     SetVariable,
     VariableOf,
     shown,
-    unknowns,
 )
-from ramet.frontend.hints import WORTH_CHARS
-from ramet.frontend.ir import Begin, ConstantText, End, Expr, Gen, ScopeEnd, Select
 from ramet.frontend.prompt import EMPTY, Piece, Prompt, TurnBegin, TurnEnd
 
 UNKNOWN = (Argument, VariableOf, Formatted)
@@ -40,19 +41,24 @@ def moved(graph: Graph) -> Graph:
 
     A part ends with a turn, a call, a fork, a join, a scope: nothing moves over these, for they read what is before.
     """
-    nodes: list[list[Node]] = []  # each a node of the graph, and before it what is moved there
+    places: list[list[Node]] = []  # each has a node of the graph, and before it what is moved there
     first: dict[int, list[Node]] = {}  # of each stream: that of the first value of its part
+    begins_line = False  # the next node, in place of one that was moved away
     for node in graph.nodes:
-        stream, expr = node
+        begins_line = begins_line and node.goes_on
+        stream, expr, goes_on = node
         if isinstance(expr, ConstantText) and expr.movable and stream in first:
-            first[stream].insert(-1, node)
+            value = first[stream][-1]
+            first[stream][-1:] = [node._replace(goes_on=value.goes_on), value._replace(goes_on=True)]
+            begins_line = begins_line or not goes_on
             continue
-        nodes.append([node])
+        places.append([node._replace(goes_on=goes_on and not begins_line)])
+        begins_line = False
         if isinstance(expr, UNKNOWN):
-            first.setdefault(stream, nodes[-1])
+            first.setdefault(stream, places[-1])
         elif not isinstance(expr, ConstantText):
             first.pop(stream, None)
-    return replace(graph, nodes=tuple(node for each in nodes for node in each))
+    return replace(graph, nodes=tuple(node for each in places for node in each))
 
 
 def prefetching(graph: Graph) -> Graph:
@@ -61,7 +67,7 @@ def prefetching(graph: Graph) -> Graph:
     nodes = [node for node in graph.nodes if not isinstance(node.expr, Prefetch)]
     found: dict[tuple[Piece, ...], list[int]] = {}
     is_later = False
-    for stream, expr in nodes:
+    for stream, expr, _ in nodes:
         is_later = is_later or isinstance(expr, Gen | Select)
         if isinstance(expr, Call) and is_later:
             prompt = constant_prefix(of_stream[stream][1:])
@@ -82,59 +88,48 @@ def constant_prefix(exprs: Iterable[Expr]) -> Prompt:
                 prompt = prompt.extended(TurnBegin(role))
             case End(role):
                 prompt = prompt.extended(TurnEnd(role))
-            case Prefetch():
+            case _ if not _ends_constants(expr):
                 continue
             case _:
                 break
     return prompt
 
 
+def _ends_constants(expr: Expr) -> bool:
+    """Whether a prompt has something here that is not the same in every run."""
+    nothing = (ConstantText, Begin, End, ScopeBegin, ScopeEnd, SetVariable, Fork, GetForkItem, Call, Prefetch)
+    return not isinstance(expr, nothing) and not (isinstance(expr, Join) and expr.mode != CONCATENATE)
+
+
 def explain(graph: Graph) -> str:
     """What a run shares with others, and how long it waits, in words."""
     exprs = graph.streams[ROOT]
     prefix = constant_prefix(exprs).num_chars
-    calls = sum(isinstance(expr, Gen | Select) for _, expr in graph.nodes)
+    calls = sum(isinstance(node.expr, Gen | Select) for node in graph.nodes)
     in_a_row = calls_in_a_row(graph)
     lines = [
         "1 call of the model" if calls == 1 else f"{calls} calls of the model, at most {in_a_row} after one another"
     ]
-    if not any(isinstance(expr, UNKNOWN) for expr in exprs):
+    at = next((number for number, expr in enumerate(exprs) if _ends_constants(expr)), None)
+    if at is None:
         lines.append(f"{prefix} characters of its prompt are the same in every run")
     else:
-        value = next(expr for expr in exprs if isinstance(expr, UNKNOWN))
-        lines.append(f"{prefix} characters are the same in every run; then comes {shown(value)}")
-        behind = sum(len(expr.text) for expr in exprs if isinstance(expr, ConstantText)) - prefix
+        lines.append(f"{prefix} characters are the same in every run; then comes {shown(exprs[at])}")
+        behind = _chars_behind(exprs[at:])
         if behind >= WORTH_CHARS:
             lines.append(
                 f"{behind} more characters of constants come after it: where their place does not matter, use movable()"
             )
-    lines += [shown(expr) for _, expr in graph.nodes if isinstance(expr, Prefetch)]
+    lines += [shown(node.expr) for node in graph.nodes if isinstance(node.expr, Prefetch)]
     return "\n".join(lines)
 
 
-def calls_in_a_row(graph: Graph) -> int:
-    """Calls of the model that wait for one another, at most: what a run's latency is made of."""
-    depth: dict[int, int] = {}  # calls that the end of each stream waits for, so far
-    of_variable: dict[tuple[int, str], int] = {}
-    children: dict[int, range] = {}  # of forks, by the first
-
-    def of(value: VariableOf) -> int:
-        return of_variable.get((value.stream, value.name), depth.get(value.stream, 0))
-
-    for stream, expr in graph.nodes:
-        before = max((of(each) for each in unknowns(expr) if isinstance(each, VariableOf)), default=0)
-        here = depth[stream] = max(depth.get(stream, 0), before) + isinstance(expr, Gen | Select)
-        match expr:
-            case Gen(str() as name) | Select(str() as name) | ScopeEnd(name):
-                of_variable[stream, name] = here
-            case SetVariable(name):
-                of_variable[stream, name] = before
-            case Fork(first, size):
-                children[first] = range(first, first + size)
-                depth |= dict.fromkeys(children[first], here)
-            case Join(first, mode):
-                for child, name in [key for key in of_variable if key[0] in children[first]]:
-                    of_variable[stream, name] = max(of_variable[child, name], of_variable.get((stream, name), 0))
-                if mode == CONCATENATE:
-                    depth[stream] = max(depth[child] for child in children[first])
-    return max(depth.values(), default=0)
+def _chars_behind(exprs: Iterable[Expr]) -> int:
+    """Of constants that could be moved before the first value, with which the expressions begin."""
+    num = 0
+    for expr in exprs:
+        if isinstance(expr, ConstantText):
+            num += len(expr.text)
+        elif not isinstance(expr, UNKNOWN):
+            break
+    return num

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self, overload
 
 from ramet.frontend.backends.chosen import as_backend, backend_of
@@ -12,7 +13,9 @@ from ramet.frontend.errors import ProgramError
 from ramet.frontend.graph import Graph
 from ramet.frontend.graph_json import from_json, to_json
 from ramet.frontend.hints import SharedPrefixes
+from ramet.frontend.nodes import ROOT, Parameter
 from ramet.frontend.passes import compiled, constant_prefix, explain
+from ramet.frontend.prompt import Prompt
 from ramet.frontend.run import Run
 from ramet.frontend.runnable import Options, Runnable, current_tracer
 from ramet.frontend.state import State
@@ -72,11 +75,15 @@ class Program(Runnable, HasBody):
 
         For it the function is executed with arguments that nobody knows yet, until it looks at one. Raises Unsupported.
         """
-        chosen = backend_of(backend, None)
-        prefix = constant_prefix(beginning(self))
-        if prefix.num_chars:
-            chosen.compute_prefix(prefix)
-        return prefix.text()
+        return cached(constant_prefix(beginning(self)), backend)
+
+
+def cached(prefix: Prompt, backend: Any) -> str:
+    """The text of a prefix that the backend computes and keeps for a minute."""
+    chosen = backend_of(backend, None)
+    if prefix.num_chars:
+        chosen.compute_prefix(prefix)
+    return prefix.text()
 
 
 class Compiled(Program):
@@ -102,12 +109,35 @@ class Compiled(Program):
         own = options if options.backend is not None else options._replace(backend=self._backend)
         return super().new_run(own, prefixes)
 
+    @property
+    def is_awaited(self) -> bool:
+        """As its function is."""
+        return self.graph.is_async
+
+    def trace(self, backend: Any = None, **known: Any) -> Graph:
+        """Its graph as it is. Raises ProgramError where arguments are given, or were bound."""
+        if known or self.bound:
+            raise ProgramError(f"{self.__name__} is compiled already: trace the function it comes from")
+        return self.graph
+
+    def compile(self, backend: Any = None, **known: Any) -> "Compiled":
+        raise ProgramError(f"{self.__name__} is compiled already")
+
+    def cache(self, backend: Any = None) -> str:
+        """As of its function, with what its graph begins with."""
+        return cached(constant_prefix(self.graph.streams[ROOT]), self._backend if backend is None else backend)
+
     def print_graph(self) -> None:
         self.graph.print_graph_dfs()
 
     def to_json(self) -> str:
-        """The graph; from_json() of it is this program. Raises ProgramError for what JSON has no form of."""
-        return to_json(self.graph)
+        """The graph; from_json() of it is this program. Bound arguments are defaults, which are given by name.
+
+        Raises ProgramError for what JSON has no form of.
+        """
+        free = [each for each in self.graph.parameters if each.name not in self.bound]
+        bound = [Parameter(name, True, value, keyword_only=True) for name, value in self.bound.items()]
+        return to_json(replace(self.graph, parameters=(*free, *bound)))
 
     @classmethod
     def from_json(cls, text: str, backend: Any = None) -> Self:

@@ -79,6 +79,11 @@ class Runnable:
         """Its name, as a backend is told it."""
         return self._kind
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call of it inside an async program is a task."""
+        return self.is_async
+
     def bind(self, **arguments: Any) -> Self:
         """The program with these arguments given."""
         self.check_names(arguments)
@@ -137,7 +142,7 @@ class Runnable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`run`; an async program inside another one is a task, to be awaited."""
         outer = CURRENT.get()
-        if self.is_async and outer is not None and outer.is_async:
+        if self.is_awaited and outer is not None and outer.is_async:
             return asyncio.get_running_loop().create_task(self.arun(*args, **kwargs))
         return self.run(*args, **kwargs)
 

@@ -1,49 +1,28 @@
 """Tracing: a program's function is executed once, with arguments that nobody knows yet, and becomes a graph.
 
 Section 4.3.1 of the SGLang paper. What a function does with an unknown value may only be to append it, to put it into
-an f-string, to store, pass or return it; whatever looks at it is refused, with the line. States of a trace are those of
-a run (appending.py) whose streams lead nowhere: turns, scopes, names and joins are the same code. No call is made.
+an f-string, to store, pass or return it (placeholders.py); whatever looks at it is refused, with the line. The states
+that it gets write down what it does (traced.py). No call is made.
 """
 
 import asyncio
 import inspect
-from collections import Counter
-from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
-from ramet.frontend.appending import BaseState
 from ramet.frontend.backends.base import Backend, Capabilities, Completion
 from ramet.frontend.errors import ProgramError
-from ramet.frontend.executor import Stream
-from ramet.frontend.forks import StateGroup
-from ramet.frontend.graph import (
-    CONCATENATE,
-    COPY,
-    GATHER,
-    ROOT,
-    Argument,
-    Call,
-    Fork,
-    Formatted,
-    GetForkItem,
-    Graph,
-    Join,
-    Node,
-    Parameter,
-    SetVariable,
-    Text,
-    VariableOf,
-)
-from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Select, Where, as_expr, caller
+from ramet.frontend.graph import Graph
+from ramet.frontend.ir import Expr
 from ramet.frontend.loop import on_thread
-from ramet.frontend.placeholders import HALF, Marks, Placeholder, has_unknown
-from ramet.frontend.prompt import EMPTY
-from ramet.frontend.results import Gathered, Result
-from ramet.frontend.run import Run, Settings
-from ramet.frontend.runnable import CURRENT, Runnable
+from ramet.frontend.nodes import ROOT, Argument, Call, Parameter
+from ramet.frontend.recording import Recording
+from ramet.frontend.runnable import CURRENT, SAMPLED, Runnable
 from ramet.frontend.state import State
+from ramet.frontend.traced import AsyncTraceState, TraceRun, TraceState
+
+OF_RUNS = SAMPLED | {"sampling_params", "backend", "stream", "timeout_s", "hints"}  # arguments of a run itself
 
 
 class Anything(Backend):
@@ -58,56 +37,10 @@ class Anything(Backend):
         raise AssertionError("a trace makes no call")
 
 
-class Tracer:
-    """What the states of one trace share: the nodes so far, and the values that stand in texts as marks."""
+class Tracer(Recording):
+    """One trace: what it has written down, and the programs that the function calls."""
 
-    def __init__(self, backend: Backend | None) -> None:
-        self.backend = backend or Anything()
-        self.nodes: list[Node] = []
-        self.lengths: dict[Result, int] = {}  # of values that are lists: gen(n=...)
-        self._num_streams = 0
-        self.marks = Marks()
-
-    def new_stream(self) -> int:
-        self._num_streams += 1
-        return self._num_streams - 1
-
-    def record(self, stream: int, expr: Expr) -> None:
-        self.nodes.append(Node(stream, expr))
-
-    def unmarked(self, value: Any) -> Any:
-        """A value that a function stores or returns, as a node of the graph has it."""
-        match value:
-            case Placeholder():
-                return value.result
-            case str() if HALF.search(value):
-                return Text(tuple(self.marks.parts(value)))
-            case list() | tuple():
-                return type(value)([self.unmarked(each) for each in value])
-            case dict():
-                return {key: self.unmarked(each) for key, each in value.items()}
-            case BaseState() | StateGroup():
-                raise ProgramError(f"{caller()} stores or returns a state, which a graph has none of")
-        return value
-
-    def check(self, expr: Expr) -> None:
-        """Raises ProgramError for a call whose arguments only a run knows."""
-        match expr:
-            case Gen(name, _, sampling, options, held):
-                unknown = has_unknown([name, *sampling.values(), *options.values(), held.value if held else None])
-            case Select(name, _, choices):
-                unknown = has_unknown([name, *choices])
-            case _:
-                return
-        if unknown:
-            raise ProgramError(
-                f"{caller()}: an argument of {type(expr).__name__.lower()} is known only when the program runs: "
-                "trace(NAME=...) makes an argument of the program known"
-            )
-
-    # -- programs that the function calls -----------------------------------------------------------------------------
-
-    def call(self, program: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "TraceState":
+    def call(self, program: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TraceState:
         if program.is_async:
             state: TraceState = on_thread(
                 "ramet-trace", lambda: asyncio.run(self.call_async(program, args, kwargs))
@@ -117,179 +50,72 @@ class Tracer:
         program.execute(cast(State, state), args, own)
         return state
 
-    async def call_async(self, program: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "TraceState":
+    async def call_async(self, program: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TraceState:
         if not program.is_async:
             return self.call(program, args, kwargs)
         state, own = self._entered(program, kwargs)
         await program.execute_async(cast(Any, state), args, own)
-        return state
+        return cast(AsyncTraceState, state).plain()
 
-    def _entered(self, program: Runnable, kwargs: Mapping[str, Any]) -> "tuple[TraceState, dict[str, Any]]":
+    def refuse_compiled(self, name: str) -> None:
+        self.marks.refuse(f"{name} is compiled already: call the function it comes from")
+
+    def _entered(self, program: Runnable, kwargs: Mapping[str, Any]) -> tuple[TraceState, dict[str, Any]]:
+        names = [name for name in kwargs if name in OF_RUNS and name not in program.own_names]
+        self.check_call(program.__name__, {name: kwargs[name] for name in names})
         own, options = program.divided(kwargs)
-        if options.backend is not None or options.stream:
-            name = "backend" if options.backend is not None else "stream"
-            raise ProgramError(f"{caller()}: a program that is called inside of a traced one has no {name} of its own")
         settings = program.settings(options)
         current = CURRENT.get()
         outer = current.run if current is not None else None
-        state = TraceState(TraceRun(self, settings))
         called_by = outer.root if isinstance(outer, TraceRun) else ROOT
         call = Call(
-            called_by, program.kind, settings.sampling, settings.options, settings.spec_tokens, options.timeout_s,
-            options.hints,
+            called_by, program.kind, settings.sampling, settings.options, settings.spec_tokens, options.hints
         )  # fmt: skip
-        self.record(state.number, call)
+        with self.lock:
+            state = new_state(program, TraceRun(self, settings))
+            self.record(state.number, call)
         return state, own
-
-
-class TraceRun(Run):
-    """`root`: the stream of the program's own prompt."""
-
-    def __init__(self, tracer: Tracer, settings: Settings) -> None:
-        super().__init__(tracer.backend, settings)
-        self.tracer: Tracer = tracer
-        self.root = ROOT
-
-
-class Nowhere:
-    """The stream of a prompt that nobody computes."""
-
-    feed = error = None
-    prompt = EMPTY
-
-    def end(self) -> Result:
-        return Result()
-
-    def append(self, *_: Any) -> None:
-        """As everything that is submitted to it."""
-
-    append_value = gen = select = fork = join = begin_scope = end_scope = close = append
-
-
-class TraceState(BaseState):
-    def __init__(self, run: TraceRun, stream: Stream | None = None, parent: BaseState | None = None) -> None:
-        super().__init__(run, stream or self._new_stream(), parent)
-        self._tracer = run.tracer
-        self.number = run.tracer.new_stream()
-        if parent is None:
-            run.root = self.number
-        self._mode = GATHER  # of the join that comes next
-        self._versions = Counter[str]()
-
-    def _new_stream(self) -> Stream:
-        return cast(Stream, Nowhere())
-
-    def extend(self, value: Any) -> None:
-        leaves: list[Expr] = []
-        for leaf in as_expr(value).leaves():
-            self._tracer.check(leaf)
-            if isinstance(leaf, ConstantText) and HALF.search(leaf.text):
-                parts = self._tracer.marks.parts(leaf.text)
-                leaves += [
-                    self._tracer.marks.placeholder(part) if isinstance(part, Formatted) else part for part in parts
-                ]
-            else:
-                leaves.append(leaf)
-        super().extend(Concat(tuple(leaves)))
-
-    def _append(self, leaf: Expr) -> None:
-        super()._append(leaf)
-        if isinstance(leaf, Placeholder):
-            self._tracer.record(self.number, leaf.result)
-        elif not (isinstance(leaf, ConstantText) and leaf.text == ""):
-            self._tracer.record(self.number, leaf)
-        if isinstance(leaf, Gen) and (n := leaf.sampling.get("n", 1)) > 1:
-            self._tracer.lengths[self.result(leaf.name or self._variables.last_unnamed)] = n
-
-    def fork(self, size: Any = 1, position_ids_offset: None = None) -> Any:
-        if isinstance(size, Placeholder):
-            size.looked_at()
-        group = super().fork(size, position_ids_offset)
-        self._tracer.record(self.number, Fork(group[0].number, size))
-        for index, child in enumerate(group):
-            self._tracer.record(child.number, GetForkItem(self.number, index))
-        return group
-
-    def append_forks(self, children: Sequence[Any], where: Where) -> None:
-        super().append_forks(children, where)
-        self._mode = CONCATENATE
-
-    def gather(self, children: Sequence[Any]) -> None:
-        super().gather(children)
-        self._tracer.record(self.number, Join(children[0].number, self._mode))
-        self._mode = GATHER
-
-    def take_copied(self, child: Any) -> None:
-        super().take_copied(child)
-        self._tracer.record(self.number, Join(child.number, COPY))
-
-    def __getitem__(self, name: str) -> Any:
-        result = self.result(name)
-        if result.done:
-            return result.get()
-        variable = VariableOf(self.number, name, self._versions[name])
-        num = len(result.each) if isinstance(result, Gathered) else self._tracer.lengths.get(result)
-        if num is None:
-            return self._tracer.marks.placeholder(variable)
-        return [self._tracer.marks.placeholder(replace(variable, index=index)) for index in range(num)]
-
-    def put(self, name: str, result: Result) -> None:
-        super().put(name, result)
-        self._versions[name] += 1
-
-    def get_var(self, name: str) -> Any:
-        return self[name]
-
-    def set_var(self, name: str, value: Any) -> None:
-        made = self._tracer.unmarked(value)
-        self._tracer.record(self.number, SetVariable(name, made))
-        if isinstance(made, Text):
-            self.put(name, Result())
-        else:
-            self.put(name, Result.of(value))
-
-    def sync(self) -> Awaitable[None]:
-        """There is nothing to wait for, also where it is awaited."""
-        return Done()
-
-    def _unknown(self, *_: Any, **__: Any) -> NoReturn:
-        raise ProgramError(f"{caller()} asks for what is known only when the program runs, which a trace is not")
-
-    text = messages = get_meta_info = error = text_iter = text_async_iter = prompt = _unknown
-
-
-class Done:
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from ()
 
 
 def trace(program: Runnable, known: Mapping[str, Any], backend: Backend | None) -> Graph:
     """The graph of a program. Arguments in `known` are constants of it, all others its parameters.
 
     `backend`: what it cannot do is refused. Raises ProgramError for a function that looks at a value which only a run
-    knows, and TypeError for an argument that the program does not have.
+    knows, also where it catches that, and TypeError for an argument that the program does not have.
     """
-    tracer = Tracer(backend)
-    parameters, state = _executed(program, known, tracer)
-    returned = tracer.unmarked(state.ret_value)
+    tracer = Tracer(backend or Anything())
+    parameters = parameters_of(program, known)
+    returned = None
+    try:
+        state = executed(program, known, parameters, tracer)
+        returned = tracer.unmarked(state.ret_value, f"{program.__name__} returns")
+    except Exception as error:
+        if error is not tracer.marks.refusal and tracer.marks.refusal is not None:
+            raise tracer.marks.refusal from error
+        raise
+    if tracer.marks.refusal is not None:
+        raise tracer.marks.refusal
     name = f"{program.function.__module__}:{program.function.__qualname__}"
-    return Graph(name, parameters, tuple(tracer.nodes), returned, program.num_api_spec_tokens)
+    nodes = tuple(tracer.nodes)
+    return Graph(name, parameters, nodes, returned, program.num_api_spec_tokens, program.is_async)
 
 
 def beginning(program: Runnable) -> list[Expr]:
-    """What a program appends to its own prompt before it looks at an argument, or at a value of a call."""
-    tracer = Tracer(None)
-    with suppress(ProgramError):
-        _executed(program, {}, tracer)
-    return [expr for stream, expr in tracer.nodes if stream == ROOT]
+    """What a program appends to its own prompt before it looks at an argument, or at a value of a call.
+
+    What it raises then is of no interest: it may be of the values that it was given.
+    """
+    tracer = Tracer(Anything())
+    with suppress(Exception):
+        executed(program, {}, parameters_of(program, {}), tracer)
+    return [node.expr for node in tracer.nodes if node.stream == ROOT]
 
 
-def _executed(program: Runnable, known: Mapping[str, Any], tracer: Tracer) -> tuple[tuple[Parameter, ...], TraceState]:
-    """Its parameters, and its state after its function was executed."""
-    program.check_names(known)
-    bound = {**program.bound, **known}
-    parameters = tuple(each for each in _parameters(program) if each.name not in bound)
-    state = TraceState(TraceRun(tracer, program.settings()))
+def executed(
+    program: Runnable, known: Mapping[str, Any], parameters: Sequence[Parameter], tracer: Tracer
+) -> TraceState:
+    """Its state after its function was executed."""
+    state = new_state(program, TraceRun(tracer, program.settings()))
     unknown = {each.name: tracer.marks.placeholder(Argument(each.name)) for each in parameters}
     own = {**known, **unknown}
     if program.is_async:
@@ -297,18 +123,26 @@ def _executed(program: Runnable, known: Mapping[str, Any], tracer: Tracer) -> tu
         on_thread("ramet-trace", lambda: asyncio.run(coroutine)).result()
     else:
         program.execute(cast(State, state), (), own)
-    return parameters, state
+    return state
 
 
-def _parameters(program: Runnable) -> list[Parameter]:
-    """Raises ProgramError for what cannot be given by name."""
+def new_state(program: Runnable, run: TraceRun) -> TraceState:
+    return AsyncTraceState(run) if program.is_async else TraceState(run)
+
+
+def parameters_of(program: Runnable, known: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """Those of its function that are neither known nor bound. Raises ProgramError for what cannot be given by name."""
+    program.check_names(known)
     found = []
     for parameter in list(inspect.signature(program.function).parameters.values())[1:]:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
             raise ProgramError(
                 f"{program.__name__}: the parameter {parameter.name!r} has no name that a graph can give it"
             )
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            has_default = parameter.default is not inspect.Parameter.empty
-            found.append(Parameter(parameter.name, has_default, parameter.default if has_default else None))
-    return found
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD or parameter.name in {**program.bound, **known}:
+            continue
+        has_default = parameter.default is not inspect.Parameter.empty
+        default = parameter.default if has_default else None
+        keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        found.append(Parameter(parameter.name, has_default, default, keyword_only))
+    return tuple(found)
