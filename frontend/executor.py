@@ -32,6 +32,7 @@ class Operation(NamedTuple):
     what: str = "appending"
     where: Where | None = None
     is_call: bool = False  # of the backend, which a run that was ended makes no more
+    is_close: bool = False  # nothing that asks the backend comes after it
 
 
 class Stream:
@@ -73,9 +74,9 @@ class Stream:
     def close(self) -> None:
         """Nothing more is appended: who reads the text as it grows comes to its end, and what was held is let go."""
         if (feed := self.feed) is not None:
-            self._submit(Operation(feed.end, lambda _: None))
+            self._submit(Operation(feed.end, lambda _: None, is_close=True))
         if self.run.settings.hints and self.run.backend.capabilities.prefixes:
-            self._submit(Operation(self._came, lambda _: None))
+            self._submit(Operation(self._came, lambda _: None, is_close=True))
 
     def gen(self, node: Gen, result: Result, thought: Result | None) -> None:
         """`thought`: what becomes of separated thoughts."""
@@ -272,7 +273,8 @@ class Stream:
 
     def _follow_up(self) -> FollowUp | None:
         """The last call of several says so as well, for what was kept for it: the program's end is told soon enough."""
-        follow_up = self.run.follow_up(self._number, bool(self._operations) or self._is_followed)
+        has_more = bool(self._operations) and not self._operations[0].is_close
+        follow_up = self.run.follow_up(self._number, has_more or self._is_followed)
         self._is_followed = follow_up is not None
         return follow_up
 
