@@ -106,9 +106,13 @@ class Policy:
         self._aged = oldest.uid
         return [oldest, *(r for r in ordered if r is not oldest)]
 
+    def is_aged(self, request: Request) -> bool:
+        """It went first in the last order because of its age."""
+        return request.uid == self._aged
+
     def admitted(self, request: Request) -> None:
         """A request of the last order runs."""
-        self._num_since_aged = 0 if request.uid == self._aged else self._num_since_aged + 1
+        self._num_since_aged = 0 if self.is_aged(request) else self._num_since_aged + 1
 
     def matched(self, request: Request) -> int:
         """Cached tokens of a waiting request, looked up again only when the tree has changed; it waits for them."""
@@ -169,6 +173,8 @@ CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: a huge ma
 START_SHARE = 0.7  # of its remaining output that a request has reserved at first: many end before their limit
 FLOOR_SHARE = 0.1  # what is left of it when long nothing was retracted
 DECAY_STEPS = 600
+GROWTH_SHARE = 0.75  # of the pool that is kept at most for what programs that have begun may still add
+MAX_KEPT_OUT = 16  # programs that are asked in a step, each of which is looked up, whether they fit beside that
 HEADROOM = 20  # tokens that every request is granted beyond what a retraction has shown to be needed
 
 
@@ -222,8 +228,9 @@ class Admission:
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
         if self._running.parts.assemblies:
             self._reserved += self._running.parts.promised_tokens(self._cache.page_size)
-        # for what follows later on memory is kept from programs that have not begun, not from those that have
+        # for what follows later on memory is kept from programs that have not begun, and from nobody else
         self._growing = self._follow_ups.growth if self._follow_ups.kept else 0
+        self._num_kept_out = 0  # programs that have not begun and were refused because of it
         self._unpublished = UnpublishedPrefixes(self._cache.page_size)
         for running in self._running:
             self._growing += self._growth(running.request, running.request.cached_tokens or 0)
@@ -235,6 +242,8 @@ class Admission:
             return Refused(f"finds all {len(self._running)} rows of --max-running-requests taken", full=True)
         if request.params.penalised and not self._running.num_free_penalty_slots:
             return Refused("finds all places of --max-penalised-requests taken", full=False)
+        if self._num_kept_out >= MAX_KEPT_OUT and self._is_new_program(request):
+            return Refused(f"is behind {self._num_kept_out} programs that wait for memory as well", full=False)
         gain = self._worth_waiting(request)
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
@@ -256,11 +265,11 @@ class Admission:
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
         reserve, growth = self._reserve(request), self._growth(request, lease.length)
         promised = len(request.tokens) - lease.length + self._cache.page_size + reserve
-        needed, spare = self._beside_growth(request, promised, growth)
-        running = self._running.take(request, lease, prefix) if needed <= spare or self._is_alone() else None
+        refused = self._refusal(request, promised, growth)
+        running = self._running.take(request, lease, prefix) if refused is None else None
         if running is None:
             self._cache.release(lease)
-            return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
+            return refused or self._is_full(promised)
         self._reserved += reserve
         self._growing += growth
         self._policy.admitted(request)
@@ -274,23 +283,38 @@ class Admission:
         locked = self._cache.locked_tokens(prefixes)
         promised = asked - locked + self._cache.page_size + self._reserve(request)
         growth = self._growth(request, locked)
-        needed, spare = self._beside_growth(request, promised, growth)
-        if needed > spare and not self._is_alone():
-            return Refused(f"needs {needed} tokens of memory, {max(spare, 0)} are not promised to others", full=True)
+        refused = self._refusal(request, promised, growth)
+        if refused is not None:
+            return refused
         self._reserved += promised
         self._growing += growth
         self._policy.admitted(request)
         self._announce(request)
         return Admitted(self._running.take_apart(request, request.spec.namespace))
 
-    def _beside_growth(self, request: Request, needed: int, growth: int) -> tuple[int, int]:
-        """Tokens that it needs, and may have: what programs that have begun come to is kept from others."""
-        spare = self._cache.available_tokens - self._reserved
-        return (needed, spare) if request.num_calls else (needed + growth, spare - self._growing)
+    def _refusal(self, request: Request, needed: int, growth: int) -> Refused | None:
+        """Why it cannot have the tokens that it needs, if its follow-ups are expected to add `growth`; None: it can."""
+        if not len(self._running) and not self._follow_ups.kept:
+            return None  # no memory will be free later that is not free now
+        if needed > self._spare:
+            return self._is_full(needed)
+        kept = min(self._growing + growth, int(self._cache.total_tokens * GROWTH_SHARE))
+        if needed <= self._spare - kept or not self._is_new_program(request):
+            return None
+        self._num_kept_out += 1
+        why = f"needs {needed} tokens of memory, {max(self._spare - kept, 0)} are left beside what programs may add"
+        return Refused(why, full=False)
 
-    def _is_alone(self) -> bool:
-        """No memory will be free later that is not free now."""
-        return not len(self._running) and not self._follow_ups.kept
+    def _is_full(self, needed: int) -> Refused:
+        return Refused(f"needs {needed} tokens of memory, {max(self._spare, 0)} are not promised to others", full=True)
+
+    @property
+    def _spare(self) -> int:
+        return self._cache.available_tokens - self._reserved
+
+    def _is_new_program(self, request: Request) -> bool:
+        """Who makes its first call waits for those that have begun, though not for longer than others wait."""
+        return request.spec.follow_up is not None and not request.num_calls and not self._policy.is_aged(request)
 
     def _growth(self, request: Request, num_cached: int) -> int:
         """Tokens that its follow-ups are expected to add, if each adds as many as it does itself."""

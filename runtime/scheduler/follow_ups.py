@@ -18,6 +18,7 @@ from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 KEPT_S = 0.25
 START_CALLS = 3.0  # that a state is expected to make, before any is known
+MAX_EXPECTED = 8  # further calls of a state that memory is kept for: until later ones come others have ended
 SEEN = 16  # the mean of so many states, weighed towards the last ones, is what others of the kind are expected to make
 MAX_KINDS = 1024  # of programs, whose means are known
 MAX_KEPT = 1024  # sequences
@@ -59,8 +60,8 @@ class FollowUps:
         return self._mean_calls.get(kind, START_CALLS)
 
     def expected(self, kind: str, added: int, num_calls: int) -> int:
-        """Tokens that all further calls of a state will add, if each adds as many as its last one."""
-        return int(added * max(0.0, self.mean_calls(kind) - num_calls))
+        """Tokens that further calls of a state will add, if each adds as many as its last one."""
+        return int(added * min(max(0.0, self.mean_calls(kind) - num_calls), MAX_EXPECTED))
 
     def keep(self, asked: FollowUp, lease: Lease, added: int, num_calls: int) -> None:
         """A request has ended whose sequence is leased, to which it has added so many tokens; see _Kept."""

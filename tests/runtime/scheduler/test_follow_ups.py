@@ -9,7 +9,8 @@ from hash_runner import VOCABULARY, expected_output
 
 from ramet.ipc.messages import FinishKind, FlushCache, ProgramsEnded
 from ramet.ipc.spec import FollowUp
-from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_KEPT, MAX_KINDS, START_CALLS
+from ramet.runtime.scheduler.admission import GROWTH_SHARE
+from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KEPT, MAX_KINDS, START_CALLS
 
 FIRST, SECOND = FollowUp("a", 0), FollowUp("b", 0)
 
@@ -110,6 +111,54 @@ def test_what_follows_later_keeps_out_new_programs_not_those_that_have_begun():
     top.inbox.send(ProgramsEnded(["a"]))
     top.run()
     assert top.tokens[2] == expected_output(prompt(2, 60), 4)
+
+
+def test_a_request_without_the_hint_does_not_wait_for_what_programs_may_add():
+    top = bench()
+    top.add(1, prompt(1, 80), 30, follow_up=FIRST)
+    top.turn()
+    top.add(2, prompt(2, 60), 4, follow_up=SECOND)
+    top.add(3, prompt(3, 60), 4)
+    top.turn()
+    assert [each.uid for each in top.scheduler.running] == [1, 3]
+    where = top.scheduler.where(2)
+    assert where is not None and "beside what programs may add" in str(where["reason"])
+
+
+def test_a_program_that_fits_does_not_wait_behind_one_that_does_not():
+    top = bench(total=700)
+    top.add(1, prompt(1, 100), 4, follow_up=FIRST)
+    top.turn()
+    top.add(2, prompt(2, 200), 4, follow_up=SECOND)
+    top.add(3, prompt(3, 10), 4, follow_up=FollowUp("c", 0))
+    top.turn()
+    assert [each.uid for each in top.scheduler.running] == [1, 3]
+
+
+def test_a_kind_that_calls_without_end_keeps_a_share_of_the_pool_at_most():
+    top = bench(total=4000)
+    for uid in range(101, 401):
+        ask(top, uid, [5, 6, 7], 1, follow_up=FIRST)
+    top.inbox.send(ProgramsEnded(["a"]))
+    top.turn()
+    expected = top.scheduler.follow_ups.expected
+    assert expected("", 10, 1) == 10 * MAX_EXPECTED == expected("", 10, 9)
+    for uid in range(1, 9):
+        top.add(uid, prompt(uid, 240), 10, follow_up=FollowUp(str(uid), 0))
+    top.turn()
+    assert len(top.scheduler.running) == 4000 * (1 - GROWTH_SHARE) // 250
+
+
+def test_a_new_program_waits_for_those_that_have_begun_no_longer_than_others_wait():
+    top = bench(total=1000, max_wait_s=5)
+    top.add(1, prompt(1, 100), 100, follow_up=FIRST)
+    top.turn()
+    top.add(2, prompt(2, 200), 4, follow_up=SECOND)
+    top.turn()
+    assert top.scheduler.running.get(2) is None
+    top.clock.advance(5.1)
+    top.turn()
+    assert top.scheduler.running.get(2) is not None and top.scheduler.running.get(1) is not None
 
 
 def converse(top: BenchTop, number: int, num_calls: int, kind: str = "") -> None:

@@ -40,7 +40,7 @@ def prompt_of(before: list[int], documents: list[list[int]], after: list[int]) -
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
 def test_a_step_that_only_decodes_makes_the_copies_of_cached_contexts(overlap: str):
-    """What follows the contexts found no memory. Before a step computes a prompt again, the source may be gone."""
+    """What follows the contexts found no memory. Before a prompt is computed again, their source may be overwritten."""
     top = bench(total=200, rows=40, overlap=overlap, schedule_conservativeness=0.01)
     documents = [text(2, 12), text(3, 12)]
     ids, contexts = prompt_of([], documents, [1, 2])
