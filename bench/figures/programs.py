@@ -23,9 +23,16 @@ def is_speed(record: Record) -> bool:
     return record["runner"] == "model" and _has(record, (WHOLE, BASELINE)) and not _variants(record)
 
 
-def newest_of_each_workload(records: Sequence[Record]) -> tuple[dict[str, Figures], tuple[Record, ...]]:
+def newest_of_each_workload(
+    records: Sequence[Record], *, sweeps: bool
+) -> tuple[dict[str, Figures], tuple[Record, ...]]:
     """Each from one line, whose variants were measured in turn; the lines that are used, the oldest first."""
-    found = {name: (record, each) for record in records for name, each in record["workloads"].items()}
+    found = {
+        name: (record, each)
+        for record in records
+        for name, each in record["workloads"].items()
+        if is_sweep(name) == sweeps
+    }
     used = tuple(record for record in records if any(each is record for each, _ in found.values()))
     return {name: found[name][1] for name in BY_NAME if name in found}, used
 
@@ -46,11 +53,9 @@ def is_parts(record: Record) -> bool:
 
 def speed(records: Sequence[Record]) -> View:
     """Programs per second with cache and parallelism over that without, beside the paper's ratio."""
-    workloads, used = newest_of_each_workload(records)
+    workloads, used = newest_of_each_workload(records, sweeps=False)
     rows, bars, numbers = [], [], dict[str, float]()
     for name, each in workloads.items():
-        if is_sweep(name):
-            continue
         ours, bare, paper = each[WHOLE], each[BASELINE], BY_NAME[name]
         ratio = ours["programs_per_s"] / bare["programs_per_s"]
         tokens = bare["prefill_tokens"] / ours["prefill_tokens"]
@@ -90,11 +95,9 @@ def speed(records: Sequence[Record]) -> View:
 
 def sharing(records: Sequence[Record]) -> View:
     """Figure 12: what is shared grows, and what is not."""
-    workloads, used = newest_of_each_workload(records)
+    workloads, used = newest_of_each_workload(records, sweeps=True)
     rows, bars, numbers = [], [], dict[str, float]()
     for name, each in workloads.items():
-        if not is_sweep(name):
-            continue
         ours, bare = each[WHOLE], each[BASELINE]
         ratio = ours["programs_per_s"] / bare["programs_per_s"]
         numbers |= {slug(name, "ratio"): ratio, slug(name, "hits"): ours["hit_rate"]}
