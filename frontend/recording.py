@@ -42,8 +42,9 @@ class Recording:
 
     def record(self, stream: int, expr: Expr, goes_on: bool = False) -> None:
         """What comes after a refusal is of a program that has caught it, and nobody knows whether it would."""
-        if self.marks.refusal is None:
-            self.nodes.append(Node(stream, expr, goes_on))
+        with self.lock:  # not inside of another thread's line
+            if self.marks.refusal is None:
+                self.nodes.append(Node(stream, expr, goes_on))
 
     def unmarked(self, value: Any, who: str) -> Any:
         """A value that a function stores or returns, as a node of the graph has it. `who`: of a refusal."""
