@@ -11,8 +11,10 @@ place of one token's keys and values in every layer.
                           [present, kept)   now the tree's     [kept, end)  a partial page, still our own
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -98,6 +100,11 @@ class Lease:
     length: int
     namespace: Namespace
     node: Node | None  # None: a lease on nothing (the cache is off)
+
+
+class Peeked(NamedTuple):
+    lengths: list[int]  # cached tokens of each
+    num_leased: int  # tokens of all that take no memory, because others lease them; what several share counts once
 
 
 class PrefixCache:
@@ -202,19 +209,17 @@ class PrefixCache:
                 node = node.parent
         return sum(len(node.run) for node in seen)
 
-    def locked_tokens(self, prefixes: Iterable[tuple[Ints, Namespace]]) -> int:
-        """How many tokens a lease on each of these prefixes takes no memory for: others lease them already.
-
-        What several of the prefixes share counts once.
-        """
-        seen: set[Node] = set()
-        total = 0
-        for tokens, namespace in prefixes if self.enabled else ():
-            for node, common in self._tree.walk(tokens, namespace):
-                if node.locks and node not in seen:
-                    seen.add(node)
-                    total += common
-        return total
+    def peek_each(self, before: Ints, afters: Sequence[Ints], namespace: Namespace) -> Peeked:
+        """As `peek`, of `before` (whole pages) with each of `afters`, after which nothing is drawn."""
+        if not self.enabled:
+            return Peeked([0] * len(afters), 0)
+        shared, each = self._tree.walk_each(before, afters, namespace)
+        length = sum(common for _, common in shared)
+        leased: dict[Node, int] = {}
+        for node, common in chain(shared, *each):
+            if node.locks and not self.copies:
+                leased[node] = max(common, leased.get(node, 0))
+        return Peeked([length + sum(common for _, common in path) for path in each], sum(leased.values()))
 
     def release(self, lease: Lease) -> None:
         if lease.node is not None:

@@ -9,12 +9,14 @@ here (`can_hold`): an entry grows with its request, and a client's lease may not
     entry b   [0 ........ 600)               new, 600 slots; the next batch copies keys and values into them first
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PageAllocator, PrefixCache
-from ramet.runtime.cache.radix import Namespace, Node, RadixTree
+from ramet.runtime.cache.radix import Node, Path, RadixTree
 
 
 def make_cache(kind: str, pages: PageAllocator, enabled: bool) -> PrefixCache:
@@ -41,6 +43,9 @@ class SequenceList(RadixTree):
         """Forget an entry that nobody leases; its slots are the caller's."""
         self._remove(entry)
         return entry.slots
+
+    def _walk_each_from(self, root: Node, before: Ints, afters: Sequence[Ints]) -> tuple[Path, list[Path]]:
+        return [], [list(self._walk_from(root, np.concatenate([before, after]))) for after in afters]
 
     def _walk_from(self, root: Node, tokens: Ints) -> Iterator[tuple[Node, int]]:
         """The entry with the longest prefix of `tokens`, which may go on beyond it."""
@@ -75,9 +80,6 @@ class ListCache(PrefixCache):
     @property
     def copies(self) -> bool:
         return True
-
-    def locked_tokens(self, prefixes: Iterable[tuple[Ints, Namespace]]) -> int:
-        return 0  # what others have leased is copied as well
 
     def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
         """A lease on a copy in the place of `lease`; without memory for a copy, on nothing."""

@@ -9,7 +9,7 @@ children differ in their first p tokens. Each namespace has its own root, so pre
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -45,6 +45,9 @@ class Node:
         return self.wanted > 0, self.used
 
 
+Path = list[tuple[Node, int]]  # what `walk` yields
+
+
 class RadixTree:
     """Prefixes of token sequences. All lengths are in tokens and multiples of the page size."""
 
@@ -76,6 +79,17 @@ class RadixTree:
         for _, common in self.walk(tokens, namespace):
             length += common
         return length
+
+    def walk_each(self, before: Ints, afters: Sequence[Ints], namespace: Namespace) -> tuple[Path, list[Path]]:
+        """As `walk`, of `before` (whole pages) and each of `afters`: what all share, and what each has behind that."""
+        root = self._roots.get(namespace)
+        return ([], [[] for _ in afters]) if root is None else self._walk_each_from(root, before, afters)
+
+    def match_lengths(self, before: Ints, afters: Sequence[Ints], namespace: Namespace) -> list[int]:
+        """As `match_length`, of `before` (whole pages) with each of `afters`."""
+        shared, each = self.walk_each(before, afters, namespace)
+        length = sum(common for _, common in shared)
+        return [length + sum(common for _, common in path) for path in each]
 
     def path(self, tokens: Ints, namespace: Namespace = ()) -> list[Node]:
         """The nodes along the longest cached prefix, from the top; the last may match in part. Changes nothing."""
@@ -184,6 +198,22 @@ class RadixTree:
                 return
             start += common
             node = child
+
+    def _walk_each_from(self, root: Node, before: Ints, afters: Sequence[Ints]) -> tuple[Path, list[Path]]:
+        shared = list(self._walk_from(root, before))
+        node, used = shared[-1] if shared else (root, 0)
+        if sum(common for _, common in shared) < len(before):
+            return shared, [[] for _ in afters]
+        if used == len(node.run):
+            return shared, [list(self._walk_from(node, after)) for after in afters]
+        return shared[:-1], [list(self._walk_inside(node, used, after)) for after in afters]
+
+    def _walk_inside(self, node: Node, at: int, tokens: Ints) -> Iterator[tuple[Node, int]]:
+        """As `_walk_from`, of tokens that follow the first `at` tokens of `node`."""
+        common = self._common(node.run[at:], tokens) if len(tokens) else 0
+        yield node, at + common
+        if at + common == len(node.run):
+            yield from self._walk_from(node, tokens[common:])
 
     def _ending(self, node: Node, at: int) -> tuple[Node, Ints]:
         """A node that ends after the first `at` tokens of `node`, and its slots."""

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramet.ipc.messages import Uid
-from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.cache.radix import Namespace, Node, RadixTree
-from ramet.runtime.scheduler.contexts import first_prefixes, memory_of_parts
+from ramet.runtime.cache.radix import Namespace, Node
+from ramet.runtime.scheduler.contexts import FirstGroup, memory_of_parts
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
 
 
 class WaitingQueue:
@@ -73,7 +73,6 @@ class WaitingQueue:
 
 WINDOW = 512  # requests
 AGED_EVERY = 64  # admissions; more often, a policy's groups drive each other out of the cache
-MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for
 
 
 class Policy:
@@ -152,29 +151,13 @@ class Policy:
         return sorted(requests, key=lambda r: [*((-weight[n], rank[n]) for n in paths[r.uid]), (1, 0)])
 
 
-class UnpublishedPrefixes:
-    """Prefixes that are being computed and are not in the tree yet: requests that share one wait for it."""
-
-    def __init__(self, page_size: int) -> None:
-        self._tree = RadixTree(page_size)
-
-    def add(self, request: Request) -> None:
-        for known in first_prefixes(request.tokens, request.groups) if request.groups else (request.tokens,):
-            whole = known[: len(known) - len(known) % self._tree.page_size]
-            self._tree.insert(whole, whole, request.spec.namespace)  # the slots do not matter here
-
-    def worth_waiting(self, tokens: Ints, namespace: Namespace, matched: int) -> int:
-        """Tokens that a prompt would find cached if it waited, beyond those that are; 0 when it is not worth it."""
-        gain = self._tree.match_length(tokens[:-1], namespace) - matched
-        return gain if gain >= MIN_SHARED else 0
-
-
 CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: a huge max_new_tokens keeps no other request out
 START_SHARE = 0.7  # of its remaining output that a request has reserved at first: many end before their limit
 FLOOR_SHARE = 0.1  # what is left of it when long nothing was retracted
 DECAY_STEPS = 600
 GROWTH_SHARE = 0.75  # of the pool that is kept at most for what programs that have begun may still add
 MAX_KEPT_OUT = 16  # programs that are asked in a step, each of which is looked up, whether they fit beside that
+MAX_LOOKED_UP = 4096  # contexts of waiting prompts in a step: some 40 ms
 HEADROOM = 20  # tokens that every request is granted beyond what a retraction has shown to be needed
 
 
@@ -187,6 +170,14 @@ class Admitted:
 class Refused:
     reason: str
     full: bool  # no request behind it can be admitted either
+
+
+@dataclass(frozen=True, slots=True)
+class _Contexts:
+    """What a step knows of the contexts of waiting prompts."""
+
+    gain: int  # tokens of one of them that it is worth to wait for
+    num_leased: int  # tokens of all that take no memory
 
 
 class ReserveRatio:
@@ -221,6 +212,11 @@ class Admission:
     ) -> None:
         self._cache, self._running, self._policy, self._follow_ups = cache, running, policy, follow_ups
         self.ratio = ReserveRatio(conservativeness)
+        self._unpublished = UnpublishedPrefixes(cache.page_size)
+        self._computing: list[tuple[Request, Namespace]] = []  # running requests whose prompts are not computed
+        self._is_announced = False  # they are
+        self._contexts: dict[Namespace, _Contexts] = {}  # of this step, by key
+        self._num_looked_up = 0
 
     def begin(self) -> None:
         table, rows = self._running.table, self._running.rows
@@ -231,11 +227,12 @@ class Admission:
         # for what follows later on memory is kept from programs that have not begun, and from nobody else
         self._growing = self._follow_ups.growth if self._follow_ups.kept else 0
         self._num_kept_out = 0  # programs that have not begun and were refused because of it
-        self._unpublished = UnpublishedPrefixes(self._cache.page_size)
+        self._contexts, self._num_looked_up = {}, 0
         for running in self._running:
             self._growing += self._growth(running.request, running.request.cached_tokens or 0)
-            if running.applied < len(running.request.tokens):
-                self._announce(running.request)
+        computing = (each.request for each in self._running if each.applied < len(each.request.tokens))
+        self._computing = [(request, request.spec.namespace) for request in computing]
+        self._is_announced = False
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
@@ -244,23 +241,40 @@ class Admission:
             return Refused("finds all places of --max-penalised-requests taken", full=False)
         if self._num_kept_out >= MAX_KEPT_OUT and self._is_new_program(request):
             return Refused(f"is behind {self._num_kept_out} programs that wait for memory as well", full=False)
+        first, namespace = request.first_group, request.spec.namespace
+        if first is not None and self._num_looked_up >= MAX_LOOKED_UP and namespace + first.key not in self._contexts:
+            return Refused(f"waits for a step that looks up its {len(first.contexts)} contexts", full=False)
         gain = self._worth_waiting(request)
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
         return self._run(request)
 
     def _worth_waiting(self, request: Request) -> int:
-        namespace = request.spec.namespace
-        if not request.groups:
-            return self._unpublished.worth_waiting(request.reusable, namespace, self._policy.matched(request))
-        return max(
-            self._unpublished.worth_waiting(tokens, namespace, self._cache.peek(tokens, namespace))
-            for tokens in first_prefixes(request.tokens, request.groups)
-        )
+        if not self._is_announced and self._computing and self._cache.enabled:  # else nothing is going to be kept
+            self._unpublished.keep_only(self._computing)
+            self._is_announced = True
+        if request.first_group is not None:
+            return self._look_up(request.first_group, request.spec.namespace).gain
+        matched = self._policy.matched(request)
+        if not self._is_announced:
+            return 0
+        return self._unpublished.worth_waiting(request.reusable, request.spec.namespace, matched)
+
+    def _look_up(self, first: FirstGroup, namespace: Namespace) -> _Contexts:
+        """Once in a step for all prompts that begin with the same contexts, until one of them begins."""
+        key = namespace + first.key
+        known = self._contexts.get(key)
+        if known is None:
+            self._num_looked_up += len(first.contexts)
+            lengths, num_leased = self._cache.peek_each(first.before, first.contexts, namespace)
+            is_announced, unpublished = self._is_announced, self._unpublished
+            gain = unpublished.worth_waiting_for_contexts(first, namespace, lengths) if is_announced else 0
+            known = self._contexts[key] = _Contexts(gain, num_leased)
+        return known
 
     def _run(self, request: Request) -> Admitted | Refused:
-        if request.groups:
-            return self._run_apart(request)
+        if request.first_group is not None:
+            return self._run_apart(request, request.first_group)
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
         reserve, growth = self._reserve(request), self._growth(request, lease.length)
@@ -272,25 +286,25 @@ class Admission:
             return refused or self._is_full(promised)
         self._reserved += reserve
         self._growing += growth
-        self._policy.admitted(request)
-        self._announce(request)
+        self._begins(request)
         return Admitted(running)
 
-    def _run_apart(self, request: Request) -> Admitted | Refused:
+    def _run_apart(self, request: Request, first: FirstGroup) -> Admitted | Refused:
         """One whose prompt has contexts. What others have leased takes no memory; what is cached besides is counted."""
         asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
-        prefixes = [(tokens, request.spec.namespace) for tokens in first_prefixes(request.tokens, request.groups)]
-        locked = self._cache.locked_tokens(prefixes)
-        promised = asked - locked + self._cache.page_size + self._reserve(request)
-        growth = self._growth(request, locked)
+        namespace = request.spec.namespace
+        leased = self._look_up(first, namespace).num_leased
+        promised = asked - leased + self._cache.page_size + self._reserve(request)
+        growth = self._growth(request, leased)
         refused = self._refusal(request, promised, growth)
         if refused is not None:
             return refused
         self._reserved += promised
         self._growing += growth
-        self._policy.admitted(request)
-        self._announce(request)
-        return Admitted(self._running.take_apart(request, request.spec.namespace))
+        self._begins(request)
+        if not self._unpublished.has(first, namespace):
+            del self._contexts[namespace + first.key]  # who shares them may wait from here on
+        return Admitted(self._running.take_apart(request, namespace))
 
     def _refusal(self, request: Request, needed: int, growth: int) -> Refused | None:
         """Why it cannot have the tokens that it needs, if its follow-ups are expected to add `growth`; None: it can."""
@@ -323,10 +337,10 @@ class Admission:
         added = request.prompt_len - num_cached + min(request.remaining, CLIP_NEW_TOKENS) * START_SHARE
         return self._follow_ups.expected(request.spec.follow_up.kind, int(added), request.num_calls + 1)
 
-    def _announce(self, request: Request) -> None:
-        """Others may wait for this prompt's prefix; pointless if nothing is going to be kept."""
-        if self._cache.enabled:
-            self._unpublished.add(request)
+    def _begins(self, request: Request) -> None:
+        self._policy.admitted(request)
+        self._computing.append((request, request.spec.namespace))
+        self._is_announced = False
 
     def _reserve(self, request: Request) -> int:
         return int(min(request.remaining, CLIP_NEW_TOKENS) * self.ratio.value)

@@ -3,7 +3,8 @@
 Decides when a part begins: as soon as its stage may be computed, a row of PART_ROWS is free and memory is there. Parts
 are computed as rows of the same steps as everything else, in chunks, and none of them is retracted by itself: their
 request is, whole. If nothing can run because several such requests hold the memory that the others need, they are
-retracted one by one. Knows the cache and the running set, not the policy and not the device.
+retracted one by one. A turn begins MAX_BEGUN parts at most: those that are cached need no step to wait for, and others
+wait for the turn. Knows the cache and the running set, not the policy and not the device.
 """
 
 from collections.abc import Callable
@@ -11,24 +12,34 @@ from collections.abc import Callable
 import numpy as np
 
 from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.scheduler.assembly import Assembly, part_of
-from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.assembly import Assembly
+from ramet.runtime.scheduler.contexts import Part
+from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part
 from ramet.runtime.scheduler.running import RunningSet
+
+MAX_BEGUN = 256  # parts in one turn: some 10 ms
 
 
 class Assembler:
     def __init__(self, cache: PrefixCache, running: RunningSet, opened: Callable[[RunningRequest], bool]) -> None:
         """`opened` is told of each request whose contexts are computed: its own tokens come next."""
         self._cache, self._running, self._opened = cache, running, opened
+        self._num_left = 0  # parts that this turn may still begin
 
     def proceed(self) -> list[Request]:
-        """Begin what can begin. Returns the requests that had to be retracted."""
+        """Begin what can begin in this turn. Returns the requests that had to be retracted."""
         retracted: list[Request] = []
+        self._num_left = MAX_BEGUN
         self._proceed()
-        while self._is_stuck:
+        while self._is_stuck and not self.is_interrupted:
             retracted += self._running.free_some()
             self._proceed()
         return retracted
+
+    @property
+    def is_interrupted(self) -> bool:
+        """More could begin, and does in the next turn."""
+        return not self._num_left and bool(self._running.parts.open)
 
     @property
     def _is_stuck(self) -> bool:
@@ -39,35 +50,38 @@ class Assembler:
 
     def _proceed(self) -> None:
         for assembly in self._running.parts.open:
+            if not self._num_left:
+                return
             self._proceed_with(assembly)
 
     def _proceed_with(self, assembly: Assembly) -> None:
-        while assembly.advance():
-            for request in assembly.waiting:
-                if not self._begin(assembly, request):
+        while True:
+            while (part := assembly.next_part) is not None:
+                if not self._num_left or not self._begin(assembly, part):
                     return
-            if any(part_of(request).lease is None for request in assembly.stage):
+            if not assembly.is_computed:
                 return
-        self._open(assembly)
+            if not assembly.advance():
+                return self._open(assembly)
 
-    def _begin(self, assembly: Assembly, request: Request) -> bool:
+    def _begin(self, assembly: Assembly, part: Part) -> bool:
         """Compute a part, if it is not cached whole; False: there is no row or no memory."""
-        running, base, part = self._running, request.base, part_of(request)
-        assert base is not None, request.uid
-        if not running.parts.rows.num_free:
+        if not self._running.parts.rows.num_free:
             return False
+        request, base = request_of_part(assembly.owner.request, part), part.base
         if request.next_logprob is None and not request.returns_every_state:
             lease, prefix = self._cache.acquire_all(request.tokens[base.length :], base.cached_in)
         else:
             lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
         slots = np.concatenate([base.slots, prefix])
         if len(slots) == len(request.tokens):
-            part.lease, part.slots = lease, slots
-        elif not running.take_part(request, lease, slots):
+            part.lease, part.slots = lease, slots[part.own :]
+        elif not self._running.take_part(request, lease, slots):
             self._cache.release(lease)
             return False
         part.num_cached = max(len(slots) - max(part.own, base.length), 0)
-        assembly.begun(request)
+        assembly.begun(part)
+        self._num_left -= 1
         return True
 
     def _open(self, assembly: Assembly) -> None:

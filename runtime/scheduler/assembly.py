@@ -20,8 +20,16 @@ import numpy as np
 from ramet.ipc.messages import HiddenStates, Logprobs, Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.radix import Namespace
-from ramet.runtime.scheduler.contexts import NO_SLOTS, Base, Part, copied_tokens, memory_of_parts, namespace_after
-from ramet.runtime.scheduler.request import Request, RunningRequest, made_part
+from ramet.runtime.scheduler.contexts import (
+    NO_SLOTS,
+    Base,
+    Group,
+    Part,
+    copied_tokens,
+    memory_of_parts,
+    namespace_after,
+)
+from ramet.runtime.scheduler.request import Request, RunningRequest
 
 _uids = count(1)  # of parts, as negative numbers
 
@@ -35,100 +43,95 @@ class Assembly:
         self.owner, self._cached_in, self._cached = owner, cached_in, cached
         self._copies = copies
         self.base = Base(NO_SLOTS, 0, cached_in)
-        self.stage: list[Request] = []  # parts that may be computed now
-        self.parts: list[Request] = []  # all so far, in the order of the prompt; one that occurs twice is there twice
+        self.stage: list[Part] = []  # those that may be computed now
+        self.parts: list[Part] = []  # all so far, in the order of the prompt; one that occurs twice is there twice
         self.is_open = True  # the rest of the prompt has no slots yet
         self.of_rest: list[Logprobs] = []  # of the first token after the contexts
         self._stages = self._cut()
-        self._begun: set[Uid] = set()
+        self._waiting: list[Part] = []  # those of this stage that have not begun, the next one last
+        self._num_begun = 0
         # tokens of parts that have not begun, and of the rest
         self._missing = len(request.tokens) + (copied_tokens(request.groups) if copies else 0)
 
+    @property
+    def is_computed(self) -> bool:
+        """Its stage is."""
+        return not self._waiting and all(part.lease is not None for part in self.stage)
+
     def advance(self) -> bool:
-        """To the next stage, if this one is computed; False: there is none, `base` is whole."""
-        if any(not part_of(each).lease for each in self.stage):
-            return True
+        """To the next stage, once this one is computed; False: there is none, `base` is whole."""
         self.stage = next(self._stages, [])
         self.parts += self.stage
+        self._waiting = list(dict.fromkeys(self.stage))[::-1]
         return bool(self.stage)
 
     @property
-    def waiting(self) -> list[Request]:
-        """Parts of this stage that have not begun."""
-        return [each for each in dict.fromkeys(self.stage) if each.uid not in self._begun]
+    def next_part(self) -> Part | None:
+        """The first of this stage that has not begun."""
+        return self._waiting[-1] if self._waiting else None
 
-    def begun(self, request: Request) -> None:
-        assert request.base is not None, request.uid
-        self._begun.add(request.uid)
-        self._missing -= len(request.tokens) - (request.base.length if self._copies else part_of(request).own)
+    def begun(self, part: Part) -> None:
+        """`next_part` has."""
+        assert part is self._waiting.pop(), part
+        self._num_begun += 1
+        self._missing -= part.stop - part.at + (part.own - part.base.length if self._copies else 0)
 
     def promised(self, page_size: int) -> int:
         """Tokens of memory that it will need at most, beyond what it has."""
         if not self.is_open:
             return 0
-        pages = memory_of_parts(self.owner.request.groups, page_size, copies=False) - 2 * page_size * len(self._begun)
+        pages = memory_of_parts(self.owner.request.groups, page_size, copies=False) - 2 * page_size * self._num_begun
         return self._missing + pages + page_size
 
     @property
     def num_cached(self) -> int:
         """Tokens of its parts that were in the tree."""
-        return sum(part_of(each).num_cached for each in dict.fromkeys(self.parts))
+        return sum(part.num_cached for part in dict.fromkeys(self.parts))
 
     @property
     def logprobs(self) -> list[Logprobs]:
         """Of its parts, in the order of the prompt, and of what follows them at once."""
-        return [each for request in self.parts for each in part_of(request).logprobs] + self.of_rest
+        return [each for part in self.parts for each in part.logprobs] + self.of_rest
 
     @property
     def states(self) -> list[HiddenStates]:
         """As `logprobs`, the hidden states that are returned."""
-        return [each for request in self.parts for each in part_of(request).states]
+        return [each for part in self.parts for each in part.states]
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _cut(self) -> Iterator[list[Request]]:
+    def _cut(self) -> Iterator[list[Part]]:
         """Stage by stage; every part of a stage must be computed before the next is asked for."""
         ids, groups, base = self.owner.request.tokens, self.owner.request.groups, self.base
         for num, group in enumerate(groups, start=1):
             before, follows = base.slots, base
             if group.start > base.length:
-                text = self._part(base, ids[: group.start], base.length, base.length)
+                text = _part(base, base.length, base.length, group.start)
                 yield [text]
-                before = part_of(text).slots
+                before = np.concatenate([base.slots, text.slots])
                 if not self._cached:  # the last token is computed again: what it says of a context's first one is asked
                     follows = Base(before[:-1], base.shift, base.cached_in)
-            contexts = self._contexts(follows, ids, group.start, list(group.spans))
+            contexts = self._contexts(follows, ids, group)
             yield contexts
-            slots = np.concatenate([before, *(part_of(each).slots[group.start :] for each in contexts)])
+            slots = np.concatenate([before, *(part.slots for part in contexts)])
             cached_in = namespace_after(self._cached_in, ids[: group.stop], groups[:num])
             self.base = base = Base(slots, base.shift + group.shift, cached_in)
 
-    def _contexts(self, base: Base, ids: Ints, start: int, spans: list[tuple[int, int]]) -> list[Request]:
+    def _contexts(self, base: Base, ids: Ints, group: Group) -> list[Part]:
         """A context that occurs twice is computed once, unless something is returned of each."""
-        asked = self.owner.request.next_logprob
-        made: dict[bytes, Request] = {}
-        parts: list[Request] = []
-        for at, stop in spans:
-            part = made.get(ids[at:stop].tobytes())
-            if part is None or part.returns_every_state or (asked is not None and asked < stop):
-                part = self._part(base, np.concatenate([ids[:start], ids[at:stop]]), start, at)
-            made[ids[at:stop].tobytes()] = part
+        request, made, parts = self.owner.request, dict[bytes, Part](), list[Part]()
+        asked, hidden = request.next_logprob, request.next_hidden
+        for at, stop in group.spans:
+            text, is_told = ids[at:stop].tobytes(), request.returns_every_state and hidden <= at
+            part = None if is_told or (asked is not None and asked < stop) else made.get(text)
+            if part is None:
+                part = made[text] = _part(base, group.start, at, stop)
             parts.append(part)
         return parts
 
-    def _part(self, base: Base, tokens: Ints, own: int, at: int) -> Request:
-        """`own`: index of its first own token, which is the prompt's token `at`."""
-        request = self.owner.request
-        uid, returns_states = Uid(-next(_uids)), request.returns_every_state and request.next_hidden <= at
-        made = made_part(request, uid, tokens, base, own, returns_states)
-        asked = request.next_logprob
-        if asked is not None and asked < at + len(tokens) - own:
-            first = own + max(asked - at, 0)
-            if first == base.length:  # nothing that it follows is computed with it
-                part_of(made).logprobs.append(request.unknown_logprob(int(tokens[first])))
-                first += 1
-            made.next_logprob = first if first < len(tokens) else None
-        return made
+
+def _part(base: Base, own: int, at: int, stop: int) -> Part:
+    return Part(Uid(-next(_uids)), base, own, at, stop)
 
 
 def part_of(request: Request) -> Part:

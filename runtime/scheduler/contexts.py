@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.ipc.messages import Contexts, HiddenStates, Logprobs
+from ramet.ipc.messages import Contexts, HiddenStates, Logprobs, Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Namespace
@@ -74,12 +74,6 @@ def copied_tokens(groups: Sequence[Group]) -> int:
     return sum((group.start - stop) * len(group.lengths) for stop, group in zip(stops, groups))
 
 
-def first_prefixes(ids: Ints, groups: Sequence[Group]) -> list[Ints]:
-    """What the contexts of the first group are cached under."""
-    first = groups[0]
-    return [np.concatenate([ids[: first.start], ids[start:stop]]) for start, stop in first.spans]
-
-
 @dataclass(frozen=True, slots=True)
 class Base:
     """What a row begins with: slots that others own, for as long as it runs."""
@@ -100,13 +94,43 @@ def namespace_after(outer: Namespace, ids: Ints, groups: Sequence[Group]) -> Nam
     return (*outer, f"contexts {digest.hexdigest()}")
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class FirstGroup:
+    """What the contexts of a prompt's first group are cached under: `before`, and then one of `contexts`.
+
+    Made once for all samples of the prompt. All prompts that begin with the same have its `key`.
+    """
+
+    before: Ints  # whole pages
+    contexts: list[Ints]  # each behind what is left of the text before the group
+    key: Namespace
+
+    @classmethod
+    def of(cls, ids: Ints, groups: Sequence[Group], page_size: int) -> "FirstGroup":
+        first = groups[0]
+        whole = first.start - first.start % page_size
+        contexts = [np.concatenate([ids[whole : first.start], ids[at:stop]]) for at, stop in first.spans]
+        return cls(ids[:whole], contexts, namespace_after((), ids[: first.stop], groups[:1]))
+
+    @property
+    def prefixes(self) -> Iterator[Ints]:
+        return (np.concatenate([self.before, context]) for context in self.contexts)
+
+
 @dataclass(eq=False, slots=True)
 class Part:
-    """What a sequence that was computed apart leaves to its request."""
+    """A sequence of a prompt that is computed apart, and what it leaves to its request.
 
-    own: int  # index of its first token that is its own: those before are shared with other parts
+    Its tokens are the prompt's first `own`, which other parts may share, and those in [at, stop).
+    """
+
+    uid: Uid
+    base: Base
+    own: int
+    at: int
+    stop: int
     lease: Lease | None = None  # None: it is not computed yet
-    slots: Ints = field(default_factory=lambda: NO_SLOTS)  # of all its tokens
+    slots: Ints = field(default_factory=lambda: NO_SLOTS)  # of its own tokens, once it is computed
     pages: Ints = field(default_factory=lambda: NO_SLOTS)  # slots of the pages that are its own
     num_cached: int = 0
     logprobs: list[Logprobs] = field(default_factory=list)

@@ -40,7 +40,7 @@ from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refus
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.constraints import Constraints, MaskThread
-from ramet.runtime.scheduler.contexts import groups_of, memory_of_parts
+from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_parts
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
@@ -354,6 +354,7 @@ class Scheduler:
         """
         self._results.send()
         self.waits_for_kept = stuck and len(self.waiting) > 0 and bool(self.follow_ups.kept)
+        self.waits_for_kept = self.waits_for_kept and not self._assembler.is_interrupted
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
             self._admission.ratio.reset()
@@ -384,12 +385,21 @@ class Scheduler:
         embeds = message.embeds
         values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
         groups = groups_of(message.contexts) if message.contexts else ()
+        first = FirstGroup.of(prompt, groups, self.cache.page_size) if groups else None
         refusal, place = self._refusal(spec, bool(groups))
         tail = self._tail(message) if message.tail else None
         for sample, uid in enumerate(message.uids):
             seed = seed_of_sample(base, sample)
             request = Request(
-                uid, prompt, spec, seed=seed, arrival_s=message.arrival_s, embeds=values, tail=tail, groups=groups
+                uid,
+                prompt,
+                spec,
+                seed=seed,
+                arrival_s=message.arrival_s,
+                embeds=values,
+                tail=tail,
+                groups=groups,
+                first_group=first,
             )
             request.num_calls = num_calls
             if refusal:

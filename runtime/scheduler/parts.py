@@ -9,7 +9,7 @@ from ramet.ipc.messages import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, RowAllocator
 from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.scheduler.assembly import Assembly, part_of
+from ramet.runtime.scheduler.assembly import Assembly
 from ramet.runtime.scheduler.contexts import Part
 from ramet.runtime.scheduler.request import RowTable, RunningRequest
 
@@ -19,6 +19,7 @@ class Parts:
         self.rows = RowAllocator(PART_ROWS, first=first_row)
         self.running: dict[Uid, RunningRequest] = {}
         self.assemblies: dict[Uid, Assembly] = {}  # of running requests with contexts, until they leave
+        self.parked_tokens = 0  # in the slots of parked parts that the tree has not
         self._table = table
 
     @property
@@ -30,11 +31,11 @@ class Parts:
     def parked(self) -> Iterator[Part]:
         """What is computed and still needed; parts that are not computed have nothing yet."""
         for assembly in self.assemblies.values():
-            yield from map(part_of, dict.fromkeys(assembly.parts))
+            yield from dict.fromkeys(assembly.parts)
 
     @property
     def parked_pages(self) -> list[Ints]:
-        """Slots that the tree has not."""
+        """Slots that the tree has not. Slow: for tests."""
         return [part.pages for part in self.parked]
 
     @property
@@ -46,7 +47,7 @@ class Parts:
     def owned_tokens(self) -> int:
         """Slots that belong to parts and not to the tree."""
         own = sum(int(self._table.allocated[each.row]) - each.leased for each in self.running.values())
-        return own + sum(map(len, self.parked_pages))
+        return own + self.parked_tokens
 
     def promised_tokens(self, page_size: int) -> int:
         """What running requests will need at most for their contexts and what follows, beyond what they have."""

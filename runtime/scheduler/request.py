@@ -23,12 +23,13 @@ from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Node
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
-from ramet.runtime.scheduler.contexts import Base, Group, Part
+from ramet.runtime.scheduler.contexts import Base, FirstGroup, Group, Part
 from ramet.runtime.scheduler.tail_search import Healing
 from ramet.runtime.text.healing import Tail
 
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
+_NO_OUTPUT = SamplingParams(max_new_tokens=0)
 EVERY_STATE = (HiddenMode.ALL, HiddenMode.MEAN)  # what needs the hidden state of every prompt token
 
 
@@ -54,6 +55,7 @@ class Request:
         "constrained",
         "embeds",
         "epoch",
+        "first_group",
         "first_logprob",
         "groups",
         "healing",
@@ -86,12 +88,13 @@ class Request:
         embeds: Floats | None = None,
         tail: Tail | None = None,
         groups: tuple[Group, ...] = (),
+        first_group: FirstGroup | None = None,
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.tokens = prompt
         self.prompt_len = len(prompt)
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
-        self.groups = groups  # parallel contexts of its prompt
+        self.groups, self.first_group = groups, first_group  # parallel contexts of its prompt; None: it has none
         self.base: Base | None = None  # what its row begins with, while it runs; None: nothing but its own prefix
         self.part: Part | None = None  # set where it is one sequence of a prompt with contexts
         self.biases = _biases_of(spec.params)  # made once: thousands of them would cost milliseconds in every step
@@ -201,12 +204,20 @@ class Request:
         return 0 if self.base is None else self.base.length
 
 
-def made_part(request: Request, uid: Uid, tokens: Ints, base: Base, own: int, returns_states: bool) -> Request:
-    """A sequence of its prompt that is computed apart, without output. `own`: as in `Part`."""
-    states = request.spec.hidden if returns_states else None
-    spec = RequestSpec(SamplingParams(max_new_tokens=0), request.spec.logprobs, hidden=states)
-    made = Request(uid, tokens, spec, seed=0, arrival_s=request.arrival_s)
-    made.base, made.part, made.next_hidden, made.next_logprob = base, Part(own), own, None
+def request_of_part(request: Request, part: Part) -> Request:
+    """One without output, to compute a part of its prompt. What it returns of these tokens is returned here."""
+    tokens = np.concatenate([request.tokens[: part.own], request.tokens[part.at : part.stop]])
+    states = request.spec.hidden if request.returns_every_state and request.next_hidden <= part.at else None
+    spec = RequestSpec(_NO_OUTPUT, request.spec.logprobs, hidden=states)
+    made = Request(part.uid, tokens, spec, seed=0, arrival_s=request.arrival_s)
+    made.base, made.part, made.next_hidden, made.next_logprob = part.base, part, part.own, None
+    asked = request.next_logprob
+    if asked is not None and asked < part.stop:
+        first = part.own + max(asked - part.at, 0)
+        if first == part.base.length:  # nothing that it follows is computed with it
+            part.logprobs = [request.unknown_logprob(int(tokens[first]))]
+            first += 1
+        made.next_logprob = first if first < len(tokens) else None
     return made
 
 

@@ -315,8 +315,9 @@ class RunningSet:
         """A part is computed: its row is free, its slots stay until its request leaves."""
         self.publish(running)
         part, row = part_of(running.request), running.row
-        part.lease, part.slots = running.lease, running.slots[: running.total].copy()
+        part.lease, part.slots = running.lease, running.slots[part.own : running.total].copy()
         part.pages = running.slots[running.leased :].copy()
+        self.parts.parked_tokens += len(part.pages)
         del self.parts.running[running.uid]
         self._vacate(running)
         self.left.add(Left(int(self.table.last_steps[row]), NO_SLOTS, None, row))
@@ -335,13 +336,14 @@ class RunningSet:
 
     def _take_down(self, assembly: Assembly) -> None:
         """Its request leaves, and with it what was computed for it apart."""
-        for request in dict.fromkeys(assembly.parts):
-            running, part = self.parts.running.pop(request.uid, None), part_of(request)
+        for part in dict.fromkeys(assembly.parts):
+            running = self.parts.running.pop(part.uid, None)
             if running is not None:
                 self.publish(running)
                 self._vacate(running)
                 self._leave_all(running)
             elif part.lease is not None:
+                self.parts.parked_tokens -= len(part.pages)
                 self.left.add(Left(self.left.planned, part.pages, part.lease))
 
     def _retract(self, running: RunningRequest) -> Request:

@@ -3,7 +3,7 @@
 import numpy as np
 from drawing import ids
 
-from ramet.runtime.cache.prefix import Lease, PageAllocator
+from ramet.runtime.cache.prefix import Lease, PageAllocator, PrefixCache
 from ramet.runtime.cache.prefix_list import ListCache, make_cache
 
 
@@ -16,7 +16,7 @@ def cache_of(*texts: str, pages: int = 40) -> ListCache:
     return cache
 
 
-def run(cache: ListCache, text: str) -> list[tuple[list[int], list[int]]]:
+def run(cache: PrefixCache, text: str) -> list[tuple[list[int], list[int]]]:
     """A request from its admission to its end. Returns what was copied for it."""
     tokens = ids(text)
     lease, prefix = cache.acquire(tokens, ())
@@ -88,3 +88,21 @@ def test_namespaces_are_kept_apart():
 
 def test_switched_off_it_is_no_list():
     assert not make_cache("list", PageAllocator(4, 1), False).enabled
+
+
+def test_what_several_find_is_what_each_finds_and_nothing_of_it_is_leased_for_them():
+    cache = cache_of("hello-world", "hello-there")
+    lease, _ = cache.acquire_all(ids("hello-world"), ())
+    found = cache.peek_each(ids("hello-"), [ids("wor"), ids("there"), ids("you")], ())
+    assert found == ([9, 11, 6], 0)
+    cache.release(lease)
+
+
+def test_a_tree_counts_what_others_lease_of_several_once():
+    cache = make_cache("tree", PageAllocator(40, 1), True)
+    for text in ("hello-world", "hello-there"):
+        run(cache, text)
+    lease, _ = cache.acquire_all(ids("hello-wo"), ())
+    found = cache.peek_each(ids("hell"), [ids("o-world"), ids("o-there"), ids("o-you")], ())
+    assert found == ([11, 11, 6], 8)
+    cache.release(lease)

@@ -2,6 +2,9 @@
 
 import numpy as np
 from drawing import draw, drawing, ids
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import examples
 
 from ramet.runtime.cache.radix import RadixTree
 
@@ -276,3 +279,17 @@ def test_figure_6_of_the_paper_in_nine_steps():
         system;
           u:hello;a:hi;
     """)
+
+
+BEGINNINGS = st.text("ab", max_size=6)
+
+
+@given(st.lists(BEGINNINGS, max_size=6), BEGINNINGS, st.lists(BEGINNINGS, max_size=4), st.sampled_from([1, 2]))
+@examples(60, 2000)
+def test_to_match_several_that_begin_alike_is_to_match_each(
+    known: list[str], before: str, afters: list[str], page_size: int
+):
+    tree = tree_of(*(text[: len(text) - len(text) % page_size] for text in known), page_size=page_size)
+    before = before[: len(before) - len(before) % page_size]
+    found = tree.match_lengths(ids(before), [ids(after) for after in afters], ())
+    assert found == [tree.match_length(ids(before + after)) for after in afters]
