@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import (
     Abort,
     Admit,
+    Control,
     Finish,
     FinishKind,
     GrammarReady,
@@ -189,10 +189,8 @@ class Scheduler:
 
     def receive(self, block: bool) -> None:
         """Take everything that has arrived; if `block`, wait for something, at most until what is kept ends."""
-        timeout_s = self.leases.wait_s if self.leases.claimed else None
-        if self.waits_for_kept:
-            timeout_s = min(self.follow_ups.wait_s, inf if timeout_s is None else timeout_s)
-        messages = self._inbox.drain(block, timeout_s)
+        asked: list[Control] = []
+        messages = self._inbox.drain(block, self._wait_s if block else None)
         if self.leases.claimed:
             self.leases.expire()
         for message in messages:
@@ -208,9 +206,20 @@ class Scheduler:
                     for program in message.programs:
                         self.follow_ups.end(program)
                 case control:
-                    self._control.handle(control)
+                    asked.append(control)
         if self.follow_ups.kept:  # those whose next request was among the messages have ended already
             self.follow_ups.expire()
+        for control in asked:
+            self._control.handle(control)
+
+    @property
+    def _wait_s(self) -> float | None:
+        """Until something that is kept has to end; None: nothing is kept. Follow-ups end together if nobody waits."""
+        timeout_s = self.leases.wait_s if self.leases.claimed else None
+        if not self.follow_ups.kept:
+            return timeout_s
+        ends_s = self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s
+        return ends_s if timeout_s is None else min(ends_s, timeout_s)
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
