@@ -110,7 +110,8 @@ class Scheduler:
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
         table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
-        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s)
+        spell = tokenizer.token_bytes if tokenizer is not None else _no_text
+        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
             self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens
@@ -463,6 +464,10 @@ class Scheduler:
             running = self.running.get(uid)
             if running is not None:
                 self._results.close_running(running, Finish(FinishKind.ABORT, message=message.message))
+
+
+def _no_text(token: int) -> None:
+    """What a token adds to a text where no text is known."""
 
 
 def _overlaps(args: Args, runner: LoadedRunner) -> bool:
