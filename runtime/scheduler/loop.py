@@ -415,9 +415,7 @@ class Scheduler:
             if refusal:
                 finish = Finish(FinishKind.ABORT, message=refusal, status=400, place=place)
                 self._results.close_waiting(request, finish)
-            elif self._most_memory(request) > self.cache.total_tokens:
-                room = f"{self.cache.total_tokens} tokens of the KV pool"
-                fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
+            elif fact := self._too_large(request):
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
@@ -440,10 +438,14 @@ class Scheduler:
         else:
             self._results.close_waiting(request, refused)
 
-    def _most_memory(self, request: Request) -> int:
-        """Tokens that it may need."""
+    def _too_large(self, request: Request) -> str:
+        """Why it may need more memory than there is; empty: it does not."""
+        total, asked = self.cache.total_tokens, f"{request.prompt_len} prompt and {request.remaining} new tokens"
         parts = memory_of_parts(request.groups, self.cache.page_size, self.cache.copies) if request.groups else 0
-        return request.limit + parts
+        if request.limit + parts <= total:
+            return ""
+        beside = f", and {parts} for its contexts," if parts else ""
+        return f"{asked}{beside} do not fit the {total} tokens of the KV pool"
 
     def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
         """Why it cannot be served by this model, and the field that is refused; empty: it can."""
