@@ -51,6 +51,11 @@ class FollowUps:
         return max(0.0, min((kept.until_s for kept in self._all()), default=inf) - self._clock())
 
     @property
+    def wait_all_s(self) -> float:
+        """Until the last of them ends; there is one."""
+        return max(0.0, max(kept.until_s for kept in self._all()) - self._clock())
+
+    @property
     def growth(self) -> int:
         """Tokens that all calls of these states are expected to add."""
         return sum(self.expected(kept.kind, kept.added, kept.num_calls) for kept in self._all())

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import (
     Abort,
     Admit,
+    Control,
     Finish,
     FinishKind,
     GrammarReady,
@@ -110,7 +110,8 @@ class Scheduler:
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
         table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
-        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s)
+        spell = tokenizer.token_bytes if tokenizer is not None else _no_text
+        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
             self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens
@@ -189,10 +190,8 @@ class Scheduler:
 
     def receive(self, block: bool) -> None:
         """Take everything that has arrived; if `block`, wait for something, at most until what is kept ends."""
-        timeout_s = self.leases.wait_s if self.leases.claimed else None
-        if self.waits_for_kept:
-            timeout_s = min(self.follow_ups.wait_s, inf if timeout_s is None else timeout_s)
-        messages = self._inbox.drain(block, timeout_s)
+        asked: list[Control] = []
+        messages = self._inbox.drain(block, self._wait_s if block else None)
         if self.leases.claimed:
             self.leases.expire()
         for message in messages:
@@ -208,9 +207,20 @@ class Scheduler:
                     for program in message.programs:
                         self.follow_ups.end(program)
                 case control:
-                    self._control.handle(control)
+                    asked.append(control)
         if self.follow_ups.kept:  # those whose next request was among the messages have ended already
             self.follow_ups.expire()
+        for control in asked:
+            self._control.handle(control)
+
+    @property
+    def _wait_s(self) -> float | None:
+        """Until something that is kept has to end; None: nothing is kept. Follow-ups end together if nobody waits."""
+        timeout_s = self.leases.wait_s if self.leases.claimed else None
+        if not self.follow_ups.kept:
+            return timeout_s
+        ends_s = self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s
+        return ends_s if timeout_s is None else min(ends_s, timeout_s)
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
@@ -405,9 +415,7 @@ class Scheduler:
             if refusal:
                 finish = Finish(FinishKind.ABORT, message=refusal, status=400, place=place)
                 self._results.close_waiting(request, finish)
-            elif self._most_memory(request) > self.cache.total_tokens:
-                room = f"{self.cache.total_tokens} tokens of the KV pool"
-                fact = f"{request.prompt_len} prompt and {request.remaining} new tokens do not fit the {room}"
+            elif fact := self._too_large(request):
                 self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
                 finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
@@ -430,10 +438,14 @@ class Scheduler:
         else:
             self._results.close_waiting(request, refused)
 
-    def _most_memory(self, request: Request) -> int:
-        """Tokens that it may need."""
+    def _too_large(self, request: Request) -> str:
+        """Why it may need more memory than there is; empty: it does not."""
+        total, asked = self.cache.total_tokens, f"{request.prompt_len} prompt and {request.remaining} new tokens"
         parts = memory_of_parts(request.groups, self.cache.page_size, self.cache.copies) if request.groups else 0
-        return request.limit + parts
+        if request.limit + parts <= total:
+            return ""
+        beside = f", and {parts} for its contexts," if parts else ""
+        return f"{asked}{beside} do not fit the {total} tokens of the KV pool"
 
     def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
         """Why it cannot be served by this model, and the field that is refused; empty: it can."""
@@ -454,6 +466,10 @@ class Scheduler:
             running = self.running.get(uid)
             if running is not None:
                 self._results.close_running(running, Finish(FinishKind.ABORT, message=message.message))
+
+
+def _no_text(token: int) -> None:
+    """What a token adds to a text where no text is known."""
 
 
 def _overlaps(args: Args, runner: LoadedRunner) -> bool:

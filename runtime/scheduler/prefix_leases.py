@@ -8,13 +8,18 @@ cache, not the running set.
     end        the deadline passes; a request with `prefix_lease_s` 0 and the same prompt arrives; the cache is
                flushed; memory is short (`give_way`); or the only request that asked for it is aborted before its end
 
+The tokens of a prompt that is healed end before its text, and where depends on how long the output may be. So a prompt
+is the same if its tokens begin with the prefix, and behind it there is the text of a prompt that asked for it.
+
 A claimed prefix is entered in the ledger, a tree of its own without slots: what prompts share is counted once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
+
+import numpy as np
 
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import Uid
@@ -26,6 +31,7 @@ from ramet.runtime.scheduler.request import Request
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
 MAX_LEASES = 1024
+MAX_ENDS = 16  # texts behind a prefix, the last ones that asked for it
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class _Claimed:
     """One prefix of one namespace, and the request that asked for it."""
 
     entry: Node  # in the ledger
+    ends: dict[bytes, None] = field(default_factory=dict)  # texts of the prompts that asked for it, behind it
     lease: Lease | None = None  # None: it is not computed yet, or the lease has ended
     until_s: float = -inf  # as requests asked that have ended
     promised: set[Uid] = field(default_factory=set)  # requests whose prompt is not computed
@@ -55,10 +62,12 @@ NOTHING_HELD = Held(0, 0, None)
 
 
 class PrefixLeases:
-    """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds."""
+    """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds; `spell` says what a token adds to a text."""
 
-    def __init__(self, cache: PrefixCache, clock: Callable[[], float], longest_s: float) -> None:
-        self._cache, self._clock, self._longest_s = cache, clock, longest_s
+    def __init__(
+        self, cache: PrefixCache, clock: Callable[[], float], longest_s: float, spell: Callable[[int], bytes | None]
+    ) -> None:
+        self._cache, self._clock, self._longest_s, self._spell = cache, clock, longest_s, spell
         # others read these three, so that nothing here is called while no request asks for a lease
         self.ledger = RadixTree(cache.page_size)
         self.claimed: dict[Node, _Claimed] = {}  # by entry
@@ -200,21 +209,53 @@ class PrefixLeases:
             claimed = self.claimed[entry] = _Claimed(entry)
         claimed.promised.add(request.uid)
         self.open[request.uid] = claimed
+        end = self._text(_prompt(request)[len(prefix) :]) + _tail(request)
+        claimed.ends.pop(end, None)
+        claimed.ends[end] = None
+        if len(claimed.ends) > MAX_ENDS:
+            del claimed.ends[next(iter(claimed.ends))]
         return None
 
     def _release(self, request: Request) -> None:
-        """A client gives the lease on this prompt back, whichever request asked for it."""
-        prefix = self._prefix(request)
-        if self.ledger.match_length(prefix, request.spec.namespace) < len(prefix) or not len(prefix):
-            return
-        entry, _ = self.ledger.match(prefix, request.spec.namespace)
-        claimed = self.claimed.get(entry)
-        if claimed is not None:
+        """A client gives the leases on this prompt back, whichever requests asked for them."""
+        for claimed in [*self._claimed_before(request), *self._claimed_beyond(request)]:
             for uid in claimed.promised:
                 del self.open[uid]
             claimed.promised.clear()
             self._end(claimed)
             self._forget_if_unused(claimed)
+
+    def _claimed_before(self, request: Request) -> Iterator[_Claimed]:
+        """What the same prompt has claimed that is not longer than this request's: its whole pages, or fewer."""
+        prompt, whole, at = _prompt(request), len(self._prefix(request)), 0
+        for entry, common in self.ledger.walk(prompt, request.spec.namespace):
+            at += common
+            claimed = self.claimed.get(entry)
+            if claimed is None or common < len(entry.run):
+                continue
+            longest = max(map(len, claimed.ends))  # a token has a byte at least
+            if at == whole or (
+                len(prompt) - at <= longest and self._text(prompt[at:]) + _tail(request) in claimed.ends
+            ):
+                yield claimed
+
+    def _claimed_beyond(self, request: Request) -> Iterator[_Claimed]:
+        """What the same prompt has claimed where it was not healed, or less of it."""
+        prompt, tail = _prompt(request), _tail(request)
+        for claimed in self.claimed.values() if tail else ():
+            tokens = _tokens(claimed.entry)
+            is_beyond = len(prompt) < len(tokens) <= len(prompt) + len(tail)  # a token has a byte at least
+            if (
+                is_beyond
+                and claimed.entry.namespace == request.spec.namespace
+                and (tokens[: len(prompt)] == prompt).all()
+                and tail in (self._text(tokens[len(prompt) :]) + end for end in claimed.ends)
+            ):
+                yield claimed
+
+    def _text(self, tokens: Ints) -> bytes:
+        """A token without a text of its own is spelled by its id."""
+        return b"".join(self._spell(token) or b"\xff%d\xff" % token for token in tokens.tolist())
 
     def _end(self, claimed: _Claimed) -> None:
         """The lease ends. Requests whose prompt is not computed may still begin another."""
@@ -233,6 +274,24 @@ class PrefixLeases:
     def _sweep(self) -> None:
         """The ledger keeps nothing but what is claimed."""
         self.ledger.evict(self.ledger.evictable_tokens)
+
+
+def _prompt(request: Request) -> Ints:
+    return request.tokens[: request.prompt_len]
+
+
+def _tail(request: Request) -> bytes:
+    """The text of the prompt behind its tokens."""
+    return b"" if request.healing is None else request.healing.tail.text
+
+
+def _tokens(entry: Node) -> Ints:
+    """Those of the prefix that ends there."""
+    runs, node = [entry.run], entry.parent
+    while node is not None:
+        runs.append(node.run)
+        node = node.parent
+    return np.concatenate(runs[::-1])
 
 
 def _refused(fact: str, status: int = 400) -> ErrorRecord:

@@ -1,5 +1,6 @@
 """What a program goes on with is kept until its next request is there, and no longer than it must."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,10 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.ipc.messages import FinishKind, FlushCache, ProgramsEnded
+from ramet.ipc.messages import FinishKind, FlushCache, GetState, ProgramsEnded, Stats
 from ramet.ipc.spec import FollowUp
 from ramet.runtime.scheduler.admission import GROWTH_SHARE
-from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KEPT, MAX_KINDS, START_CALLS
+from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KEPT, MAX_KINDS, SEEN, START_CALLS
 
 FIRST, SECOND = FollowUp("a", 0), FollowUp("b", 0)
 
@@ -274,6 +275,61 @@ def test_there_is_a_most():
     for uid in range(1, MAX_KEPT + 3):
         ask(top, uid, [uid % 90, uid // 90], 1, follow_up=FollowUp(str(uid), 0))
     assert len(top.scheduler.follow_ups.leases) == MAX_KEPT
+
+
+class Sleepy:
+    """An inbox where nothing arrives any more but what it was given: whoever waits sleeps as long as he asked for."""
+
+    def __init__(self, top: BenchTop, *messages: Any) -> None:
+        self._top, self._messages = top, list(messages)
+        self.waits: list[float | None] = []
+
+    def drain(self, block: bool, timeout_s: float | None = None) -> list[Any]:
+        self.waits.append(timeout_s)
+        self._top.clock.advance(0.0 if timeout_s is None else timeout_s)
+        messages, self._messages = self._messages, []
+        return messages
+
+
+def test_an_idle_scheduler_wakes_once_when_all_that_is_kept_has_ended_and_says_so():
+    top = bench(total=1024)
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    top.clock.advance(0.1)
+    ask(top, 2, prompt(2), follow_up=SECOND)
+    top.server.drain()
+    inbox = top.scheduler._inbox = Sleepy(top)
+    for _ in range(2):
+        top.scheduler.receive(block=True)
+        top.scheduler.turn()
+    assert inbox.waits == [pytest.approx(KEPT_S), None] and not top.scheduler.follow_ups.leases
+    stats = [message for message in top.server.drain() if isinstance(message, Stats)]
+    assert stats[-1].leased_tokens == stats[-1].used_tokens == 0
+
+
+def test_what_is_over_is_not_shown_to_who_asks():
+    top = bench()
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    top.control(GetState)
+    top.turn()
+    top.clock.advance(KEPT_S)
+    top.control(GetState)
+    top.turn()
+    before, after = (json.loads(reply.body)["leased_tokens"] for reply in top.replies)
+    assert before >= 100 and after == 0
+
+
+def test_the_next_request_of_a_program_is_in_time_if_it_came_while_a_step_ran():
+    """It arrived before the time was over, and is looked at after that."""
+    top = bench()
+    ask(top, 1, prompt(1), follow_up=FIRST)
+    top.control(GetState)
+    top.add(2, go_on(top, 1, prompt(1)), 4, follow_up=FIRST)
+    top.clock.advance(2 * KEPT_S)
+    top.run()
+    ended = ProgramsEnded(["a"])
+    top.inbox.send(ended)
+    top.turn()
+    assert top.scheduler.follow_ups.mean_calls("") == pytest.approx(START_CALLS + (2 - START_CALLS) / SEEN)
 
 
 def test_what_waits_in_the_queue_is_evicted_last():

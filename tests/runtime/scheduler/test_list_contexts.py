@@ -69,7 +69,8 @@ def test_a_prompt_is_refused_where_the_copies_of_its_contexts_do_not_fit(page_si
     short = bench(total=(needed - 1) // page_size * page_size, page_size=page_size)
     short.add(1, ids, 5, contexts=contexts)
     short.run()
-    assert short.finish[1].status == 400 and "do not fit" in short.finish[1].message
+    assert short.finish[1].status == 400
+    assert f"and {needed - len(ids) - 5} for its contexts, do not fit" in short.finish[1].message
 
 
 def test_what_others_have_leased_is_counted_where_it_is_copied():
