@@ -1,7 +1,8 @@
 """Questions on documents that are read beside each other: parallel contexts, section 6.2.5 of the SGLang paper.
 
 No document attends to another, so each is computed once, whatever stands beside it. The result is another one than that
-of the same text read in sequence: models answer from such prompts though they were not trained on them.
+of the same text read in sequence, and how well a model answers from it depends on the model: the bundled one is often
+wrong.
 """
 
 from argparse import ArgumentParser

@@ -39,6 +39,7 @@ from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
 from ramet.frontend.speculation import Saved
+from ramet.ipc.waits import slice_s
 
 ELSEWHERE = -1  # some other thread
 THOUGHT = "_reasoning_content"  # behind a variable's name: its thought
@@ -299,7 +300,7 @@ class BaseState(Words):
         with self._declared:
             while name not in self._variables and self._runs_elsewhere():
                 self._check_wait()
-                self._declared.wait()
+                self._declared.wait(slice_s())
         if name not in self._variables:
             if self._body_error is not None:
                 raise self._body_error

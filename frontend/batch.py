@@ -24,6 +24,7 @@ from ramet.frontend.run import Run
 from ramet.frontend.run_keys import RunKeys
 from ramet.frontend.runnable import Runnable
 from ramet.frontend.state import AsyncState, State
+from ramet.ipc.waits import taken
 
 FEWEST_THREADS, THREADS_PER_CORE = 96, 16  # of num_threads="auto": they wait for calls nearly all of the time
 
@@ -83,7 +84,7 @@ class Batch:
                     for start in islice(to_start, room):
                         self._start(start)
                         num_running += 1
-                    done = self._done.get()
+                    done = taken(self._done)
                     waiting[done.number], num_running = done, num_running - 1
                     progress.update()
                     if done.error is not None and (raises or done.state is None):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ramet.frontend.errors import CallFailed, ProgramError
+from ramet.ipc.waits import settle, waited
 
 
 class Result:
@@ -50,7 +51,8 @@ class Result:
 
     def get(self, timeout_s: float | None = None) -> Any:
         """Waits for it. Raises what its call ended with, and TimeoutError."""
-        return self._raised(self.future.exception(timeout_s))
+        settle(self.future, timeout_s)
+        return self._raised(self.future.exception())
 
     async def wait(self) -> Any:
         """The same on any event loop."""
@@ -67,7 +69,7 @@ class Result:
 
     def settle(self) -> None:
         """Waits until it is done, whichever way."""
-        self.future.exception()
+        settle(self.future)
 
     async def settled(self) -> None:
         """The same on any event loop."""
@@ -172,7 +174,7 @@ class Feed:
         while (news := self._after(at)) is not None:
             if isinstance(news, Future):
                 check_wait()
-                news.result()
+                waited(news)
                 continue
             yield from news
             at += len(news)

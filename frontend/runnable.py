@@ -19,6 +19,7 @@ from ramet.frontend.loop import check_wait, on_thread
 from ramet.frontend.run import Run, Settings
 from ramet.frontend.state import AsyncState, State
 from ramet.ipc.params import CHECKS
+from ramet.ipc.waits import waited
 
 
 class Current(NamedTuple):
@@ -185,7 +186,7 @@ class Runnable:
         running = loop.start(self.execute_async(state, args, own))
         try:
             if wait:
-                running.result()
+                waited(running)
         except BaseException:
             running.cancel()
             raise

@@ -13,6 +13,7 @@ from ramet.frontend.ir import Variable
 from ramet.frontend.prompt import Prompt
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.run import Run
+from ramet.ipc.waits import waited
 
 
 class State(BaseState):
@@ -52,7 +53,7 @@ class State(BaseState):
         """The whole prompt, as the model reads it where the backend shows that. Waits for what was appended."""
         prompt = self.prompt()
         self._check_wait()
-        text: str = self.run.backend.loop.start(self._rendered(prompt)).result()
+        text: str = waited(self.run.backend.loop.start(self._rendered(prompt)))
         return text
 
     async def text_async(self) -> str:

@@ -21,6 +21,7 @@ from ramet.frontend.recording import Recording
 from ramet.frontend.runnable import CURRENT, SAMPLED, Runnable
 from ramet.frontend.state import State
 from ramet.frontend.traced import AsyncTraceState, TraceRun, TraceState
+from ramet.ipc.waits import waited
 
 OF_RUNS = SAMPLED | {"sampling_params", "backend", "stream", "timeout_s", "hints"}  # arguments of a run itself
 
@@ -42,9 +43,9 @@ class Tracer(Recording):
 
     def call(self, program: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TraceState:
         if program.is_async:
-            state: TraceState = on_thread(
-                "ramet-trace", lambda: asyncio.run(self.call_async(program, args, kwargs))
-            ).result()
+            state: TraceState = waited(
+                on_thread("ramet-trace", lambda: asyncio.run(self.call_async(program, args, kwargs)))
+            )
             return state
         state, own = self._entered(program, kwargs)
         program.execute(cast(State, state), args, own)
@@ -120,7 +121,7 @@ def executed(
     own = {**known, **unknown}
     if program.is_async:
         coroutine: Coroutine[Any, Any, None] = program.execute_async(cast(Any, state), (), own)
-        on_thread("ramet-trace", lambda: asyncio.run(coroutine)).result()
+        waited(on_thread("ramet-trace", lambda: asyncio.run(coroutine)))
     else:
         program.execute(cast(State, state), (), own)
     return state

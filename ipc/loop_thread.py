@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from ramet.ipc.errors import RametError
+from ramet.ipc.waits import waited
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -58,7 +59,7 @@ class LoopThread:
         """Wait for it. An interrupt (Ctrl-C) of the waiting thread cancels it."""
         future = self.start(coroutine)
         try:
-            return future.result()
+            return waited(future)
         except BaseException:
             future.cancel()
             raise

@@ -17,6 +17,7 @@ from ramet.frontend.ir import Begin, Gen, Held, Media, Select
 from ramet.frontend.loop import Loop, check_wait, language_loop
 from ramet.frontend.prompt import Prompt
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.waits import waited
 
 OnText = Callable[[str], None]  # gets each new piece of an output's text
 _HELD: "weakref.WeakKeyDictionary[object, HeldPrefixes]" = weakref.WeakKeyDictionary()
@@ -144,7 +145,7 @@ class Backend(ABC):
     def compute_prefix(self, prompt: Prompt, seconds: float = CACHED_S) -> None:
         """The same of a prompt with turns."""
         check_wait(self.loop)
-        self.loop.start(self.prefix_holds.keep(self.hold, prompt, seconds)).result()
+        waited(self.loop.start(self.prefix_holds.keep(self.hold, prompt, seconds)))
 
     async def end(self, programs: list[str]) -> None:
         """They make no further call. Only with `capabilities.follow_ups`."""

@@ -6,6 +6,7 @@ from typing import Any
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.loop import check_wait
+from ramet.ipc.waits import waited
 
 _default: list[Any] = []
 _of_urls: dict[str, Backend] = {}  # runs that name a server by its URL share its connections
@@ -52,11 +53,11 @@ def get_server_info(backend: Any = None) -> dict[str, Any]:
     """What the server of a backend says of itself, or that of the default one. Raises Unsupported and BackendError."""
     chosen = backend_of(backend, None)
     check_wait(chosen.loop)
-    return chosen.loop.start(chosen.server_info()).result()
+    return waited(chosen.loop.start(chosen.server_info()))
 
 
 def flush_cache(backend: Any = None) -> None:
     """Forget every cached prefix of a backend, or of the default one."""
     chosen = backend_of(backend, None)
     check_wait(chosen.loop)
-    chosen.loop.start(chosen.flush_cache()).result()
+    waited(chosen.loop.start(chosen.flush_cache()))

@@ -22,8 +22,9 @@ class Mock(Backend):
     `picks`: the same for the choices of select. Without them a call gets words, and a select one of its choices, by the
     hash of the prompt.
 
-    Stop texts and max_new_tokens (a word is a token) cut what is given. Its words are certain: their log-probabilities,
-    where a call asks for them, are 0. `calls` has every call, with its prompt's text. Raises TypeError.
+    Stop texts and max_new_tokens (a word is a token) cut what is given. Its words and choices are certain: their
+    log-probabilities, where a call asks for them, are 0, and the probability of what it picks is 1. `calls` has every
+    call, with its prompt's text. Raises TypeError.
     """
 
     name = "Mock"
@@ -54,7 +55,9 @@ class Mock(Backend):
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
         text = prompt.text()
         self.calls.append((text, call))
-        return Selection(self._index(text, call), {"finish_reason": None})
+        index = self._index(text, call)
+        probabilities = [float(i == index) for i in range(len(call.choices))]
+        return Selection(index, {"finish_reason": None, "probabilities": probabilities})
 
     def _index(self, prompt: str, call: SelectCall) -> int:
         if self._pick is None and self._picks is None:

@@ -22,6 +22,7 @@ from ramet.frontend.backends.stops import without_begun_stop
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Gen, Held, Select
 from ramet.frontend.prompt import Prompt
+from ramet.ipc.waits import waited
 
 LOGGER = logging.getLogger("ramet")
 BASE_URL = "https://api.openai.com/v1"
@@ -144,7 +145,7 @@ class OpenAI(Service):
             return self._guess_nothing("it is made on the event loop, which cannot wait for an answer")
         asked: Future[Any] = self.loop.start(asyncio.wait_for(self._http.get(f"/models{self._version}"), ASKING_S))
         try:
-            models = asked.result()["data"]
+            models = waited(asked)["data"]
             return OWNERS.get(models[0].get("owned_by"), "compatible")
         except TimeoutError:
             return self._guess_nothing(f"it did not answer in {ASKING_S:g} s")

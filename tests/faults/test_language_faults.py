@@ -112,7 +112,8 @@ def too_long(s, i):
 
 
 RUNS = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
 from ramet import Endpoint, function, gen
 
 @function

@@ -59,3 +59,12 @@ def test_replies_may_come_from_any_iterable():
 
     state = twice.run(backend=Mock((each for each in (" one", " two")), iter("b")))  # type: ignore[arg-type]
     assert state.text() == " oneb two"
+
+
+def test_what_it_picks_is_certain():
+    @function
+    def pick(s: Any) -> None:
+        s += select("y", ["a", "b", "c"])
+
+    state = pick.run(backend=Mock(picks=["b"]))
+    assert state.get_meta_info("y")["probabilities"] == [0.0, 1.0, 0.0]

@@ -308,7 +308,8 @@ def test_parallel_batches_share_a_backend():
 
 
 INTERRUPTED = """
-import asyncio, sys
+import asyncio, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
 from ramet import function, gen
 from tests.fakes.services import Service
 

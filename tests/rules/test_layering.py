@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("ipc", "kernels", "runtime", "frontend", "bench", "ramet")
 # what the language knows of ipc
-OF_IPC = {"ipc/choices.py", "ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/__init__.py"}
+OF_IPC = {"ipc/choices.py", "ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/waits.py", "ipc/__init__.py"}
 DOOR = "frontend/backends/inprocess.py"  # the one file of the language that knows the runtime
 
 LEVELS = {  # runtime/...: the first match counts
