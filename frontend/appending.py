@@ -8,7 +8,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from ramet.frontend import api
@@ -209,19 +209,26 @@ class BaseState(Words):
     @contextmanager
     def _with_turn(self, role: str) -> Iterator[Self]:
         self.extend(Begin(role, caller()))
-        try:
+        with self._ended_by(End(role, caller())):
             yield self
-        finally:
-            self.extend(End(role, caller()))
 
     @contextmanager
     def var_scope(self, name: str) -> Iterator[Self]:
         """s[name] becomes the text that the block appends."""
         self.extend(ScopeBegin(name))
-        try:
+        with self._ended_by(ScopeEnd(name)):
             yield self
-        finally:
-            self.extend(ScopeEnd(name))
+
+    @contextmanager
+    def _ended_by(self, end: Expr) -> Iterator[None]:
+        """What a block raises is raised, also where its end no longer fits."""
+        try:
+            yield
+        except BaseException:
+            with suppress(ProgramError):
+                self.extend(end)
+            raise
+        self.extend(end)
 
     # -- forks ------------------------------------------------------------------------------------------------------
 

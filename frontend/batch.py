@@ -56,7 +56,7 @@ class Batch:
             raise TypeError(
                 f"run_batch has no {name!r}: arguments of the function are in its list, streams are single runs'"
             )
-        self._backend = program.new_run(self._options).backend
+        self._backend = program.backend_for(self._options)
         self._options = self._options._replace(backend=self._backend)  # one for all of its programs
         check_wait(self._backend.loop)
         self._keys: list[str | None] = [None] * len(self._arguments)

@@ -50,6 +50,9 @@ class Expr:
     def __format__(self, spec: str) -> str:
         raise TypeError(f"{type(self).__name__} cannot stand inside an f-string: put texts and calls together with +")
 
+    def __str__(self) -> str:
+        raise TypeError(f"{type(self).__name__} is no text yet: put texts and calls together with +")
+
     def leaves(self) -> Iterator["Expr"]:
         """Its nodes in order."""
         yield self

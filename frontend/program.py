@@ -1,10 +1,13 @@
 """`@function`: what a user's function becomes, and what becomes of its graph."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Literal, Self, overload
 
+from ramet.frontend.backends.base import Backend
 from ramet.frontend.backends.chosen import as_backend, backend_of
 from ramet.frontend.batch import Batch
 from ramet.frontend.canonical import HasBody
@@ -12,11 +15,9 @@ from ramet.frontend.compile import as_function
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.graph import Graph
 from ramet.frontend.graph_json import from_json, to_json
-from ramet.frontend.hints import SharedPrefixes
 from ramet.frontend.nodes import ROOT, Parameter
 from ramet.frontend.passes import compiled, constant_prefix, explain
 from ramet.frontend.prompt import Prompt
-from ramet.frontend.run import Run
 from ramet.frontend.runnable import Options, Runnable, current_tracer
 from ramet.frontend.state import State
 from ramet.frontend.trace import beginning, trace
@@ -28,6 +29,24 @@ class Program(Runnable, HasBody):
     @property
     def body(self) -> Any:
         return self.function
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Self:
+        """It never changes, and is copied as Python copies functions."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """By its name, as functions are pickled, with its bound arguments. Raises TypeError."""
+        module, name = self.function.__module__, getattr(self.function, "__qualname__", "")
+        with suppress(ImportError, AttributeError):
+            found = _named(module, name, {})
+            if isinstance(found, Program) and found.function is self.function:
+                return _named, (module, name, self.bound)
+        raise TypeError(
+            f"cannot pickle {name or self.function!r}: programs go by their names, and {module} has none of it"
+        )
 
     def run_batch(
         self,
@@ -78,6 +97,14 @@ class Program(Runnable, HasBody):
         return cached(constant_prefix(beginning(self)), backend)
 
 
+def _named(module: str, name: str, bound: Mapping[str, Any]) -> Any:
+    """Raises ImportError and AttributeError."""
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found.bind(**bound) if bound else found
+
+
 def cached(prefix: Prompt, backend: Any) -> str:
     """The text of a prefix that the backend computes and keeps for a minute."""
     chosen = backend_of(backend, None)
@@ -99,15 +126,18 @@ class Compiled(Program):
     def body(self) -> Any:
         return self.graph.content
 
+    def __reduce__(self) -> Any:
+        """With its graph. Raises ProgramError for what JSON has no form of."""
+        return type(self).from_json, (self.to_json(), self._backend)
+
     def bind(self, **arguments: Any) -> Self:
         bound = type(self)(self.graph, self._backend)
         self.check_names(arguments)
         bound.bound = {**self.bound, **arguments}
         return bound
 
-    def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
-        own = options if options.backend is not None else options._replace(backend=self._backend)
-        return super().new_run(own, prefixes)
+    def backend_for(self, options: Options) -> Backend:
+        return super().backend_for(options if options.backend is not None else options._replace(backend=self._backend))
 
     @property
     def is_awaited(self) -> bool:

@@ -5,12 +5,13 @@ Written on the backend's event loop, read from any thread and any event loop.
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ramet.frontend.errors import CallFailed, ProgramError
+from ramet.frontend.errors import CallFailed
+from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.waits import settle, waited
 
 
@@ -73,9 +74,12 @@ class Result:
 
     async def settled(self) -> None:
         """The same on any event loop."""
-        if not self.future.done():
-            with suppress(ProgramError):
-                await asyncio.wrap_future(self.future)
+        if self.future.done():
+            return
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()  # without the error: asyncio takes no StopIteration, and the wait would not end
+        self.future.add_done_callback(lambda _: call_soon(loop, _set, done))
+        await done
 
     def _raised(self, error: BaseException | None) -> Any:
         if isinstance(error, CallFailed):
@@ -101,7 +105,7 @@ class Gathered(Result):
         awaited = [*([before] if before is not None else []), *more]
         self._left, self._lock = len(awaited), threading.Lock()
         for one in awaited:
-            one.future.add_done_callback(self._one_is_done)
+            one.future.add_done_callback(lambda future: _turns.take(lambda: self._one_is_done(future)))
         if not awaited:
             self.set([])
 
@@ -130,6 +134,35 @@ class Gathered(Result):
                 if one.done:
                     _see(one.future.exception())
         return super()._raised(error)
+
+
+def _set(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+class _Turns(threading.local):
+    """Calls that wait for one that this thread is in: of a chain of results each is settled after the one before it.
+
+    Settled from within each other, some hundred of them would be deeper than Python goes.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] | None = None
+
+    def take(self, call: Callable[[], None]) -> None:
+        if self._waiting is not None:
+            self._waiting.append(call)
+            return
+        self._waiting = deque([call])
+        try:
+            while self._waiting:
+                self._waiting.popleft()()
+        finally:
+            self._waiting = None
+
+
+_turns = _Turns()
 
 
 def _see(error: BaseException | None) -> None:

@@ -4,6 +4,7 @@ A program is known by its key (run_keys.py). A line that was cut off, as when th
 program runs again.
 """
 
+import math
 import os
 import threading
 from collections import deque
@@ -55,6 +56,7 @@ class ResumeFile:
 
     def write(self, key: str, state: Kept) -> None:
         """Raises TypeError, ValueError and RecursionError for what JSON has no form of, and OSError."""
+        _check_numbers(msgspec.to_builtins([state.variables, state.returned], enc_hook=_as_json))
         line = msgspec.json.encode(Line(key, state), enc_hook=_as_json) + b"\n"
         with self._lock:
             if not self._file.closed:
@@ -87,7 +89,17 @@ def restored(run: Run, found: Kept) -> State:
     values = {name: Result.of(value, found.metas.get(name)) for name, value in found.variables.items()}
     state = State.known(run, read(found.pieces), values)
     state.ret_value = found.returned
+    run.end_body()
     return state
+
+
+def _check_numbers(value: Any) -> None:
+    """Raises ValueError for one that would be null in the file."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number of JSON")
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_numbers(each)
 
 
 def _as_json(value: Any) -> Any:

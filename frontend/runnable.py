@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, Self
 
 from ramet.frontend.api import OPTIONS, SHORT, split
+from ramet.frontend.backends.base import Backend
 from ramet.frontend.backends.chosen import backend_of
 from ramet.frontend.hints import SharedPrefixes
 from ramet.frontend.ir import Variable
@@ -68,7 +69,7 @@ class Runnable:
             raise ValueError(f"num_api_spec_tokens is {num_api_spec_tokens!r}, must be an integer >= 1")
         self.function, self.num_api_spec_tokens = function, num_api_spec_tokens
         self.bound = dict(bound)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
         self.own_names = frozenset(parameter.name for parameter in parameters[1:])
         name = _name_of(function)
         self.__name__, self.__doc__ = name.rpartition(".")[2], function.__doc__
@@ -133,7 +134,7 @@ class Runnable:
             return unfinished.plain()
         state = State(run)
         try:
-            await asyncio.wrap_future(on_thread(self._thread_name, lambda: self.execute(state, args, own)))
+            await asyncio.wrap_future(on_thread(self._thread_name, lambda: self._execute_awaited(state, args, own)))
             await state.settled()
         except asyncio.CancelledError:
             run.cancel()
@@ -157,6 +158,13 @@ class Runnable:
             state.cancel()
             raise
         state.finish()
+
+    def _execute_awaited(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
+        """asyncio takes no StopIteration: it becomes what Python makes of one in an async def."""
+        try:
+            self.execute(state, args, own)
+        except StopIteration as error:
+            raise RuntimeError(f"{self.__name__} raised StopIteration") from error
 
     def _run_beside(self, state: State, args: Sequence[Any], own: Mapping[str, Any]) -> None:
         state.run_here()
@@ -194,10 +202,13 @@ class Runnable:
 
     def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
         """`prefixes`: of the batch that it is one of."""
-        current = CURRENT.get()
-        outer = current.run if current else None
-        backend = backend_of(options.backend, outer.backend if outer else None)
-        return Run(backend, self.settings(options, prefixes), outer, options.timeout_s, self.kind)
+        settings = self.settings(options, prefixes)
+        return Run(self.backend_for(options), settings, _outer(), options.timeout_s, self.kind)
+
+    def backend_for(self, options: Options) -> Backend:
+        """Of a run. Raises ProgramError where there is none, and TypeError for what is none."""
+        outer = _outer()
+        return backend_of(options.backend, outer.backend if outer is not None else None)
 
     def settings(self, options: Options = NO_OPTIONS, prefixes: SharedPrefixes | None = None) -> Settings:
         """What the calls of a run share."""
@@ -230,10 +241,16 @@ class Runnable:
         return {**own, **rest}, Options(sampling, options, **runs)
 
 
+def _outer() -> Run | None:
+    """Of the program that calls this."""
+    current = CURRENT.get()
+    return current.run if current is not None else None
+
+
 def current_tracer() -> Any:
     """Of the trace whose function calls this, or None."""
-    current = CURRENT.get()
-    return current.run.tracer if current is not None else None
+    outer = _outer()
+    return outer.tracer if outer is not None else None
 
 
 def _sampling_params(given: Any) -> dict[str, Any]:

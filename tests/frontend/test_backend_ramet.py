@@ -39,8 +39,9 @@ def test_a_hint_that_a_busy_server_refuses_is_not_told_again():
     def program(s: Any) -> None:
         s += PREFIX
         forks = s.fork(2)
-        forks += [" a", " b"]
-        forks += gen("x", max_tokens=1)
+        for fork, word in zip(forks, (" a", " b"), strict=True):
+            fork += word + gen("x", max_tokens=1)
+            fork["x"]  # the service expects its calls in order
         forks.join()
 
     calls = [

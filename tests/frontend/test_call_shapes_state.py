@@ -561,3 +561,14 @@ def test_the_thought_of_a_call_without_a_name_is_found_by_its_number(llm: LLM):
         s += user("What is 23 + 45? Think step by step.") + assistant(separate_reasoning(gen(max_tokens=96)))
 
     assert "68" in run(body, llm, temperature=0)["gen_0_reasoning_content"]
+
+
+def test_what_a_turn_raises_is_raised_where_its_end_no_longer_fits():
+    @function
+    def program(s):
+        with s.user():
+            s += "a" + ramet.user_end()
+            raise KeyError("the cause")
+
+    with pytest.raises(KeyError, match="the cause"):
+        program.run(backend=Mock())

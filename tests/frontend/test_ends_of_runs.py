@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -213,3 +214,22 @@ def test_many_joins_take_as_many_callbacks_as_there_are_values():
     state = program.run(backend=Mock(lambda prompt, call: "v"))
     assert state.ret_value == ["v"] * 600
     assert len(state.get_meta_info("x")) == 600
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_time_of_a_run_that_had_a_batch_ends_with_its_calls(tmp_path, resumed):
+    @function
+    def inner(s, word):
+        s += word + gen("x")
+
+    @function
+    def outer(s):
+        s += "q" + gen("x")
+        inner.run_batch([("a",), ("b",)], resume=tmp_path / "file" if resumed else None)
+
+    for _ in range(2):  # the second finds its programs in the file
+        state = outer.run(backend=Mock(), timeout_s=0.3)
+        state.sync()
+        time.sleep(0.6)
+        state += " more" + gen("y")
+        assert state["y"]

@@ -363,3 +363,17 @@ def test_a_batch_inside_a_program_uses_its_backend_and_ends_with_it(program):
 def test_mock_is_the_same_in_a_batch_and_alone():
     alone = [echo.run(word=word, backend=Mock())["x"] for word in "abc"]
     assert [state["x"] for state in echo.run_batch([(word,) for word in "abc"], backend=Mock())] == alone
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1.0, {"a": float("-inf")}]])
+def test_a_number_that_json_does_not_have_is_not_resumed_as_null(tmp_path, value):
+    @function
+    def program(s):
+        s += "a" + gen("x")
+        s["y"] = value
+        return value
+
+    for _ in range(2):
+        (state,) = program.run_batch([()], backend=Mock(), resume=tmp_path / "file", on_error="return")
+        assert "resume: its values cannot be written" in str(state.error())
+    assert (tmp_path / "file").read_bytes() == b""

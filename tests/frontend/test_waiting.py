@@ -184,3 +184,35 @@ def test_a_prompt_of_many_pieces_is_pickled():
     prompt = long.run(backend=Mock()).prompt()
     again = pickle.loads(pickle.dumps(prompt))
     assert again.pieces() == prompt.pieces() and again.num_chars == prompt.num_chars
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
+def test_joins_in_a_long_loop_whose_first_call_ends_last(fails):
+    """Each list waits for the one before it; settled from within each other they were deeper than Python goes."""
+
+    class FirstIsLast(Mock):
+        async def generate(self, prompt, call, on_text=None):
+            first = not self.calls
+            outputs = await super().generate(prompt, call, on_text)
+            if first:
+                while len(self.calls) < NUM:
+                    await asyncio.sleep(0.01)
+                if fails:
+                    raise BackendError("it", "broke")
+            return outputs
+
+    NUM = 1500
+
+    @function
+    def program(s):
+        for i in range(NUM):
+            forks = s.fork(1)
+            forks += f"{i}" + gen("x")
+            forks.join()
+
+    state = program.run(backend=FirstIsLast(lambda prompt, _: prompt[-1]))
+    if fails:
+        with pytest.raises(CallFailed, match="broke"):
+            state["x"]
+    else:
+        assert state["x"] == [str(i)[-1] for i in range(NUM)]
