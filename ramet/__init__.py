@@ -169,7 +169,16 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "ramet":
             raise
-        raise ImportError(f'ramet.{name} needs {error.name}: pip install "ramet[serve]"', name=error.name) from error
+        return _missing(name, str(error.name))
+
+
+def _missing(name: str, package: str) -> type:
+    """In its place where the language alone is installed: it may be imported, as by `from ramet import *`, not made."""
+
+    def make(*_: Any, **__: Any) -> Any:
+        raise ImportError(f'ramet.{name} needs {package}: pip install "ramet[serve]"', name=package)
+
+    return type(name, (), {"__new__": make, "__module__": "ramet"})
 
 
 def __dir__() -> list[str]:

@@ -269,6 +269,12 @@ class LLM:
         state = self.state()
         return {**state["phase_seconds"], "steps": float(state["steps"])}
 
+    def cache_prefix(self, prefix: str, seconds: float = 60.0) -> None:
+        """Compute a text now and keep it in the prefix cache for that long. Raises ClientError."""
+        sampling = {"max_new_tokens": 0}
+        body = {"prompt": [prefix], "sampling_params": sampling, "prefix_lease_s": seconds, "token_healing": False}
+        self._run(self.language.generate(body))
+
     def flush_cache(self, timeout_s: float = 60.0) -> None:
         """Forget every cached prefix, once nothing runs or waits. Raises ClientError if that takes longer."""
         seconds = plain("timeout_s", timeout_s)

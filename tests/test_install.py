@@ -27,8 +27,9 @@ def program(s):
 for backend in (Mock(), Endpoint(sys.argv[1])):
     state = program.run(backend=backend)
     print(len(state["more"]), state["mood"] in ("good", "bad"), isinstance(state["answer"], str))
+exec("from ramet import *")
 try:
-    ramet.LLM
+    LLM()
 except ImportError as error:
     print(error)
 """

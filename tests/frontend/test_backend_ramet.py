@@ -1,9 +1,12 @@
 """Endpoint on a server of ramet, against written exchanges: what it is told once only, and answers that are none."""
 
+import asyncio
 import re
+import threading
 from typing import Any
 
 import pytest
+from aiohttp import web
 from exchanges import Exchange, Service, events, raw
 
 from ramet import BackendError, CallFailed, Endpoint, function, gen, select, user
@@ -39,16 +42,23 @@ def test_a_hint_that_a_busy_server_refuses_is_not_told_again():
     def program(s: Any) -> None:
         s += PREFIX
         forks = s.fork(2)
-        for fork, word in zip(forks, (" a", " b"), strict=True):
-            fork += word + gen("x", max_tokens=1)
-            fork["x"]  # the service expects its calls in order
+        forks += [" a", " b"]
+        forks += gen("x", max_tokens=1)
         forks.join()
+
+    has_returned = threading.Event()  # so that each call is known to be its fork's last
+
+    async def busy(request: web.Request) -> web.StreamResponse:
+        await asyncio.to_thread(has_returned.wait, 10)
+        return await BUSY(request)
 
     calls = [
         Exchange("/language/generate", {"prompt": [PREFIX + word], **ONE_TOKEN}, reply(word)) for word in (" a", " b")
     ]
-    with Service(hold(60.0, BUSY), *calls) as service:
-        assert program.run(backend=server(service))["x"] == [" a", " b"]
+    with Service(hold(60.0, busy), *calls) as service:
+        state = program.run(backend=server(service))
+        has_returned.set()
+        assert state["x"] == [" a", " b"]
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
@@ -135,3 +145,13 @@ def test_an_answer_that_is_no_text_of_a_chat_is_an_error():
     call, error = Exchange("/language/render", {"prompt": prompt}, {}), "its answer has no 'text'"
     with Service(call) as service, pytest.raises(BackendError, match=error):
         program.run(backend=server(service), hints=False).text()
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1:30000", "gpt-4", ""])
+def test_a_text_that_is_no_url_is_refused_at_its_line(given: str):
+    program = function(lambda s: s.extend("a" + gen("x")))
+    for refused in (lambda: Endpoint(given), lambda: program.run(backend=given)):
+        with pytest.raises(
+            ValueError, match=rf"^{re.escape(repr(given))} is no URL of a server, .* begins with http://"
+        ):
+            refused()

@@ -33,3 +33,14 @@ def test_a_prefix_is_held_until_it_is_given_back(llm: LLM):
     assert cached_after_others() == tokens - 1  # the last one is always computed
     llm.generate(PROMPT, NOTHING, prefix_lease_s=0)
     assert cached_after_others() == 0
+
+
+def test_a_cached_prefix_is_held_for_calls_that_come_later(llm: LLM):
+    prefix = "Facts that many prompts begin with."
+    llm.cache_prefix(prefix, 600)
+    for i in range(4):
+        llm.generate([[i * 50 + j for j in range(200)]], {"max_new_tokens": 1})
+    meta = llm.generate(prefix + " Then", NOTHING)[0]["meta_info"]
+    assert meta["cached_tokens"] >= len(llm.tokenize(prefix)) - 1
+    with pytest.raises(ClientError, match="prefix_lease_s"):
+        llm.cache_prefix(prefix, -1)
