@@ -105,7 +105,7 @@ class Gathered(Result):
         awaited = [*([before] if before is not None else []), *more]
         self._left, self._lock = len(awaited), threading.Lock()
         for one in awaited:
-            one.future.add_done_callback(lambda future: _turns.take(lambda: self._one_is_done(future)))
+            one.future.add_done_callback(lambda future: IN_TURN.call(lambda: self._one_is_done(future)))
         if not awaited:
             self.set([])
 
@@ -141,28 +141,30 @@ def _set(done: "asyncio.Future[None]") -> None:
         done.set_result(None)
 
 
-class _Turns(threading.local):
-    """Calls that wait for one that this thread is in: of a chain of results each is settled after the one before it.
+class InTurn(threading.local):
+    """Calls what follows from a value one after the other: a hundred values, each made of the one before, would nest.
 
-    Settled from within each other, some hundred of them would be deeper than Python goes.
+    Each thread has its own.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] | None = None
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._calls = False  # a function, below on the stack
 
-    def take(self, call: Callable[[], None]) -> None:
-        if self._waiting is not None:
-            self._waiting.append(call)
+    def call(self, function: Callable[[], None]) -> None:
+        """Now, or after the one that calls this."""
+        self._waiting.append(function)
+        if self._calls:
             return
-        self._waiting = deque([call])
+        self._calls = True
         try:
             while self._waiting:
                 self._waiting.popleft()()
         finally:
-            self._waiting = None
+            self._calls = False
 
 
-_turns = _Turns()
+IN_TURN = InTurn()
 
 
 def _see(error: BaseException | None) -> None:

@@ -1,8 +1,6 @@
 """Values of a graph's nodes while it runs: what is made of arguments and of values of calls, when they are there."""
 
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -11,7 +9,7 @@ from ramet.frontend.errors import CallFailed, Seen
 from ramet.frontend.ir import ConstantText, Printed
 from ramet.frontend.nodes import Argument, Formatted, Text, VariableOf
 from ramet.frontend.prompt import EMPTY
-from ramet.frontend.results import Result
+from ramet.frontend.results import IN_TURN, Result
 from ramet.frontend.state import State
 
 
@@ -90,29 +88,3 @@ class Failing:
         else:
             run.backend.loop.soon(lambda: run.failed(error))
         return error
-
-
-class InTurn(threading.local):
-    """Calls what follows from a value one after the other: a hundred values, each made of the one before, would nest.
-
-    Each thread has its own.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._calls = False  # a function, below on the stack
-
-    def call(self, function: Callable[[], None]) -> None:
-        """Now, or after the one that calls this."""
-        self._waiting.append(function)
-        if self._calls:
-            return
-        self._calls = True
-        try:
-            while self._waiting:
-                self._waiting.popleft()()
-        finally:
-            self._calls = False
-
-
-IN_TURN = InTurn()
