@@ -92,15 +92,14 @@ class Result:
 class Gathered(Result):
     """A list of the values of several results, in their order; it fails with the first of them that does.
 
-    `before`: whose values come first.
+    `before`: whose values come first. All are let go of once they are known.
     """
 
-    __slots__ = ("_before", "_is_told", "_left", "_lock", "_more", "each")
+    __slots__ = ("_is_told", "_left", "_lock", "_parts")
 
     def __init__(self, more: Sequence[Result], before: "Gathered | None" = None) -> None:
         super().__init__()
-        self._before, self._more = before, tuple(more)
-        self.each: tuple[Result, ...] = (*(before.each if before is not None else ()), *more)
+        self._parts: tuple[Gathered | None, Sequence[Result]] = before, tuple(more)
         self._is_told = False  # that it failed
         awaited = [*([before] if before is not None else []), *more]
         self._left, self._lock = len(awaited), threading.Lock()
@@ -108,6 +107,20 @@ class Gathered(Result):
             one.future.add_done_callback(lambda future: IN_TURN.call(lambda: self._one_is_done(future)))
         if not awaited:
             self.set([])
+
+    @property
+    def each(self) -> Sequence[Result]:
+        """All of them, in order, until they are known."""
+        parts = [part for _, part in self._links()]
+        return [one for part in reversed(parts) for one in part]
+
+    def _links(self) -> "Iterator[tuple[Gathered, Sequence[Result]]]":
+        """The last one first."""
+        link: Gathered | None = self
+        while link is not None:
+            before, more = link._parts
+            yield link, more
+            link = before
 
     def _one_is_done(self, future: "Future[Any]") -> None:
         if (error := future.exception()) is not None:
@@ -118,21 +131,19 @@ class Gathered(Result):
             self._left -= 1
             last = self._left == 0
         if last and not self.done:
-            before = self._before
+            before, more = self._parts
             values, metas = ([], []) if before is None else (before.future.result(), before.meta or [])
-            more = self._more
             self.set([*values, *(one.future.result() for one in more)], [*metas, *(one.meta for one in more)])
+            self._parts = None, ()
 
     def _raised(self, error: BaseException | None) -> Any:
         """Who is told of the first failure needs no word of the others."""
         if error is not None:
-            told: Gathered | None = self
-            while told is not None:
+            for told, more in self._links():
                 told._is_told = True
-                told = told._before
-            for one in self.each:
-                if one.done:
-                    _see(one.future.exception())
+                for one in more:
+                    if one.done:
+                        _see(one.future.exception())
         return super()._raised(error)
 
 

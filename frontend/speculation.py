@@ -61,12 +61,14 @@ class Ahead:
 class Tokens:
     """Of an output: `most` is how many it could have had, `ends` says where in a text each of them ends.
 
-    An end inside a character is None. `start`: where the first one begins, 0 or before.
+    An end inside a character is None. `start`: where the first one begins, 0 or before. `tells_end`: the last one is
+    the end of the output and has no text; some services tell it, others do not.
     """
 
     ends: list[int | None]
     most: int
     start: int
+    tells_end: bool
 
     @classmethod
     def of(cls, text: str, pieces: Sequence[str], most: int, head: int) -> "Tokens":
@@ -83,7 +85,8 @@ class Tokens:
             if not text.endswith(pieces[i], 0, at):
                 break
             at -= len(pieces[i])
-        return cls([None if end is None else end - head for end in ends], most, -head)
+        tells_end = bool(pieces) and not (pieces[-1] and text.endswith(pieces[-1]))
+        return cls([None if end is None else end - head for end in ends], most, -head, tells_end)
 
     def before(self, at: int) -> int | None:
         """How many there are before `at`; None: one of them goes on behind it."""
@@ -96,14 +99,15 @@ class Tokens:
         first, most = self.before(start), call.sampling["max_new_tokens"]
         if first is None:
             return None
-        is_long = len(self.ends) - first > most
-        limit = self.ends[first + most - 1] if is_long else len(text)
+        num = len(self.ends) - first
+        is_full = num > most or (num == most and not self.tells_end)
+        limit = self.ends[first + most - 1] if num > most else len(text)
         if limit is None:
             return None
         found = first_stop(text[start:limit], call.sampling.get("stop", ()))
         if found is not None:
             return text[start : start + found[0]], _reason(found)
-        if is_long or not whole:
+        if is_full or not whole:
             return text[start:limit], {"type": "length", "length": most}
         return text[start:], _reason(None)
 
@@ -239,11 +243,14 @@ class Speculation:
 
 
 def _seen(text: str, call: GenCall, whole: bool, num_tokens: int | None) -> tuple[str, dict[str, Any]] | None:
-    """The call's own part of a text of `num_tokens` (None: unknown), if its end is there."""
-    cut = first_stop(text, call.sampling.get("stop", ()))
+    """The call's own part of a text of `num_tokens` (None: unknown), if its end is there.
+
+    An output that ends by itself needs room for one more token than its service may have counted.
+    """
+    most, cut = call.sampling["max_new_tokens"], first_stop(text, call.sampling.get("stop", ()))
     own = text if cut is None else text[: cut[0]]
-    short = num_tokens is not None and num_tokens <= call.sampling["max_new_tokens"]
-    fits = short or _most_tokens(own, cut) <= call.sampling["max_new_tokens"]
+    is_short = num_tokens is not None and num_tokens + (cut is None) <= most
+    fits = is_short or _most_tokens(own, cut) <= most
     return (own, _reason(cut)) if fits and (cut is not None or whole) else None
 
 

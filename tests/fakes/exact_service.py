@@ -11,14 +11,17 @@ from ramet.frontend.prompt import Prompt, TurnBegin, TurnEnd
 class Oracle(Backend):
     """Follows `script` as long as a text is its beginning, then writes letters by hash.
 
-    Tokens have 1 to `longest` letters.
+    Tokens have 1 to `longest` letters; the end of an output is one without, which counts and is told if `tells_end`.
 
     `continues` False: a chat API, which answers with whole turns. `calls`: (text that it read, call).
     """
 
     name = "Oracle"
 
-    def __init__(self, script: str, end: str = "$", continues: bool = True, longest: int = 3) -> None:
+    def __init__(
+        self, script: str, end: str = "$", continues: bool = True, longest: int = 3, tells_end: bool = True
+    ) -> None:
+        self._tells_end = tells_end
         self._script, self._end, self._alphabet, self._longest = script, end, "ab\n:", longest
         self.capabilities = Capabilities(continues=continues, prefixes=False)
         self.calls: list[tuple[str, GenCall]] = []
@@ -29,7 +32,10 @@ class Oracle(Backend):
         most, written, num_tokens, tokens = call.sampling["max_new_tokens"], "", 0, list[str]()
         reason: dict[str, Any] = {"type": "length", "length": most}
         while num_tokens < most:
-            token, ended = self._token(text + written)
+            token = self._token(text + written)
+            if not token and not self._tells_end:
+                reason = {"type": "stop", "matched": None}
+                break
             num_tokens += 1
             tokens.append(token)
             written += token
@@ -37,7 +43,7 @@ class Oracle(Backend):
             if found is not None:
                 written, reason = written[: found[0]], {"type": "stop", "matched": found[1]}
                 break
-            if ended:
+            if not token:
                 reason = {"type": "stop", "matched": None}
                 break
         if on_text is not None:
@@ -47,15 +53,15 @@ class Oracle(Backend):
             meta["output_token_logprobs"] = [(-1.0, None, token) for token in tokens]
         return [Completion(written, meta)]
 
-    def _token(self, text: str) -> tuple[str, bool]:
-        """And whether the output ends with it."""
+    def _token(self, text: str) -> str:
+        """Without letters: the output ends."""
         token = ""
         for _ in range(1 + _hash(text) % self._longest):
             char = self._next(text + token)
             if char == self._end:
-                return token, True
+                break
             token += char
-        return token, False
+        return token
 
     def _next(self, text: str) -> str:
         if self._script.startswith(text) and len(text) < len(self._script):

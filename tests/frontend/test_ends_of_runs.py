@@ -1,6 +1,7 @@
 """How runs end: by an exit, a cancel, a timeout, an inner program, and what is still to be had of them."""
 
 import asyncio
+import gc
 import os
 import sys
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from ramet import Cancelled, Mock, ProgramError, RunTimeout, function, gen
+from ramet.frontend.results import Gathered
 from tests.fakes.services import Service
 
 
@@ -211,9 +213,16 @@ def test_many_joins_take_as_many_callbacks_as_there_are_values():
             forks.join()
         return s["x"]
 
+    num_lists = _num_lists()
     state = program.run(backend=Mock(lambda prompt, call: "v"))
     assert state.ret_value == ["v"] * 600
     assert len(state.get_meta_info("x")) == 600
+    assert _num_lists() <= num_lists + 1, "lists of earlier joins are kept, which are the last one's beginnings"
+
+
+def _num_lists() -> int:
+    gc.collect()
+    return sum(isinstance(each, Gathered) for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("resumed", [False, True])

@@ -112,6 +112,23 @@ def test_a_text_is_not_longer_than_its_call_allows():
     assert states[1].saved.saved_calls == 0
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("tells_end", [True, False])
+@pytest.mark.parametrize(("most", "reason"), [(3, "length"), (4, "stop")])
+def test_a_text_that_ends_where_its_call_ends_was_cut(temperature: float, tells_end: bool, most: int, reason: str):
+    """The end takes a token too, and services differ in whether they count it."""
+
+    def body(s: Any) -> None:
+        s += "Age:" + gen("age", max_tokens=most)
+
+    for number in (None, 8):
+        state = program(body, number).run(
+            backend=Oracle("Age: 12$", longest=1, tells_end=tells_end), temperature=temperature
+        )
+        assert state["age"] == " 12"
+        assert state.get_meta_info("age")["finish_reason"]["type"] == reason
+
+
 def test_forks_speculate_for_themselves():
     def forked(s: Any) -> None:
         s += "Who is it?\n"
@@ -168,12 +185,16 @@ def ended(state: Any, num: int) -> list[Any]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(cases(), st.integers(1, 60), st.sampled_from([0, 1]), st.sampled_from([1, 2, 3]))
+@given(cases(), st.integers(1, 60), st.sampled_from([0, 1]), st.sampled_from([1, 2, 3]), st.booleans())
 def test_any_program_has_the_texts_that_it_has_without(
-    case: tuple[str, list[tuple[str, tuple[str, ...], int]]], num_tokens: int, temperature: float, longest: int
+    case: tuple[str, list[tuple[str, tuple[str, ...], int]]],
+    num_tokens: int,
+    temperature: float,
+    longest: int,
+    tells_end: bool,
 ):
     script, steps = case
-    plain, oracle = Oracle(script, longest=longest), Oracle(script, longest=longest)
+    plain, oracle = (Oracle(script, longest=longest, tells_end=tells_end) for _ in range(2))
     expected = program(written, None).run(steps, backend=plain, temperature=temperature)
     state = program(written, num_tokens).run(steps, backend=oracle, temperature=temperature)
     assert state.text() == expected.text()
