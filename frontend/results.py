@@ -131,10 +131,13 @@ class Gathered(Result):
             self._left -= 1
             last = self._left == 0
         if last and not self.done:
-            before, more = self._parts
-            values, metas = ([], []) if before is None else (before.future.result(), before.meta or [])
-            self.set([*values, *(one.future.result() for one in more)], [*metas, *(one.meta for one in more)])
-            self._parts = None, ()
+            self.set(*self._take())
+
+    def _take(self) -> tuple[list[Any], list[Any]]:
+        """Values and metas, all of which are known. Whoever wakes for them finds its parts gone."""
+        (before, more), self._parts = self._parts, (None, ())
+        values, metas = ([], []) if before is None else (before.future.result(), before.meta or [])
+        return [*values, *(one.future.result() for one in more)], [*metas, *(one.meta for one in more)]
 
     def _raised(self, error: BaseException | None) -> Any:
         """Who is told of the first failure needs no word of the others."""

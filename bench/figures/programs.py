@@ -12,6 +12,7 @@ from ramet.bench.programs.paper import BASELINE, JUMPLESS, WHOLE
 
 Figures = Mapping[str, Any]
 SWEEPS = ("shared-", "articles-")  # Figure 12
+MAX_BARS = 4  # of a workload, one for each variant
 
 
 def is_sweep(name: str) -> bool:
@@ -165,23 +166,37 @@ def hit_rates(records: Sequence[Record]) -> View:
 
 
 def ablations(records: Sequence[Record]) -> View:
-    """Figures 10 and 11: each variant's programs per second over those with everything, its hit rate beside it."""
-    record = records[-1]
-    variants = _variants(record)
+    """Figures 10 and 11: each variant's programs per second over those with everything, its hit rate beside it.
+
+    They are of the newest line that has both the workload and the variant, and are divided by the same line's.
+    """
+    newest = {
+        (name, variant): record for record in records for name in record["workloads"] for variant in _variants(record)
+    }
+    variants = list(dict.fromkeys(variant for _, variant in newest))
+    used = tuple(record for record in records if any(each is record for each in newest.values()))
+    whole = {name: each[WHOLE] for record in used for name, each in record["workloads"].items()}
     numbers: dict[str, float] = {}
     rows, bars = [], []
-    for name, each in record["workloads"].items():
-        ratios = [each[variant]["programs_per_s"] / each[WHOLE]["programs_per_s"] for variant in variants]
-        numbers |= {slug(name, variant): ratio for variant, ratio in zip(variants, ratios, strict=True)}
-        cells = (
-            f"{ratio:.2f} ({each[variant]['hit_rate']:.0%})" for variant, ratio in zip(variants, ratios, strict=True)
-        )
-        rows.append((name, f"{each[WHOLE]['hit_rate']:.0%}", *cells))
-        bars.append(Row(name, tuple(map(Value, ratios[:4]))))
+    for name in whole:
+        cells, values = list[str](), list[Value | None]()
+        for variant in variants:
+            if (name, variant) not in newest:
+                cells.append("")
+                values.append(None)
+                continue
+            each = newest[name, variant]["workloads"][name]
+            ratio = each[variant]["programs_per_s"] / each[WHOLE]["programs_per_s"]
+            numbers[slug(name, variant)] = ratio
+            cells.append(f"{ratio:.2f} ({each[variant]['hit_rate']:.0%})")
+            values.append(Value(ratio))
+        rows.append((name, f"{whole[name]['hit_rate']:.0%}", *cells))
+        bars.append(Row(name, tuple(values[:MAX_BARS])))
     header = ("workload", "hit rate with everything", *(f"{variant}: ratio (hit rate)" for variant in variants))
     axis = "programs per second, as a share of those with everything"
-    plot = Plot("What each part gives", axis, tuple(variants[:4]), tuple(bars), "{:.2f}", (1.0, "everything"))
-    return View(numbers, header, tuple(rows), plot, (record,))
+    shown = tuple(variants[:MAX_BARS])
+    plot = Plot("What each part gives", axis, shown, tuple(bars), "{:.2f}", (1.0, "everything"))
+    return View(numbers, header, tuple(rows), plot, used)
 
 
 def _has_all_workloads(record: Record) -> bool:

@@ -188,6 +188,19 @@ def test_programs_are_shown_beside_the_papers_and_by_what_they_lack():
     assert orders.rows[0][2:] == ("0.75 (60%)", "0.50 (60%)")
 
 
+def test_a_variant_is_shown_as_it_was_measured_last_beside_those_of_other_lines():
+    line = workloads()[1]
+    hints = {"react": {"all": figures_of("react", 2.0, hit_rate=0.5), "no hints": figures_of("react", 3.0)}}
+    again = {"react": {"all": figures_of("react", 2.0), "no cache": figures_of("react", 1.0)}}
+    lines = [line, line | {"workloads": hints}, line | {"workloads": again}]
+    (parts,) = views_of("parts", {"programs": lines}).values()
+    assert parts.header[2:] == tuple(f"{name}: ratio (hit rate)" for name in ("no cache", "no parallelism", "no hints"))
+    assert parts.rows[1] == ("react", "60%", "0.50 (60%)", "0.50 (60%)", "1.50 (60%)")
+    assert parts.rows[2] == ("tree-of-thought", "60%", "0.25 (60%)", "0.50 (60%)", "")
+    assert [row.values[2] for row in parts.plot.rows] == [None, Value(1.5), None]
+    assert parts.sources == tuple(lines)
+
+
 def test_a_workload_that_was_measured_again_is_shown_as_it_was_then():
     line = workloads()[0]
     again = {name: figures | {"programs_per_s": figures["programs_per_s"] * factor} for factor, (name, figures)

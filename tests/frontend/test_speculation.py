@@ -115,8 +115,8 @@ def test_a_text_is_not_longer_than_its_call_allows():
 @pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize("tells_end", [True, False])
 @pytest.mark.parametrize(("most", "reason"), [(3, "length"), (4, "stop")])
-def test_a_text_that_ends_where_its_call_ends_was_cut(temperature: float, tells_end: bool, most: int, reason: str):
-    """The end takes a token too, and services differ in whether they count it."""
+def test_the_end_of_an_output_takes_a_token_of_its_call(temperature: float, tells_end: bool, most: int, reason: str):
+    """Without one left for it the text was cut; services differ in whether they count it."""
 
     def body(s: Any) -> None:
         s += "Age:" + gen("age", max_tokens=most)
