@@ -1,6 +1,7 @@
 """Prompts with very many contexts: what a turn does for them is bounded, and for samples it is done once."""
 
-import time
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,16 +69,31 @@ def test_a_turn_looks_up_so_many_contexts_at_most(monkeypatch: pytest.MonkeyPatc
     assert all(top.tokens[uid] == SeeingModel(*prompts[uid]).output(3) for uid in prompts)
 
 
+def num_calls(act: Callable[[], object]) -> int:
+    """Of functions, Python's and C's: how much is done, whatever else the machine does."""
+    num = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal num
+        num += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return num
+
+
 def test_a_turn_is_short_whatever_samples_of_a_thousand_contexts_wait():
+    """105,000 calls at most, for 256 parts that begin; two million where each sample looked up its contexts itself."""
     top = BenchTop(total=200_000, context=4096, deep_checks=False, check_invariants=False)
     ids, contexts = prompt_of(1000, 2, before=1500)
     top.add(1, ids, 1, contexts=contexts, n=16)
-    longest = 0.0
+    longest = 0
     while len(top.finish) < 16:
-        began = time.thread_time()
-        top.turn()
-        longest = max(longest, time.thread_time() - began)
-    assert longest < 0.3  # 0.03 s on two shared cores
+        longest = max(longest, num_calls(top.turn))
+    assert longest < 200_000
 
 
 # -- what is announced ----------------------------------------------------------------------------------------------
