@@ -1,12 +1,11 @@
 """Prompts with very many contexts: what a turn does for them is bounded, and for samples it is done once."""
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from bench_top import BenchTop
+from effort import num_calls
 from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
@@ -67,22 +66,6 @@ def test_a_turn_looks_up_so_many_contexts_at_most(monkeypatch: pytest.MonkeyPatc
     assert "looks up its 6 contexts" in str(top.scheduler.where(3))
     top.run()
     assert all(top.tokens[uid] == SeeingModel(*prompts[uid]).output(3) for uid in prompts)
-
-
-def num_calls(act: Callable[[], object]) -> int:
-    """Of functions, Python's and C's: how much is done, whatever else the machine does."""
-    num = 0
-
-    def count(_: object, event: str, __: object) -> None:
-        nonlocal num
-        num += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return num
 
 
 def test_a_turn_is_short_whatever_samples_of_a_thousand_contexts_wait():

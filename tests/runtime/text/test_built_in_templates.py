@@ -1,7 +1,6 @@
 """The built-in chat templates write what their families were trained on: turns, tools, calls, results, thoughts."""
 
 import json
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -171,13 +170,12 @@ def test_earlier_thoughts_are_dropped(name: str) -> None:
     assert written(name, inside) == written(name, PLAIN[1:])
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("name", "role"), sampled(product(built_in_names(), ["system", "user", "tool"]), 7))
 def test_a_long_conversation_takes_time_in_proportion(monkeypatch: pytest.MonkeyPatch, name: str, role: str) -> None:
     monkeypatch.setattr(chat_template, "MOST_SECONDS", 600)  # on the clock, which runs on while other processes compute
-    messages = [{"role": role, "content": "x" * 200}] * 20_000  # 4 MB: copied for each message it were 40 GB
-    started = time.thread_time()
+    messages = [{"role": role, "content": "x" * 200}] * 100_000  # 20 MB: copied for each message it were 1 TB
     try:
         written(name, messages)
     except ClientError as error:
         assert "refused" in error.fact  # it may still refuse such a conversation
-    assert time.thread_time() - started < 5
