@@ -2,11 +2,12 @@
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
-from ramet.frontend.backends.stops import first_stop
+from ramet.frontend.backends.stops import first_match, first_stop
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
 
@@ -22,7 +23,7 @@ class Mock(Backend):
     `picks`: the same for the choices of select. Without them a call gets words, and a select one of its choices, by the
     hash of the prompt.
 
-    Stop texts and max_new_tokens (a word is a token) cut what is given. Its words and choices are certain: their
+    Stop texts, stop patterns and max_new_tokens (a word is a token) cut what is given. Its words and choices are certain: their
     log-probabilities, where a call asks for them, are 0, and the probability of what it picks is 1. `calls` has every
     call, with its prompt's text. Raises TypeError.
     """
@@ -71,9 +72,8 @@ class Mock(Backend):
 
     def _completion(self, prompt: str, call: GenCall, sample: int) -> Completion:
         whole = self._text(prompt, call, sample)
-        begin, stop = first_stop(whole, call.sampling.get("stop", ())) or (len(whole), None)
-        kept = len(stop) if stop is not None and call.sampling.get("no_stop_trim") else 0
-        words = _words(whole[: begin + kept])
+        begin, end, stop = self._stop(whole, call) or (len(whole), len(whole), None)
+        words = _words(whole[: end if call.sampling.get("no_stop_trim") else begin])
         most = call.sampling.get("max_new_tokens", len(words))
         cut = len(words) > most
         reason: dict[str, Any] = {"type": "length", "length": most} if cut else {"type": "stop", "matched": stop}
@@ -85,6 +85,17 @@ class Mock(Backend):
         if call.options.get("return_logprob"):
             meta["output_token_logprobs"] = [(0.0, None, word) for word in words[:most]]
         return Completion("".join(words[:most]), {**meta, "cached_tokens": 0})
+
+    def _stop(self, text: str, call: GenCall) -> tuple[int, int, str] | None:
+        """Where what ends the text begins and ends, and what it is."""
+        found = first_stop(text, call.sampling.get("stop", ()))
+        begun = None if found is None else (found[0], found[0] + len(found[1]), found[1])
+        patterns = call.sampling.get("stop_regex", ())
+        try:
+            matched = first_match(text if begun is None else text[: begun[1] - 1], patterns)
+        except re.error as error:
+            raise BackendError(self.name, f"stop_regex is {list(patterns)}, must be valid patterns: {error}") from None
+        return begun if matched is None else matched
 
     def _text(self, prompt: str, call: GenCall, sample: int) -> str:
         if self._function is not None:

@@ -1,5 +1,6 @@
 """Where an output ends: services differ in the stop texts that they take, so the text is cut here in any case."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,18 @@ def first_stop(text: str, stops: Iterable[str]) -> tuple[int, str] | None:
     """Where the first stop text begins, and which it is; the one that is complete first ends an output."""
     found = [(text.find(stop) + len(stop), text.find(stop), stop) for stop in stops if stop in text]
     return min(found)[1:] if found else None
+
+
+def first_match(text: str, patterns: Iterable[str]) -> tuple[int, int, str] | None:
+    """Where the first match begins and ends, and of which pattern: the one that is complete first, as it would be if
+    the text came character by character. Raises re.error.
+    """
+    compiled = [(re.compile(pattern), pattern) for pattern in patterns]
+    for end in range(1, len(text) + 1) if compiled else ():
+        found = [(match.start(), end, pattern) for each, pattern in compiled if (match := each.search(text, 0, end))]
+        if found:
+            return min(found)
+    return None
 
 
 def without_begun_stop(text: str, meta: Mapping[str, Any], stops: Iterable[str]) -> str:

@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ramet import BackendError, CallFailed, Mock, function, gen, select
+from ramet.runtime.text.stops import StopMatcher
 
 
 @function
@@ -28,6 +31,26 @@ def test_an_output_ends_at_the_stop_that_is_complete_first(stop: list[str], keep
     assert state["x"] == text and state.text() == "Hi" + text
     matched = next((each for each in ("c", "bc") if each in stop), None)
     assert state.get_meta_info("x")["finish_reason"] == {"type": "stop", "matched": matched}
+
+
+@given(
+    st.text("ab1 ", max_size=12),
+    st.lists(st.text("ab", min_size=1, max_size=3), max_size=2),
+    st.lists(st.sampled_from(["a+", "b1|a", r"\d\b", "(ab)+1", "b$", "[^a]b"]), max_size=2),
+)
+def test_an_output_ends_at_stop_patterns_as_the_runtime_ends_it(text: str, stops: list[str], patterns: list[str]):
+    state = ask.run(backend=Mock([text]), stop=stops, stop_regex=patterns)
+    matcher = StopMatcher(tuple(stops), tuple(patterns))
+    found = next((match for char in text if (match := matcher.feed(char)) is not None), None)
+    assert state["x"] == (text if found is None else text[: found.start])
+    reason = {"type": "stop", "matched": None if found is None else found.pattern}
+    assert state.get_meta_info("x")["finish_reason"] == reason
+
+
+def test_a_stop_pattern_that_is_none_is_named():
+    state = ask.run(backend=Mock(["abc"]), stop_regex="(a")
+    with pytest.raises(CallFailed, match=r"stop_regex is \['\(a'\], must be valid patterns: missing \)"):
+        str(state["x"])
 
 
 @pytest.mark.parametrize("name", ["replies", "picks"])
