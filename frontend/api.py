@@ -30,6 +30,11 @@ from ramet.ipc.errors import ClientError
 from ramet.ipc.params import CHECKS, MAX_STOPS, check_lengths
 
 OPTIONS = tuple(OPTION_CHECKS)  # fields of a request that are no sampling parameters
+TYPED = (  # parameters of gen_int and gen_string behind the name, in order
+    "max_tokens", "n", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
+    "frequency_penalty", "presence_penalty", "ignore_eos", "return_logprob", "logprob_start_len", "top_logprobs_num",
+    "return_text_in_logprobs",
+)  # fmt: skip
 SHORT = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
 
 
@@ -112,14 +117,26 @@ def gen(
     return Gen(name, where, sampling, options, wanted.held, wanted.read, wanted.kind)
 
 
-def gen_int(name: str | None = None, **arguments: Any) -> Expr:
-    """gen(dtype=int)."""
-    return gen(name, dtype=int, **arguments)
+def gen_int(name: str | None = None, *values: Any, **arguments: Any) -> Expr:
+    """gen(dtype=int). `values`: max_tokens and what follows it in gen, but min_tokens, as SGLang's programs have it."""
+    return _typed("gen_int", int, name, values, arguments)
 
 
-def gen_string(name: str | None = None, **arguments: Any) -> Expr:
-    """gen(dtype=str)."""
-    return gen(name, dtype=str, **arguments)
+def gen_string(name: str | None = None, *values: Any, **arguments: Any) -> Expr:
+    """gen(dtype=str). `values`: as those of gen_int."""
+    return _typed("gen_string", str, name, values, arguments)
+
+
+def _typed(function: str, dtype: type, name: str | None, values: Sequence[Any], arguments: Mapping[str, Any]) -> Expr:
+    """Raises TypeError."""
+    if len(values) > len(TYPED):
+        raise TypeError(
+            f"{function}() takes at most {1 + len(TYPED)} values without a name, and here are {1 + len(values)}"
+        )
+    given = dict(zip(TYPED, values, strict=False))
+    if twice := given.keys() & arguments.keys():
+        raise TypeError(f"{function}() has {min(twice)!r} twice")
+    return gen(name, dtype=dtype, **given, **arguments)
 
 
 def select(

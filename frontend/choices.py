@@ -4,7 +4,8 @@ A backend with scores (`Capabilities.select == "scored"`) gives the log-probabil
 method makes one number of them, and the largest wins. The first of equals does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 token_length_normalized = "token_length_normalized"
@@ -21,6 +22,17 @@ class ScoredChoice(NamedTuple):
 
 
 ChoicesMethod: TypeAlias = str | Callable[[Sequence[ScoredChoice]], int]  # one of METHODS, or what gives an index
+
+
+def means(choices: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """By the names that SGLang's programs read: the tokens of each choice, and the mean of their log-probabilities.
+
+    `choices`: as the meta_info of a select has them. A mean is None where a probability is 0, which JSON cannot say.
+    """
+    tokens = [choice["token_logprobs"] for choice in choices]
+    logprobs = [[token[0] for token in each] for each in tokens]
+    mean = [None if None in each else fmean(each) for each in logprobs]
+    return {"input_token_logprobs": tokens, "normalized_prompt_logprobs": mean}
 
 
 def check_method(method: Any) -> ChoicesMethod:

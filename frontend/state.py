@@ -56,8 +56,12 @@ class State(BaseState):
         text: str = waited(self.run.backend.loop.start(self._rendered(prompt)))
         return text
 
+    def __str__(self) -> str:
+        """Its text, as SGLang's programs print it."""
+        return f"ProgramState({self.text()})"
+
     async def text_async(self) -> str:
-        """The same on any event loop."""
+        """The text on any event loop."""
         await self._body_ended()
         text: str = await self._elsewhere(self._rendered(await self._stream.end().wait()))
         return text

@@ -95,6 +95,7 @@ _HOMES = {
     for name in names
 }  # fmt: skip
 _ALIASES = {"RuntimeEndpoint": "Endpoint"}  # of SGLang's programs
+_OTHERS = {"Runtime": "LLM", "Engine": "LLM", "VertexAI": "Gemini"}  # names that SGLang's programs use otherwise
 
 __all__ = [
     "LLM",
@@ -163,7 +164,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     name = _ALIASES.get(name, name)
     if name not in _HOMES:
-        raise AttributeError(f"module 'ramet' has no attribute {name!r}")
+        hint = f"; here it is {_OTHERS[name]}" if name in _OTHERS else ""
+        raise AttributeError(f"module 'ramet' has no attribute {name!r}{hint}")
     try:
         return getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:

@@ -62,15 +62,15 @@ class Anthropic(Service):
 
     def __init__(
         self,
-        model: str,
+        model_name: str,
         api_key: str | None = None,
         base_url: str | None = None,
         thinking: Mapping[str, Any] | None = None,
         prefill: bool | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        self.model, self.name = model, f"Anthropic({model!r})"
-        self._model, self._thinking = Model.named(model), dict(thinking or {})
+        self.model, self.name = model_name, f"Anthropic({model_name!r})"
+        self._model, self._thinking = Model.named(model_name), dict(thinking or {})
         url = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL).rstrip("/").removesuffix("/v1")
         key = api_key or os.environ.get("ANTHROPIC_API_KEY")
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}

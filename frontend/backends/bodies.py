@@ -8,7 +8,7 @@ import msgspec
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.http import error_of
-from ramet.frontend.choices import ScoredChoice, exact_sequence, picked
+from ramet.frontend.choices import ScoredChoice, exact_sequence, means, picked
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Contexts, MediaPiece, Prompt
 
@@ -122,6 +122,7 @@ def selection(name: str, reply: Any, call: SelectCall) -> Selection:
     with reading(name, reply):
         found = msgspec.convert(reply, Chosen)
         meta = {**found.meta_info, "scores": found.scores, "probabilities": found.probabilities}
+        meta |= means(meta["choices"])
         if not isinstance(call.method, str):
             scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
     if not isinstance(call.method, str):

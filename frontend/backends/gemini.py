@@ -50,16 +50,16 @@ class Gemini(Service):
 
     def __init__(
         self,
-        model: str,
+        model_name: str,
         api_key: str | None = None,
         base_url: str | None = None,
         thinking: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        self.model, self.name = model, f"Gemini({model!r})"
+        self.model, self.name = model_name, f"Gemini({model_name!r})"
         self._thinking = dict(thinking or {})
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
-        self._path = f"/{quote(model if '/' in model else f'models/{model}')}"
+        self._path = f"/{quote(model_name if '/' in model_name else f'models/{model_name}')}"
         headers = {"x-goog-api-key": key} if key else {}
         self._http = HttpClient(self.name, base_url or BASE_URL, headers, timeout_s)
 

@@ -31,15 +31,15 @@ CAPABILITIES = Capabilities(
 
 
 class LiteLLM(Service):
-    """`model`: as LiteLLM names it, "PROVIDER/MODEL". `arguments`: those of its `acompletion`: api_key, api_base, ...
+    """`model_name`: as LiteLLM names it, "PROVIDER/MODEL". `arguments`: of its `acompletion`: api_key, api_base, ...
 
     What a provider cannot do is known to the library only, which says it when it is called. Raises ImportError.
     """
 
     capabilities = CAPABILITIES
 
-    def __init__(self, model: str, **arguments: Any) -> None:
-        self.model, self.name = model, f"LiteLLM({model!r})"
+    def __init__(self, model_name: str, **arguments: Any) -> None:
+        self.model, self.name = model_name, f"LiteLLM({model_name!r})"
         self._arguments, self._library, self._flavor = arguments, _library(), Flavor()
 
     def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:

@@ -23,9 +23,9 @@ class Mock(Backend):
     `picks`: the same for the choices of select. Without them a call gets words, and a select one of its choices, by the
     hash of the prompt.
 
-    Stop texts, stop patterns and max_new_tokens (a word is a token) cut what is given. Its words and choices are certain: their
-    log-probabilities, where a call asks for them, are 0, and the probability of what it picks is 1. `calls` has every
-    call, with its prompt's text. Raises TypeError.
+    Stop texts, stop patterns and max_new_tokens (a word is a token) cut what is given. Its words and choices are
+    certain: their log-probabilities, where a call asks for them, are 0, and the probability of what it picks is 1.
+    `calls` has every call, with its prompt's text. Raises TypeError.
     """
 
     name = "Mock"

@@ -38,42 +38,51 @@ class OpenAI(Service):
     APIs it is asked by; None: by its name, and of a server of your own both. `chat_template`: a name of templates.py,
     by which turns become text for a model of the completions API. `flavor`: which server it is, one of FLAVORS; None:
     it is asked once which models it has, and whose. `is_azure`: the key is sent as Azure reads it, `api_version` with
-    each call. `timeout_s`: of one try. Raises ValueError.
+    each call; `api_key`, `azure_endpoint` and `api_version`: else AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT and
+    OPENAI_API_VERSION. `timeout_s`: of one try. Raises ValueError.
     """
 
     def __init__(
         self,
-        model: str,
-        api_key: str | None = None,
-        base_url: str | None = None,
+        model_name: str,
         is_chat_model: bool | None = None,
         chat_template: str | None = None,
-        flavor: str | None = None,
         is_azure: bool = False,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        azure_endpoint: str | None = None,
         api_version: str | None = None,
+        flavor: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        self.model, self.name = model, f"OpenAI({model!r})"
-        url = base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
-        key = api_key or os.environ.get("OPENAI_API_KEY")
-        if is_azure and base_url is None:
-            raise ValueError("is_azure is True, but base_url is not given: https://NAME.openai.azure.com/openai/v1")
+        if is_chat_model is not None and not isinstance(is_chat_model, bool):
+            raise ValueError(f"is_chat_model is of type {type(is_chat_model).__name__}, must be True, False or None")
+        self.model, self.name = model_name, f"OpenAI({model_name!r})"
+        key = api_key or (is_azure and os.environ.get("AZURE_OPENAI_API_KEY")) or os.environ.get("OPENAI_API_KEY")
         headers = {} if not key else {"api-key": key} if is_azure else {"Authorization": f"Bearer {key}"}
+        if is_azure:
+            api_version = api_version or os.environ.get("OPENAI_API_VERSION")
+            url = _azure_url(model_name, base_url, azure_endpoint, api_version)
+        elif azure_endpoint is not None:
+            raise ValueError(f"azure_endpoint is {azure_endpoint!r}, but is_azure is False")
+        else:
+            url = base_url or os.environ.get("OPENAI_BASE_URL") or BASE_URL
         self._version = f"?api-version={quote(api_version)}" if api_version else ""
         self._http = HttpClient(self.name, url, headers, timeout_s)
         self._unknown = ""  # why it is not known which server it is
         theirs = is_azure or _is_theirs(url)
         if flavor is None:
             flavor = "openai" if theirs else self._guessed()
-        self.flavor = _flavor(flavor, model)
+        self.flavor = _flavor(flavor, model_name)
         self.samples_itself = self.flavor.samples_itself
         self._template = None if chat_template is None else templates.template(chat_template)
         both = is_chat_model is None and not theirs and self._template is None
-        chat = is_chat_model if is_chat_model is not None else both or not OF_TEXT.search(model)
+        chat = is_chat_model if is_chat_model is not None else both or not OF_TEXT.search(model_name)
         self.capabilities = self.flavor.capabilities(chat, both or not chat)
         if self._template is not None:
             if chat:
-                raise ValueError(f"chat_template is given, but {model} reads chats itself; is_chat_model=False?")
+                raise ValueError(f"chat_template is given, but {model_name} reads chats itself; is_chat_model=False?")
             self.capabilities = templates.with_turns(self.capabilities)
 
     def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
@@ -168,6 +177,19 @@ class OpenAI(Service):
             if not self._unknown:
                 raise
             raise Unsupported(self.name, error.what, f"{error.why} ({self._unknown})") from None
+
+
+def _azure_url(model_name: str, base_url: str | None, endpoint: str | None, api_version: str | None) -> str:
+    """`endpoint`: of the resource, whose deployments have versions; without one it is asked by its own API, v1."""
+    if base_url is not None and endpoint is not None:
+        raise ValueError("base_url and azure_endpoint are both given: one of them says where the model is")
+    endpoint = endpoint or os.environ.get("AZURE_OPENAI_ENDPOINT")
+    if base_url is not None:
+        return base_url
+    if not endpoint:
+        raise ValueError("is_azure is True, but azure_endpoint is not given: https://NAME.openai.azure.com")
+    of_version = f"deployments/{quote(model_name, safe='')}" if api_version else "v1"
+    return f"{endpoint.rstrip('/')}/openai/{of_version}"
 
 
 def _flavor(name: str, model: str) -> Flavor:

@@ -21,6 +21,7 @@ from ramet.frontend.backends.templates import ChatTemplate
 from ramet.frontend.choices import (
     ScoredChoice,
     exact_sequence,
+    means,
     picked,
     unconditional_likelihood_normalized,
 )
@@ -93,6 +94,7 @@ class SGLang:
             }
             for choice, path in zip(call.choices, paths, strict=True)
         ]
+        meta |= means(meta["choices"])
         if not isinstance(call.method, str):
             scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
             return Selection(picked(call.method, scored), meta)

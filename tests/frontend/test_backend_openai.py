@@ -128,8 +128,25 @@ def test_azure_reads_the_key_and_its_version_elsewhere():
     exchange = Exchange(CHAT + "?api-version=2024-10-21", HI, reply(said("Hello")), headers={"api-key": "sk-1"})
     with Service(exchange) as service:
         url = service.url + "/v1"
-        backend = OpenAI("gpt-4.1", "sk-1", url, is_azure=True, api_version="2024-10-21")
+        backend = OpenAI("gpt-4.1", is_azure=True, api_key="sk-1", base_url=url, api_version="2024-10-21")
         assert ask.run(backend=backend)["answer"] == "Hello"
+
+
+@pytest.mark.parametrize(("version", "path"), [("2024-10-21", "deployments/my%20gpt"), (None, "v1")])
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_azure_is_found_by_its_endpoint(
+    version: str | None, path: str, by_environment: bool, monkeypatch: pytest.MonkeyPatch
+):
+    called = f"/openai/{path}/chat/completions" + (f"?api-version={version}" if version else "")
+    body = {**HI, "model": "my gpt"}
+    with Service(Exchange(called, body, reply(said("Hello")), headers={"api-key": "sk-1"})) as service:
+        given = {"api_key": "sk-1", "azure_endpoint": service.url + "/", "api_version": version}
+        if by_environment:
+            names = ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION")
+            for name, value in zip(names, given.values(), strict=True):
+                monkeypatch.setenv(name, value or "")
+            given = {}
+        assert ask.run(backend=OpenAI(model_name="my gpt", is_azure=True, **given))["answer"] == "Hello"
 
 
 def test_meta_is_as_the_runtime_has_it():
@@ -263,7 +280,7 @@ def test_a_completion_model_goes_on_with_the_text(streaming: bool):
     if streaming:
         body, answer = {**body, **STREAMED}, events({**COMPLETION, "usage": None}, {**COMPLETION, "choices": []})
     with Service(Exchange("/v1/completions", body, answer)) as service:
-        backend = OpenAI("davinci-002", "sk-1", service.url + "/v1", is_chat_model=False, flavor="openai")
+        backend = OpenAI("davinci-002", False, api_key="sk-1", base_url=service.url + "/v1", flavor="openai")
         state = go_on.run(backend=backend, stream=streaming)
         assert state.text() == "This is a test"
         assert state.get_meta_info("rest")["prompt_tokens"] == 5
@@ -282,14 +299,7 @@ def test_a_completion_model_reads_turns_by_a_template():
     prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     body = {"model": "davinci-002", "prompt": prompt, "max_tokens": 5, "stop": ["<|im_end|>"]}
     with Service(Exchange("/v1/completions", body, COMPLETION)) as service:
-        backend = OpenAI(
-            "davinci-002",
-            "sk-1",
-            service.url + "/v1",
-            is_chat_model=False,
-            flavor="openai",
-            chat_template="chatml",
-        )
+        backend = OpenAI("davinci-002", False, "chatml", api_key="sk-1", base_url=service.url + "/v1", flavor="openai")
         assert ask.run(backend=backend)["answer"] == " test"
 
 
@@ -298,7 +308,7 @@ def test_log_probabilities_of_a_completion():
     body = {"model": "davinci-002", "prompt": "This is a", "max_tokens": 1, "logprobs": 2}
     answer = {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "logprobs": told}]}  # type: ignore[index]
     with Service(Exchange("/v1/completions", body, answer)) as service:
-        backend = OpenAI("davinci-002", "sk-1", service.url + "/v1", is_chat_model=False, flavor="openai")
+        backend = OpenAI("davinci-002", False, api_key="sk-1", base_url=service.url + "/v1", flavor="openai")
         meta = go_on.run(backend=backend, return_logprob=True, top_logprobs_num=2).get_meta_info("rest")
     assert meta["output_token_logprobs"] == [(-0.5, None, " test")]
     assert meta["output_top_logprobs"] == [[(-0.5, None, " test"), (-2.0, None, " dog")]]
@@ -603,8 +613,14 @@ def test_bad_arguments_of_the_backend():
         OpenAI("davinci-002", chat_template="x")
     with pytest.raises(ValueError, match="chat_template is given, but gpt-4o reads chats itself"):
         OpenAI("gpt-4o", chat_template="chatml")
-    with pytest.raises(ValueError, match="is_azure is True, but base_url is not given"):
+    with pytest.raises(ValueError, match="is_azure is True, but azure_endpoint is not given"):
         OpenAI("gpt-4o", is_azure=True)
+    with pytest.raises(ValueError, match="base_url and azure_endpoint are both given"):
+        OpenAI("gpt-4o", is_azure=True, base_url="http://127.0.0.1:1", azure_endpoint="http://127.0.0.1:1")
+    with pytest.raises(ValueError, match=r"azure_endpoint is 'http://127\.0\.0\.1:1', but is_azure is False"):
+        OpenAI("gpt-4o", azure_endpoint="http://127.0.0.1:1")
+    with pytest.raises(ValueError, match=r"^is_chat_model is of type str, must be True, False or None$"):
+        OpenAI("gpt-4o", "sk-1")  # type: ignore[arg-type]
 
 
 # -- many at once -----------------------------------------------------------------------------------------------------

@@ -183,6 +183,21 @@ def test_gen_int_and_gen_string(expression: Any, text: str, value: Any):
     assert state["x"] == value and state.text() == "The answer is " + text
 
 
+@pytest.mark.parametrize("make", [gen_int, gen_string])
+def test_gen_int_and_gen_string_take_values_in_their_order(make: Any):
+    node = make("x", 8, 1, ["a"], [7], "b+", 0.5, 0.9, 5, 0.1, 0.2, 0.3, True, True, 0, 2, True)
+    drawn = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1}
+    penalties = {"frequency_penalty": 0.2, "presence_penalty": 0.3}
+    ends = {"stop": ["a"], "stop_token_ids": [7], "stop_regex": "b+", "ignore_eos": True}
+    told = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2, "return_text_in_logprobs": True}
+    named = make("x", max_tokens=8, n=1, **drawn, **penalties, **ends, **told)
+    assert (node.sampling, node.options) == (named.sampling, named.options)
+    with pytest.raises(TypeError, match="takes at most 17 values without a name, and here are 18"):
+        make("x", *range(17))
+    with pytest.raises(TypeError, match="has 'max_tokens' twice"):
+        make("x", 8, max_tokens=8)
+
+
 def test_numbers_are_put_together_with_texts():
     @function
     def program(s):

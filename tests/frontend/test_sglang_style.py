@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,12 @@ def test_the_words_are_there():
     assert set(WORDS) <= set(dir(sgl))
     for word in WORDS:
         assert getattr(sgl, word) is not None
+
+
+@pytest.mark.parametrize(("word", "here"), [("Runtime", "LLM"), ("Engine", "LLM"), ("VertexAI", "Gemini")])
+def test_words_that_are_others_here_say_so(word: str, here: str):
+    with pytest.raises(AttributeError, match=rf"^module 'ramet' has no attribute '{word}'; here it is {here}$"):
+        getattr(sgl, word)
 
 
 def test_few_shot_questions_in_a_batch(capsys: pytest.CaptureFixture[str]):
@@ -95,7 +102,12 @@ def test_control_flow_by_a_choice():
 
     state = tool_use.run(question="What is 37 + 58?")
     assert ("expression" in state) != ("word" in state)
-    assert state.get_meta_info("tool")
+    meta = state.get_meta_info("tool")
+    calculator, engine = meta["input_token_logprobs"]
+    assert len(calculator) == meta["choices"][0]["num_tokens"] and len(engine) == meta["choices"][1]["num_tokens"]
+    means = [statistics.fmean(logprob for logprob, *_ in tokens) for tokens in (calculator, engine)]
+    assert meta["normalized_prompt_logprobs"] == pytest.approx(means)
+    assert state["tool"] == ("calculator" if means[0] >= means[1] else "search engine")
 
 
 def test_parallel_tips():
@@ -138,7 +150,7 @@ def test_outputs_that_keep_to_a_pattern():
     def constrained(s):
         s += "What is the IP address of a name server?\n" + sgl.gen("ip", temperature=0, regex=address, max_tokens=32)
         s += "\nFill in this information about a student.\n" + sgl.gen("json", regex=character, max_tokens=96)
-        s += "\nAge: " + sgl.gen_int("age", max_tokens=4)
+        s += "\nAge: " + sgl.gen_int("age", 4, 1, " ")
 
     state = constrained.run()
     assert re.fullmatch(address, state["ip"])
@@ -209,3 +221,4 @@ def test_states_are_used_after_the_run():
     state = first.run("the sea", temperature=0)
     state += "\nAnother one:" + sgl.gen("other", max_tokens=8)
     assert "other" in state and state.text().endswith(state["other"])
+    assert str(state) == f"ProgramState({state.text()})"
