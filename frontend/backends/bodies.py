@@ -122,14 +122,13 @@ def selection(name: str, reply: Any, call: SelectCall) -> Selection:
     with reading(name, reply):
         found = msgspec.convert(reply, Chosen)
         meta = {**found.meta_info, "scores": found.scores, "probabilities": found.probabilities}
-        meta |= means(meta["choices"])
         if not isinstance(call.method, str):
             scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
-    if not isinstance(call.method, str):
-        return Selection(picked(call.method, scored), meta)
-    if not 0 <= found.index < len(call.choices):
-        raise BackendError(name, f"it chose number {found.index} of {len(call.choices)}")
-    return Selection(found.index, meta)
+    index = found.index if isinstance(call.method, str) else picked(call.method, scored)
+    if not 0 <= index < len(call.choices):
+        raise BackendError(name, f"it chose number {index} of {len(call.choices)}")
+    with reading(name, reply):
+        return Selection(index, meta | means(meta["choices"]))
 
 
 def rendered(name: str, reply: Any) -> str:
