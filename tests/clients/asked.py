@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 MODEL = "ramet-bundled"
-CAPITAL = "What is the capital of Peru?"
-CAPITAL_ANSWER = "The capital of Peru is Lima."
-CAPITAL_TOKENS = 9  # with the end of the turn
+CAPITAL = "What is the capital of Vietnam?"
+CAPITAL_ANSWER = "The capital of Vietnam is Hanoi."
+CAPITAL_TOKENS = 10  # with the end of the turn
 ROME = "What is the temperature in Rome?"
 ROME_AND_OSLO = "Two things. What is the temperature in Rome? What is the temperature in Oslo?"
 ROME_ANSWER = "The temperature in Rome is 21 degrees."

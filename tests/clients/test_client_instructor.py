@@ -66,7 +66,9 @@ def test_a_mode_gives_a_valid_object_where_its_prompt_alone_gives_a_word(server:
     client = patched(server, mode)
     sent: dict[str, Any] = {}
     client.on("completion:kwargs", lambda **options: sent.update(options))
-    asked = user(TEXT + " Where does she live?")  # after TEXT alone the schema in the prompt is answered in JSON
+    asked = user(
+        TEXT + " In which city does she live?"
+    )  # after TEXT alone the schema in the prompt is answered in JSON
     person = client.chat.completions.create(
         model=MODEL, response_model=Person, messages=asked, temperature=0, max_retries=0
     )

@@ -85,7 +85,7 @@ def test_the_async_client_runs_chats_at_once(server: Live):
                 client.chat.completions.create(
                     model=MODEL, messages=user(f"What is the capital of {land}?"), temperature=0
                 )
-                for land in ("Peru", "France", "Japan")
+                for land in ("Vietnam", "France", "Japan")
             ]
             replies = await asyncio.gather(*asked)
             stream = await client.completions.create(
@@ -95,7 +95,7 @@ def test_the_async_client_runs_chats_at_once(server: Live):
         return [reply.choices[0].message.content or "" for reply in replies], streamed
 
     answers, streamed = asyncio.run(ask())
-    for city, answer in zip(("Lima", "Paris", "Tokyo"), answers):
+    for city, answer in zip(("Hanoi", "Paris", "Tokyo"), answers):
         assert city in answer
     assert streamed == " 95"
 
@@ -173,7 +173,7 @@ def test_streamed_completions_end_with_their_usage(client: openai.OpenAI):
 class get_temperature(BaseModel):
     """The temperature of a city"""
 
-    city: Literal["Oslo", "Lima"]
+    city: Literal["Oslo", "Hanoi"]
 
 
 def test_parse_gives_typed_arguments_of_a_pydantic_tool(client: openai.OpenAI):
@@ -228,23 +228,24 @@ def test_json_mode_gives_an_object_whatever_is_asked(client: openai.OpenAI):
 
 NUMBERS = {"a": {"const": 1}, "b": {"const": 2}}
 PAIR = {"type": "object", "properties": NUMBERS, "required": ["a", "b"], "additionalProperties": False}
-LIMA = {"type": "tag", "begin": "<", "content": {"type": "const_string", "value": "Lima"}, "end": ">"}
-TAGGED = {"structural_tag": {"type": "structural_tag", "format": LIMA}}
+HANOI = {"type": "tag", "begin": "<", "content": {"type": "const_string", "value": "Hanoi"}, "end": ">"}
+TAGGED = {"structural_tag": {"type": "structural_tag", "format": HANOI}}
 
 
 @pytest.mark.parametrize("asked, pattern", [
-    ({"guided_choice": ["Rome.", "Lima."]}, r"Lima\."),
-    ({"structured_outputs": {"choice": ["Rome.", "Lima."]}}, r"Lima\."),
+    ({"guided_choice": ["Rome.", "Hanoi."]}, r"Hanoi\."),
+    ({"structured_outputs": {"choice": ["Rome.", "Hanoi."]}}, r"Hanoi\."),
     ({"guided_regex": "[0-9]{4} m"}, "[0-9]{4} m"), ({"regex": "[0-9]{4} m"}, "[0-9]{4} m"),
-    ({"guided_json": {"enum": ["Lima", "Rome"]}}, '"Lima"'), ({"json_schema": '{"enum": ["Lima", "Rome"]}'}, '"Lima"'),
-    ({"guided_grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}, "It is Lima."),
-    ({"ebnf": 'root ::= "It is " [A-Z] [a-z]+ "."', "grammar_backend": "llguidance"}, "It is Lima."),
+    ({"guided_json": {"enum": ["Hanoi", "Rome"]}}, '"Hanoi"'),
+    ({"json_schema": '{"enum": ["Hanoi", "Rome"]}'}, '"Hanoi"'),
+    ({"guided_grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}, "It is Hanoi."),
+    ({"ebnf": 'root ::= "It is " [A-Z] [a-z]+ "."', "grammar_backend": "llguidance"}, "It is Hanoi."),
     ({"structured_outputs": {"json": {"const": 7}}}, "7"),
     ({"structured_outputs": {"json_object": True}}, r"\{.*\}"),
     ({"structured_outputs": {"regex": "[0-9]{4} m"}}, "[0-9]{4} m"),
-    ({"structured_outputs": {"grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}}, "It is Lima."), (TAGGED, "<Lima>"),
-    ({"structured_outputs": TAGGED}, "<Lima>"),
-    ({"response_format": {"type": "structural_tag", "format": LIMA}}, "<Lima>"),
+    ({"structured_outputs": {"grammar": 'root ::= "It is " [A-Z] [a-z]+ "."'}}, "It is Hanoi."), (TAGGED, "<Hanoi>"),
+    ({"structured_outputs": TAGGED}, "<Hanoi>"),
+    ({"response_format": {"type": "structural_tag", "format": HANOI}}, "<Hanoi>"),
     ({"guided_json": PAIR, "guided_whitespace_pattern": ""}, r'\{"a":1,"b":2\}'),
     ({"structured_outputs": {"json": PAIR, "whitespace_pattern": ""}}, r'\{"a":1,"b":2\}'),
     ({"guided_json": PAIR, "guided_decoding_backend": "guidance"}, r'\{"a": 1, "b": 2\}'),
@@ -290,7 +291,7 @@ def test_a_completion_keeps_to_its_format(client: openai.OpenAI):
 ])  # fmt: skip
 def test_a_completion_keeps_to_the_fields_of_other_servers(client: openai.OpenAI, asked: dict[str, Any], pattern: str):
     reply = client.completions.create(
-        model=MODEL, prompt="The capital of Peru is", temperature=0, max_tokens=60, extra_body=asked
+        model=MODEL, prompt="The capital of Vietnam is", temperature=0, max_tokens=60, extra_body=asked
     )
     assert re.fullmatch(pattern, reply.choices[0].text)
 
@@ -345,10 +346,10 @@ def test_the_named_function_is_called_whichever_the_model_would_call(client: ope
 
 
 def test_a_strict_tool_is_called_with_arguments_of_its_schema_or_not_at_all(client: openai.OpenAI):
-    city = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}, "required": ["city"]}
+    city = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Hanoi"]}}, "required": ["city"]}
     strict: Any = {"type": "function", "function": {"name": "get_temperature", "strict": True, "parameters": city}}
     (call,) = chat(client, ROME, tools=[strict]).choices[0].message.tool_calls  # about Rome, which is not offered
-    assert json.loads(call.function.arguments)["city"] in ("Oslo", "Lima")
+    assert json.loads(call.function.arguments)["city"] in ("Oslo", "Hanoi")
     assert chat(client, CAPITAL, tools=[strict]).choices[0].message.content == CAPITAL_ANSWER
 
 
@@ -380,7 +381,7 @@ def test_what_other_servers_clients_send_beside(client: openai.OpenAI):
     body = {"return_token_ids": True, "stream_interval": 4, "include_stop_str_in_output": True}
     options = {"continuous_usage_stats": True}
     chunks = list(chat(client, CAPITAL, stream=True, stream_options=options, extra_body=body, stop=[" is"]))
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "The capital of Peru is"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "The capital of Vietnam is"
     assert chunks[-1].usage.completion_tokens == sum(len(chunk.choices[0].token_ids) for chunk in chunks)
     assert len(chunks) < chunks[-1].usage.completion_tokens + 2
     biased = chat(client, CAPITAL, logit_bias={"50": "-100"}, logprobs=False, top_logprobs=0)
@@ -389,7 +390,7 @@ def test_what_other_servers_clients_send_beside(client: openai.OpenAI):
 
 def test_stop_and_max_tokens_end_the_output(client: openai.OpenAI):
     stopped = chat(client, CAPITAL, stop=[" is"]).choices[0]
-    assert (stopped.message.content, stopped.finish_reason) == ("The capital of Peru", "stop")
+    assert (stopped.message.content, stopped.finish_reason) == ("The capital of Vietnam", "stop")
     cut = chat(client, CAPITAL, max_completion_tokens=3)
     assert (cut.choices[0].finish_reason, cut.usage.completion_tokens) == ("length", 3)
 
@@ -410,7 +411,7 @@ def test_reasoning_comes_beside_the_content(client: openai.OpenAI):
 
 
 def test_embeddings_are_the_same_as_floats_and_as_base64(client: openai.OpenAI):
-    texts = ["A cat sleeps.", "The capital of Peru is Lima."]
+    texts = ["A cat sleeps.", "The capital of Vietnam is Hanoi."]
     default = client.embeddings.create(model=MODEL, input=texts)  # the client asks for base64
     floats = client.embeddings.create(model=MODEL, input=texts, encoding_format="float")
     short = client.embeddings.create(model=MODEL, input=texts[0], dimensions=8)
