@@ -8,7 +8,7 @@ ARGS   ?=
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients check bench evaluate model docs build clean
+.PHONY: help install serve test test-slow test-clients check bench peers evaluate model docs build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
+	@echo "make peers      other engines for \`ramet bench peers\`, each in an environment in .peers/"
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
 	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
 	@echo "make docs       generate the tables and plots in docs/"
@@ -50,6 +51,9 @@ check: install
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy -p ramet
+
+peers:
+	PYTHON=$(PYTHON) bash scripts/install_peers.sh
 
 bench: install
 	$(RUN) -m ramet bench startup

@@ -10,6 +10,11 @@ SHAPE = {  # 160M class
     "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
 }  # fmt: skip
 
+SHAPE_1B = SHAPE | {
+    "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True, "rope_theta": 500000.0,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Load:

@@ -87,10 +87,9 @@ def _weight_sizes(shape: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Name -> size of every tensor of a Llama checkpoint."""
     hidden, inner, vocab = shape["hidden_size"], shape["intermediate_size"], shape["vocab_size"]
     kv = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
-    sizes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (vocab, hidden),
-        "lm_head.weight": (vocab, hidden),
-    }
+    sizes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, hidden)}
+    if not shape["tie_word_embeddings"]:
+        sizes["lm_head.weight"] = (vocab, hidden)
     for layer in range(shape["num_hidden_layers"]):
         at = f"model.layers.{layer}."
         sizes |= {f"{at}self_attn.{n}_proj.weight": (hidden, hidden) for n in "qo"}

@@ -41,6 +41,23 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return functional.silu(gate) * up
 
 
+def gelu_mul(gate_up: Tensor, tanh: bool) -> Tensor:
+    """[T, 2 F] -> [T, F]: gelu of the first half, exact or by tanh, rounded, times the second half."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.gelu(gate, approximate="tanh" if tanh else "none") * up
+
+
+def softcap(x: Tensor, cap: float) -> None:
+    """WRITES x: each value v becomes cap * tanh(v / cap)."""
+    x.div_(cap).tanh_().mul_(cap)
+
+
+def gather(table: Tensor, ids: Tensor, scale: float) -> Tensor:
+    """The rows ids [T] int64 of table [V, N], times `scale`. [T, N]"""
+    rows = table.index_select(0, ids)
+    return rows if scale == 1.0 else rows * scale
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
     """Turn the first rotary_dim values of every head, the two halves being the pairs. WRITES x.
 

@@ -31,7 +31,7 @@ Every command takes --help."""
 
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
-    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against",
+    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
     "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",

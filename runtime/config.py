@@ -37,6 +37,10 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         Literal["auto", "float32", "bfloat16", "float16"],
         _about("of weights and KV cache; auto: what config.json says"),
     ] = "auto"
+    quantization: Annotated[
+        Literal["int8"] | None,
+        _about("int8: linear layers and head with 8 bits a weight, and inputs rounded to 8 bits; unset: as they are"),
+    ] = None
     context_length: Annotated[
         Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
     ] = None
@@ -163,6 +167,12 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=1024)] | None,
         _about("threads of a CPU step; unset: one per core, one in all for a model under 16 MiB"),
     ] = None
+    disable_cuda_graph: Annotated[
+        bool, _about("compute every step anew; else decode steps are prepared once and replayed, on a CPU as on a GPU")
+    ] = False
+    cuda_graph_max_bs: Annotated[
+        Annotated[int, Meta(ge=1, le=4096)], _about("rows of the largest decode step that is prepared")
+    ] = 256
     check_invariants: Annotated[
         bool, _about("check after every step that no slot is lost (idle is always checked)")
     ] = False

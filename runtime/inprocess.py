@@ -102,7 +102,7 @@ class InProcessEngine:
         )
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:
-            scheduler.run(lambda idle: scheduler.rest() if idle else None)
+            scheduler.run(lambda idle: None)
         finally:
             scheduler.close()
 

@@ -21,7 +21,6 @@ from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
-from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
@@ -288,12 +287,10 @@ class LLM:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the calling thread for what runs on the engine's event loop."""
-        release_pool()
         return self._loop.run(coroutine)
 
     async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the caller's event loop for what runs on the engine's."""
-        release_pool()
         return await asyncio.wrap_future(self._loop.start(coroutine))
 
     # -- on the engine's event loop ---------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from msgspec import Struct, to_builtins
 
 from ramet.ipc.loop_thread import LoopThread
-from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
@@ -40,7 +39,6 @@ class ProgramCalls:
 
     def wait(self, call: Coroutine[Any, Any, T]) -> T:
         """What a call of this object returns, on a thread that runs no event loop."""
-        release_pool()
         return self._loop.run(call)
 
     async def generate(self, body: Body) -> Reply | list[Reply]:
@@ -79,7 +77,6 @@ class ProgramCalls:
         return found
 
     async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        release_pool()
         return await asyncio.wrap_future(self._loop.start(coroutine))
 
     async def _generate(self, body: LanguageGenerateBody) -> Reply | list[Reply]:

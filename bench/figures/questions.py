@@ -22,7 +22,7 @@ from ramet.bench.figures.programs import (
 )
 from ramet.bench.figures.records import MachineClass, Record, by_class
 from ramet.bench.figures.server import options, startup, tuning
-from ramet.bench.figures.throughput import growth, offline, prompts, spin
+from ramet.bench.figures.throughput import growth, offline, prompts
 from ramet.bench.figures.view import Question, View
 from ramet.bench.loads import LOADS
 
@@ -81,7 +81,6 @@ QUESTIONS = {
     "startup": Question("startup", _always, startup),
     "tuning": Question("tuning", _always, tuning),
     "options": Question("tuning", _always, options),
-    "spin": Question("spin", _always, spin),
 }
 
 

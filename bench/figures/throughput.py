@@ -1,11 +1,10 @@
-"""Views of tokens per second in one process: against transformers, by batch and prompt, by OpenMP's spinning."""
+"""Views of tokens per second in one process: against transformers, by batch and prompt."""
 
-import re
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ramet.bench.figures.records import Record, newest_of_each_variant
+from ramet.bench.figures.records import Record
 from ramet.bench.figures.svg import Plot, Row, Value
 from ramet.bench.figures.view import View, slug
 from ramet.bench.loads import LOADS
@@ -103,30 +102,3 @@ def _with_lengths(load: dict[str, Any]) -> dict[str, Any]:
 
 def _milliseconds(seconds: list[float]) -> Value:
     return Value(*(each * 1000 for each in (statistics.median(seconds), min(seconds), max(seconds))))
-
-
-def spin(records: Sequence[Record]) -> View:
-    """Throughput by how long OpenMP's threads spin, alone and beside other work."""
-    newest = newest_of_each_variant(records)
-    settings = dict.fromkeys(_spin_count(record) for record in newest)
-    neighbours = dict.fromkeys(_neighbour(record) for record in newest)
-    found = {(_spin_count(record), _neighbour(record)): _rates(record["loads"][0], "ramet") for record in newest}
-    numbers = {slug(each.split()[0], count): rate.middle for (count, each), rate in found.items()}
-    rows = tuple(
-        (count, *(f"{found[count, each].middle:,.1f}" if (count, each) in found else "" for each in neighbours))
-        for count in settings
-    )
-    bars = tuple(Row(count, tuple(found.get((count, each)) for each in neighbours)) for count in settings)
-    axis = "output tokens per second of one request, median and range of the rounds"
-    plot = Plot("Throughput by GOMP_SPINCOUNT", axis, tuple(neighbours), bars, "{:.1f}")
-    header = ("`GOMP_SPINCOUNT`", *(f"{each}, tokens/s" for each in neighbours))
-    return View(numbers, header, rows, plot, tuple(newest))
-
-
-def _spin_count(record: Record) -> str:
-    found = re.match(r"GOMP_SPINCOUNT=(\d+)", record["command"])
-    return found[1] if found else "not set"
-
-
-def _neighbour(record: Record) -> str:
-    return "alone" if record["beside"] == "nothing" else f"beside {record['beside']}"

@@ -137,7 +137,7 @@ class Applied:
         from ramet.runtime.engine.backends import choose_ops
 
         torch.set_num_threads(num_threads)
-        self._kernels = choose_ops(torch.device("cpu"))
+        self._kernels = choose_ops(torch.device("cpu"), num_threads)
         self._logits = cycle([torch.randn(rows, vocab_size) for _ in range(4)])
         self._rows, self._from_numpy = torch.arange(rows, dtype=torch.int32), torch.from_numpy
 

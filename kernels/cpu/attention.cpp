@@ -13,27 +13,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "plan.h"
+#include "pool.h"
+#include "replay.h"
 #include "vector.h"
-
-struct Item {
-    int32_t first_member, num_members;  // range of Plan::members
-    int32_t row;                        // of the slot table, good for every member in [start, stop)
-    int32_t start, stop;                // key positions
-};
-
-struct Plan {
-    const Item *items;
-    const int32_t *members;   // token of each member
-    const int32_t *limits;    // [T] keys that a token sees: its position + 1
-    const int32_t *partials;  // of each member: where its partial result goes, or -1 when the item is all it needs
-    const int32_t *merges;    // [num_merges, 3] token, first partial, count
-    const int32_t *table;     // [rows, table_stride] slots
-    int64_t table_stride;
-    float *partial_out;  // [num_partials, H, D]
-    float *partial_lse;  // [num_partials, H, 2] largest score and sum of weights
-    int32_t num_items, num_merges;
-    int32_t heads, kv_heads, head_dim, threads;
-};
 
 // What a layer does with its scores.
 struct Rule {
@@ -44,7 +27,7 @@ struct Rule {
 
 namespace {
 
-constexpr int TILE = 32;         // keys computed at once
+constexpr int TILE = 2 * LANES;  // keys computed at once
 constexpr int MAX_HEAD_DIM = 256;
 constexpr int CHUNK = 4;         // vectors of the head that are accumulated in registers
 constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
@@ -68,7 +51,7 @@ template <class T>
 inline void widen(const T *from, float *to, int head_dim, float scale = 1.0f) {
     int d = 0;
     for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
-        v16f a, b;
+        vf a, b;
         load_pair(from + d, a, b);
         store_pair(to + d, a * scale, b * scale);
     }
@@ -92,7 +75,7 @@ void widen_rows(const T *const *rows, int count, int head_dim, float *to) {
 void turn(const float *rows, int head_dim, float *columns) {
     for (int d = 0; d < head_dim; d += LANES)
         for (int half = 0; half < TILE; half += LANES) {
-            v16f block[LANES];
+            vf block[LANES];
 #pragma GCC unroll 16
             for (int j = 0; j < LANES; j++) block[j] = load(rows + (half + j) * head_dim + d);
             transpose(block);
@@ -111,8 +94,8 @@ inline Seen seen_of(int32_t limit, const Rule &rule, int start, int count) {
 }
 
 // Turn a query's scores of one tile into weights; rescale what it has summed when a larger score turns up.
-inline void soften(v16f low, v16f high, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out, float *weights) {
-    const v16i lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+inline void soften(vf low, vf high, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out, float *weights) {
+    const vi lane = lane_numbers();
     if (softcap > 0) low = tanh_of(low / softcap) * softcap, high = tanh_of(high / softcap) * softcap;
     if (seen.stop < TILE) {
         low = lane < seen.stop ? low : splat(LOWEST);
@@ -138,10 +121,10 @@ inline void soften(v16f low, v16f high, Seen seen, float softcap, int head_dim, 
 // of them every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
 template <int N>
 void attend_block(Scratch &s, size_t query, const Seen *seen, float softcap, int count, int head_dim) {
-    v16f low[N] = {}, high[N] = {};
+    vf low[N] = {}, high[N] = {};
     const float *q = s.q.data() + query * head_dim;
     for (int d = 0; d < head_dim; d++) {
-        const v16f k0 = load(s.keys + d * TILE), k1 = load(s.keys + d * TILE + LANES);
+        const vf k0 = load(s.keys + d * TILE), k1 = load(s.keys + d * TILE + LANES);
 #pragma GCC unroll 4
         for (int i = 0; i < N; i++) low[i] += q[i * head_dim + d] * k0, high[i] += q[i * head_dim + d] * k1;
     }
@@ -153,7 +136,7 @@ void attend_block(Scratch &s, size_t query, const Seen *seen, float softcap, int
         const int vectors = std::min(CHUNK, (head_dim - d) / LANES);
         auto accumulate = [&](auto width) {
             constexpr int W = decltype(width)::value;
-            v16f acc[N][W];
+            vf acc[N][W];
 #pragma GCC unroll 4
             for (int i = 0; i < N; i++)
 #pragma GCC unroll 4
@@ -162,7 +145,7 @@ void attend_block(Scratch &s, size_t query, const Seen *seen, float softcap, int
                 const float *v = s.values + j * head_dim + d;
 #pragma GCC unroll 4
                 for (int w = 0; w < W; w++) {
-                    const v16f x = load(v + w * LANES);
+                    const vf x = load(v + w * LANES);
 #pragma GCC unroll 4
                     for (int i = 0; i < N; i++) acc[i][w] += s.weights[i * TILE + j] * x;
                 }
@@ -184,14 +167,14 @@ void attend_block(Scratch &s, size_t query, const Seen *seen, float softcap, int
 // out [W pairs of vectors] += weights * values, over one part of the head
 template <class T, int W>
 inline void add_values(const T *const *v, int count, int d, const float *weights, float *out) {
-    v16f even[2 * W], odd[2 * W];
+    vf even[2 * W], odd[2 * W];
 #pragma GCC unroll 8
-    for (int w = 0; w < 2 * W; w++) even[w] = load(out + d + w * LANES), odd[w] = v16f{};
+    for (int w = 0; w < 2 * W; w++) even[w] = load(out + d + w * LANES), odd[w] = vf{};
     int j = 0;
     for (; j + 1 < count; j += 2)
 #pragma GCC unroll 4
         for (int w = 0; w < W; w++) {
-            v16f a, b;
+            vf a, b;
             load_pair(v[j] + d + 2 * w * LANES, a, b);
             even[2 * w] += weights[j] * a, even[2 * w + 1] += weights[j] * b;
             load_pair(v[j + 1] + d + 2 * w * LANES, a, b);
@@ -200,7 +183,7 @@ inline void add_values(const T *const *v, int count, int d, const float *weights
     if (j < count)
 #pragma GCC unroll 4
         for (int w = 0; w < W; w++) {
-            v16f a, b;
+            vf a, b;
             load_pair(v[j] + d + 2 * w * LANES, a, b);
             even[2 * w] += weights[j] * a, even[2 * w + 1] += weights[j] * b;
         }
@@ -214,14 +197,14 @@ void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, 
     const int count = seen.stop;
     const float *q = s.q.data() + query * head_dim;
     const int paired = head_dim & ~(2 * LANES - 1);
-    v16f scores[2];
+    vf scores[2];
     for (int half = 0; half < 2; half++) {
-        v16f rows[LANES] = {};
+        vf rows[LANES] = {};
         for (int d = 0; d < paired; d += 2 * LANES) {
-            const v16f x = load(q + d), y = load(q + d + LANES);
+            const vf x = load(q + d), y = load(q + d + LANES);
 #pragma GCC unroll 16
             for (int j = 0; j < LANES; j++) {
-                v16f a, b;
+                vf a, b;
                 load_pair(k[half * LANES + j] + d, a, b);
                 rows[j] += x * a, rows[j] += y * b;
             }
@@ -236,7 +219,7 @@ void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, 
     for (; d + 4 * LANES <= head_dim; d += 4 * LANES) add_values<T, 2>(v, count, d, s.weights, out);
     for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<T, 1>(v, count, d, s.weights, out);
     if (d < head_dim) {
-        v16f total = load(out + d);
+        vf total = load(out + d);
         for (int j = 0; j < count; j++) total += s.weights[j] * load(v[j] + d);
         store(out + d, total);
     }
@@ -348,17 +331,13 @@ void merge(const Plan &p, const int32_t *job, T *out) {
 template <class T>
 void run(const Plan &p, const Rule &rule, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
     // a region that starts a second thread for one item, or for little merging, costs more than it saves
-#pragma omp parallel for num_threads(p.threads) if (p.num_items > 1) schedule(dynamic, 1)
-    for (int i = 0; i < p.num_items; i++)
-        attend_item(p, rule, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out);
-#pragma omp parallel for num_threads(p.threads) if (p.num_merges > 8) schedule(static)
-    for (int i = 0; i < p.num_merges; i++) merge(p, p.merges + i * 3, (T *)out);
+    pool::each(p.threads, p.num_items, [&](int64_t i) { attend_item(p, rule, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out); });
+    pool::each_of_many(p.threads, p.num_merges, 4 * p.heads * p.head_dim, [&](int64_t i) { merge(p, p.merges + i * 3, (T *)out); });
 }
 
 template <class T>
 void store_rows(const T *from, int64_t stride, T *to, const int64_t *slots, int64_t tokens, int64_t width, int threads) {
-#pragma omp parallel for num_threads(threads) if (tokens * width > 1 << 17) schedule(static)
-    for (int64_t t = 0; t < tokens; t++) std::memcpy(to + slots[t] * width, from + t * stride, width * sizeof(T));
+    pool::each_of_many(threads, tokens, width / 4, [&](int64_t t) { std::memcpy(to + slots[t] * width, from + t * stride, width * sizeof(T)); });
 }
 
 }  // namespace
@@ -372,6 +351,7 @@ extern "C" void ramet_attention(const Plan *plan, const Rule *rule, int dtype, c
         case FLOAT16: return run<f16>(*plan, *rule, q, q_stride, keys, values, out);
     }
 }
+REPLAYABLE(ramet_attention)
 
 // k and v [T, width] with rows `stride` elements apart into keys and values [S, width] at slots [T].
 extern "C" void ramet_store_kv(int element_bytes, const void *k, const void *v, int64_t k_stride, int64_t v_stride, void *keys, void *values,
@@ -384,3 +364,4 @@ extern "C" void ramet_store_kv(int element_bytes, const void *k, const void *v, 
         store_rows((const bf16 *)v, v_stride, (bf16 *)values, slots, tokens, width, threads);
     }
 }
+REPLAYABLE(ramet_store_kv)

@@ -14,13 +14,13 @@ struct Best {
 
 static inline Best best_of(const float *x, int64_t num) {
     Best best = {-INFINITY, 0};
-    v16i odd = {};
+    vi odd = {};
     for (int64_t start = 0; start < num; start += NEAR) {
         const int64_t end = start + NEAR < num ? start + NEAR : num;
-        v16f most = splat(-INFINITY);
+        vf most = splat(-INFINITY);
         int64_t i = start;
         for (; i + LANES <= end; i += LANES) {
-            const v16f some = load(x + i);
+            const vf some = load(x + i);
             most = larger(most, some);
             odd |= some != some;
         }

@@ -1,8 +1,7 @@
 """Compiles the C++ kernels once per machine and loads them. Decides flags, the cache's key and its place.
 
 The key is the content of the sources, the flags, the compiler and the CPU's own feature flags, so a cache that is
-shared between machines or outlives an upgrade never serves a wrong library. Files compile side by side. The library
-joins the OpenMP runtime that torch has loaded: with two, each would keep its threads spinning against the other's.
+shared between machines or outlives an upgrade never serves a wrong library. Files compile side by side.
 """
 
 import ctypes
@@ -24,13 +23,16 @@ from ramet.ipc.folders import OwnedFolder
 FOLDER = Path(__file__).parent
 # -march=native is not known to every clang for ARM; on x86-64 it is the one that both know
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
-SOURCES = ("attention.cpp", "small_ops.cpp", "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp")
+SOURCES = (
+    "pool.cpp", "replay.cpp", "linear.cpp", "linear_int8.cpp", "plan.cpp", "attention.cpp", "small_ops.cpp",
+    "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp", "limits.cpp",
+)  # fmt: skip
 FLAGS = (
-    "-std=c++17",
+    "-std=c++20",
     "-O2",
     NATIVE,
     "-fPIC",
-    "-fopenmp",
+    "-pthread",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
@@ -56,8 +58,8 @@ def load_library() -> ctypes.CDLL:
 
 
 def _load_from(folder: Path) -> ctypes.CDLL:
-    runtime, compilers = openmp_runtime(), find_compilers()
-    paths = {compiler: folder / f"kernels-{cache_key(compiler, runtime)}.so" for compiler in compilers}
+    compilers = find_compilers()
+    paths = {compiler: folder / f"kernels-{cache_key(compiler)}.so" for compiler in compilers}
     for path in paths.values():
         if path.is_file() and is_private(path):
             return ctypes.CDLL(str(path))
@@ -67,7 +69,7 @@ def _load_from(folder: Path) -> ctypes.CDLL:
             "compiling the CPU kernels with %s, once for this machine and version", compiler
         )
         try:
-            compile_library(path, compiler, runtime)
+            compile_library(path, compiler)
             return ctypes.CDLL(str(path))
         except (NoCompiler, OSError) as error:  # OSError: what was made cannot be loaded
             failures.append(str(error))
@@ -132,14 +134,13 @@ def _home_cache() -> Path:
         raise NoCache("there is no HOME") from None
 
 
-def cache_key(compiler: Path, runtime: Path | None, sources: Path = FOLDER) -> str:
+def cache_key(compiler: Path, sources: Path = FOLDER) -> str:
     binary = compiler.resolve().stat()
     parts = [
         str(compiler.resolve()),
         str(binary.st_size),
         str(binary.st_mtime_ns),
         " ".join(FLAGS),
-        str(runtime),
         cpu_features(),
     ]
     parts += [path.read_text() for path in sorted([*sources.glob("*.cpp"), *sources.glob("*.h")])]
@@ -156,19 +157,7 @@ def cpu_features() -> str:
     return "\n".join(dict.fromkeys(wanted))
 
 
-def openmp_runtime() -> Path | None:
-    """The OpenMP library that this process has loaded already (torch brings one), if any."""
-    import torch  # noqa: F401  (loading it is the point)
-
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return None
-    found = re.findall(r"(/\S*/lib(?:gomp|iomp5|omp)[^/\s]*\.so[^/\s]*)", maps)
-    return Path(found[0]) if found else None
-
-
-def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: Path = FOLDER) -> None:
+def compile_library(path: Path, compiler: Path, sources: Path = FOLDER) -> None:
     """Write the library to `path`, whole or not at all: two processes may do this at the same moment."""
     with OwnedFolder.make(path.parent, "compile-") as work:
         objects = [work.path / f"{Path(name).stem}.o" for name in SOURCES]
@@ -178,16 +167,9 @@ def compile_library(path: Path, compiler: Path, runtime: Path | None, sources: P
         ]
         _run_together(compiles)
         whole = work.path / path.name
-        # clang's calls are those of a runtime of its own; g++'s are those of the one that torch has loaded
-        openmp = ["-fopenmp"] if runtime is None or _is_clang(compiler) else [str(runtime)]
-        _run_together([[str(compiler), "-shared", *map(str, objects), *openmp, "-o", str(whole)]])
+        _run_together([[str(compiler), "-shared", "-pthread", *map(str, objects), "-o", str(whole)]])
         whole.chmod(0o700)
         os.replace(whole, path)
-
-
-def _is_clang(compiler: Path) -> bool:
-    said = subprocess.run([str(compiler), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    return "clang" in said.stdout
 
 
 def _run_together(commands: list[list[str]]) -> None:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "best.h"
+#include "pool.h"
 
 namespace {
 
@@ -54,10 +55,10 @@ double mass_from(const float *weights, int64_t num, int32_t least) {
 }
 
 double number_from(const float *weights, int64_t num, int32_t least) {
-    const v16i bound = v16i{} + least;
-    v16i minus = {};
+    const vi bound = vi{} + least;
+    vi minus = {};
     int64_t i = 0, number = 0;
-    for (; i + LANES <= num; i += LANES) minus += bit_cast<v16i>(load(weights + i)) >= bound;
+    for (; i + LANES <= num; i += LANES) minus += bit_cast<vi>(load(weights + i)) >= bound;
     for (; i < num; i++) number += bit_cast<int32_t>(weights[i]) >= least;
     for (int lane = 0; lane < LANES; lane++) number -= minus[lane];
     return (double)number;
@@ -87,11 +88,11 @@ void weigh(const float *logits, int64_t num, float best, float temperature, floa
 // Those weights whose bits are in [low, high), next to each other in `to`, which has room for LANES more and may be
 // where they come from. Returns their number.
 int64_t collect(const float *weights, int64_t num, int32_t low, int32_t high, float *to) {
-    const v16i least = v16i{} + low, bound = v16i{} + high;
+    const vi least = vi{} + low, bound = vi{} + high;
     int64_t i = 0, found = 0;
     for (; i + LANES <= num; i += LANES) {
-        const v16f some = load(weights + i);
-        const v16i bits = bit_cast<v16i>(some);
+        const vf some = load(weights + i);
+        const vi bits = bit_cast<vi>(some);
         found += pack(to + found, some, (bits >= least) & (bits < bound));
     }
     for (; i < num; i++) {
@@ -128,12 +129,12 @@ Cut cut_at(const float *weights, int64_t num, double wanted) {
 }
 
 void drop(float *weights, int64_t num, Cut cut) {
-    const v16i bound = v16i{} + cut.least;
+    const vi bound = vi{} + cut.least;
     int64_t i = 0;
     if (cut.ties == num)
         for (; i + LANES <= num; i += LANES) {
-            const v16i bits = bit_cast<v16i>(load(weights + i));
-            store(weights + i, bit_cast<v16f>(bits & (bits >= bound)));
+            const vi bits = bit_cast<vi>(load(weights + i));
+            store(weights + i, bit_cast<vf>(bits & (bits >= bound)));
         }
     for (int64_t ties = cut.ties; i < num; i++) {
         const int32_t bits = bit_cast<int32_t>(weights[i]);
@@ -185,11 +186,10 @@ int64_t draw_row(const float *logits, int64_t num, Best best, const Row &row) {
 // logits [Q, V]; the columns are [Q]; tokens [Q] and finite [Q] are written
 extern "C" void ramet_draw(const float *logits, int64_t vocabulary, int64_t num, const float *temperature, const int64_t *top_k, const float *top_p,
                            const float *min_p, const uint64_t *seeds, const int64_t *positions, int64_t *tokens, uint8_t *finite, int threads) {
-#pragma omp parallel for num_threads(threads) if (num > 1 && num * vocabulary > WORTH_THREADS) schedule(dynamic)
-    for (int64_t q = 0; q < num; q++) {
+    pool::each(num * vocabulary > WORTH_THREADS ? threads : 1, num, [&](int64_t q) {
         const float *row = logits + q * vocabulary;
         const Best best = best_of(row, vocabulary);
         finite[q] = std::isfinite(best.value);
         tokens[q] = finite[q] ? draw_row(row, vocabulary, best, {temperature[q], top_p[q], min_p[q], top_k[q], seeds[q], (uint64_t)positions[q]}) : 0;
-    }
+    });
 }

@@ -1,22 +1,18 @@
 // What a grammar forbids becomes -inf: one pass over the logits of the rows that have a mask. Bit i of word w of a mask is
 // token 32 w + i. Words of which all or none is allowed, nearly all of them, cost one comparison.
+#include "pool.h"
 #include "vector.h"
 
 namespace {
 
 constexpr int64_t WORD = 32;                // tokens of a word
-constexpr int64_t WORTH_THREADS = 1 << 17;  // logits below which waking a second thread costs more than it saves
 
 void mask_word(float *logits, uint32_t allowed) {
-    constexpr v16u bit = {1u << 0, 1u << 1, 1u << 2, 1u << 3, 1u << 4, 1u << 5, 1u << 6, 1u << 7,
-                          1u << 8, 1u << 9, 1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15};
-    const v16f nothing = splat(-__builtin_inff());
-    for (int half = 0; half < 2; half++, allowed >>= LANES, logits += LANES) {
-        const v16i is_allowed = ((v16u{} + allowed) & bit) != 0;
-        v16f x;
-        std::memcpy(&x, logits, sizeof x);
-        x = is_allowed ? x : nothing;
-        std::memcpy(logits, &x, sizeof x);
+    const vu bit = vu{} + 1 << (vu)lane_numbers();
+    const vf nothing = splat(-__builtin_inff());
+    for (int part = 0; part < WORD / LANES; part++, allowed >>= LANES, logits += LANES) {
+        const vi is_allowed = ((vu{} + allowed) & bit) != 0;
+        store(logits, is_allowed ? load(logits) : nothing);
     }
 }
 
@@ -33,6 +29,5 @@ void mask_row(float *logits, const uint32_t *allowed, int64_t vocabulary) {
 // logits [Q, V] is written in the rows [K]; allowed is [K, words]
 extern "C" void ramet_mask(float *logits, int64_t vocabulary, const int32_t *rows, int64_t num, const uint32_t *allowed, int64_t words,
                            int threads) {
-#pragma omp parallel for num_threads(threads) if (num * vocabulary > WORTH_THREADS) schedule(static)
-    for (int64_t i = 0; i < num; i++) mask_row(logits + rows[i] * vocabulary, allowed + i * words, vocabulary);
+    pool::each_of_many(threads, num, vocabulary / 8, [&](int64_t i) { mask_row(logits + rows[i] * vocabulary, allowed + i * words, vocabulary); });
 }

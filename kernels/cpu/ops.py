@@ -1,91 +1,107 @@
-"""The compiled small ops behind the signatures of kernels/reference.py, and the plan that the attention kernel reads.
+"""The compiled ops behind the signatures of kernels/reference.py, and packed weights.
 
 Decides nothing: takes addresses and sizes out of tensors. Every tensor is on the CPU, of float32, bfloat16 or float16;
-the last dimension is contiguous.
+the last dimension is contiguous. Large results lie in memory that is used again (memory.py).
+T tokens, N in or hidden, M out, F intermediate, R rows, H query heads, G kv heads, D head size.
 """
 
 import ctypes
-from ctypes import POINTER, Structure, byref, c_float, c_int, c_int32, c_int64, c_void_p
+import math
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import addressof
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ramet.kernels.cpu.memory import Arena
+from ramet.kernels.cpu.native import Native, Plan, Rule, Step, Tape, native
+
+Ints = npt.NDArray[np.int32]
+
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-
-
-class Plan(Structure):
-    """Field for field the struct of attention.cpp."""
-
-    _fields_ = (
-        ("items", c_void_p),
-        ("members", c_void_p),
-        ("limits", c_void_p),
-        ("partials", c_void_p),
-        ("merges", c_void_p),
-        ("table", c_void_p),
-        ("table_stride", c_int64),
-        ("partial_out", c_void_p),
-        ("partial_lse", c_void_p),
-        ("num_items", c_int32),
-        ("num_merges", c_int32),
-        ("heads", c_int32),
-        ("kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("threads", c_int32),
-    )
-
-
-class Rule(Structure):
-    """What a layer does with its scores; field for field the struct of attention.cpp. 0 is no window and no cap."""
-
-    _fields_ = (("scale", c_float), ("window", c_int32), ("softcap", c_float))
+NATIVES = {  # function -> kinds of its arguments (native.py)
+    "rms_norm": "ipnpppnnfii",
+    "norm_heads": "ipnpnnnfii",
+    "silu_mul": "ipnpnni",
+    "gelu_mul": "ipnpnnii",
+    "softcap": "pnnfi",
+    "gather": "ippfpnni",
+    "rotate": "ipnpppnnnni",
+    "attention": "ppipnppp",
+    "store_kv": "ippnnpppnni",
+    "penalise": "pnpppppnppni",
+    "count_tokens": "pnpppn",
+    "mask": "pnpnpni",
+    "draw": "pnnppppppppi",
+    "normalise": "pnppnnpppi",
+    "plan": "ppp",
+    "unpack": "ipnpnfpi",
+    "unpack_int8": "ippnpnfpi",
+    "linear": "ipnpppnnnnii",
+    "linear_int8": "ipnpppppnnnnii",
+}
+LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and gives them back
 
 
 class CpuOps:
-    """Fits the Ops protocol of the layers; `attend` and `store_kv` are for the attention backend."""
+    """Fits the Ops protocol of the layers and the SamplingKernel of the epilogue. Jobs are cut for `threads`."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        pointer, size, number = c_void_p, c_int64, c_int
-        self._rms_norm = library.ramet_rms_norm
-        self._rms_norm.argtypes = (
-            number,
-            pointer,
-            size,
-            pointer,
-            pointer,
-            pointer,
-            size,
-            size,
-            c_float,
-            number,
-            number,
-        )
-        self._norm_heads = library.ramet_norm_heads
-        self._norm_heads.argtypes = (number, pointer, size, pointer, size, size, size, c_float, number, number)
-        self._silu_mul = library.ramet_silu_mul
-        self._silu_mul.argtypes = (number, pointer, size, pointer, size, size, number)
-        self._rotate = library.ramet_rotate
-        self._rotate.argtypes = (number, pointer, size, pointer, pointer, pointer, size, size, size, size, number)
-        self._attention = library.ramet_attention
-        self._attention.argtypes = (POINTER(Plan), POINTER(Rule), number, pointer, size, pointer, pointer, pointer)
-        self._store_kv = library.ramet_store_kv
-        self._store_kv.argtypes = (number, pointer, pointer, size, size, pointer, pointer, pointer, size, size, number)
-        self._penalise = library.ramet_penalise
-        self._penalise.argtypes = (pointer, size, *(pointer,) * 5, size, pointer, pointer, size, number)
-        self._count_tokens = library.ramet_count_tokens
-        self._count_tokens.argtypes = (pointer, size, pointer, pointer, pointer, size)
-        self._mask = library.ramet_mask
-        self._mask.argtypes = (pointer, size, pointer, size, pointer, size, number)
-        self._draw = library.ramet_draw
-        self._draw.argtypes = (pointer, size, size, *(pointer,) * 8, number)
-        self._normalise = library.ramet_normalise
-        self._normalise.argtypes = (pointer, size, pointer, pointer, size, size, pointer, pointer, pointer, number)
-        for function in vars(self).values():
-            function.restype = None
+    _rms_norm: Native
+    _norm_heads: Native
+    _silu_mul: Native
+    _gelu_mul: Native
+    _softcap: Native
+    _gather: Native
+    _rotate: Native
+    _attention: Native
+    _store_kv: Native
+    _penalise: Native
+    _count_tokens: Native
+    _mask: Native
+    _draw: Native
+    _normalise: Native
+    _plan: Native
+    _unpack: Native
+    _unpack_int8: Native
+    _linear: Native
+    _linear_int8: Native
 
-    @property
-    def threads(self) -> int:
-        return torch.get_num_threads()
+    def __init__(self, library: ctypes.CDLL, threads: int) -> None:
+        self.library, self.threads = library, threads
+        self._arena, self._tape_arena = Arena(), Arena()
+        self._tape: Tape | None = None
+        self._natives = {name: native(library, name, kinds) for name, kinds in NATIVES.items()}
+        self._use(self._natives)
+
+    def _use(self, natives: Mapping[str, Native]) -> None:
+        for name, function in natives.items():
+            setattr(self, f"_{name}", function)
+
+    @contextmanager
+    def recorded(self) -> Iterator[Tape]:
+        """The calls that are made inside, as a tape. What they return stays good while the tape exists."""
+        assert self._tape is None, "one tape is recorded at a time"
+        tape = self._tape = Tape(self.library, self._tape_arena)
+        self._use({name: tape.recording(name, NATIVES[name], call) for name, call in self._natives.items()})
+        try:
+            yield tape
+        finally:
+            self._tape = None
+            self._use(self._natives)
+        tape.seal()
+
+    def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """As torch.empty."""
+        if self._tape is not None:
+            return self._tape.arena.empty(shape, dtype)
+        if math.prod(shape) * dtype.itemsize >= LARGE_BYTES:
+            return self._arena.empty(shape, dtype)
+        return torch.empty(shape, dtype=dtype)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
         return self._norm(x, None, weight, eps, plus_one)
@@ -99,16 +115,34 @@ class CpuOps:
 
     def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float, plus_one: bool) -> Tensor:
         tokens, size = x.shape
-        out = torch.empty((tokens, size), dtype=x.dtype)
+        out = self.empty(tokens, size, dtype=x.dtype)
         at, to, w = x.data_ptr(), out.data_ptr(), weight.data_ptr()
         self._rms_norm(DTYPES[x.dtype], at, x.stride(0), residual, w, to, tokens, size, eps, plus_one, self.threads)
         return out
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         tokens, both = gate_up.shape
-        out = torch.empty((tokens, both // 2), dtype=gate_up.dtype)
+        out = self.empty(tokens, both // 2, dtype=gate_up.dtype)
         at, to = gate_up.data_ptr(), out.data_ptr()
         self._silu_mul(DTYPES[gate_up.dtype], at, gate_up.stride(0), to, tokens, both // 2, self.threads)
+        return out
+
+    def gelu_mul(self, gate_up: Tensor, tanh: bool) -> Tensor:
+        tokens, both = gate_up.shape
+        out = self.empty(tokens, both // 2, dtype=gate_up.dtype)
+        at, to = gate_up.data_ptr(), out.data_ptr()
+        self._gelu_mul(DTYPES[gate_up.dtype], at, gate_up.stride(0), to, tokens, both // 2, tanh, self.threads)
+        return out
+
+    def softcap(self, x: Tensor, cap: float) -> None:
+        assert x.dtype == torch.float32 and x.is_contiguous(), x.dtype
+        self._softcap(x.data_ptr(), *x.shape, cap, self.threads)
+
+    def gather(self, table: Tensor, ids: Tensor, scale: float) -> Tensor:
+        size = table.shape[1]
+        out = self.empty(len(ids), size, dtype=table.dtype)
+        at, which, to = table.data_ptr(), ids.data_ptr(), out.data_ptr()
+        self._gather(DTYPES[table.dtype], at, which, scale, to, len(ids), size, self.threads)
         return out
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
@@ -120,19 +154,54 @@ class CpuOps:
     def store_kv(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """As kernels/reference.py; k and v [T, G, D] may have strided rows. WRITES keys and values."""
         tokens, kv_heads, head_dim = k.shape
-        self._store_kv(
-            k.element_size(),
-            k.data_ptr(),
-            v.data_ptr(),
-            k.stride(0),
-            v.stride(0),
-            keys.data_ptr(),
-            values.data_ptr(),
-            slots.data_ptr(),
-            tokens,
-            kv_heads * head_dim,
-            self.threads,
-        )
+        sources = k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0)
+        targets = keys.data_ptr(), values.data_ptr(), slots.data_ptr()
+        self._store_kv(k.element_size(), *sources, *targets, tokens, kv_heads * head_dim, self.threads)
+
+    def plan(
+        self,
+        planner: "Planner",
+        table: Tensor,
+        rows: Ints,
+        first_tokens: Ints,
+        num_new: Ints,
+        seq_lens: Ints,
+        shifts: Ints | None = None,
+    ) -> None:
+        """Cut a step's attention. table [rows of it, L] int32; the columns [R] int32. Good until the next plan."""
+        columns = (rows, first_tokens, num_new, seq_lens, *(() if shifts is None else (shifts,)))
+        assert all(column.dtype == np.int32 and column.flags.c_contiguous for column in columns)
+        addresses = [column.ctypes.data for column in columns]
+        step = Step(table.data_ptr(), table.stride(0), *addresses[:4], None if shifts is None else addresses[4])
+        step.num_rows, step.threads = len(rows), self.threads
+        if self._tape is not None:
+            self._tape.keep(step, planner, table, *columns)
+        self._plan(planner.handle, addressof(step), planner.address)
+
+    def attend(self, planner: "Planner", rule: Rule, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
+        """WRITES out [T, H, D] for the tokens of the plan; q [T, H, D] may have strided rows."""
+        addresses = keys.data_ptr(), values.data_ptr(), out.data_ptr()
+        self._attention(planner.address, addressof(rule), DTYPES[q.dtype], q.data_ptr(), q.stride(0), *addresses)
+
+    def linear(self, x: Tensor, weight: "PlainWeight | Int8Weight", bias: Tensor | None, wide: bool) -> Tensor:
+        """x [T, N], whose rows may be strided, and bias [M] -> [T, M], float32 if `wide`."""
+        assert x.dtype == weight.dtype and x.shape[1] == weight.num_in, (x.dtype, x.shape, weight.num_in)
+        out = self.empty(len(x), weight.num_out, dtype=torch.float32 if wide else x.dtype)
+        addresses = *weight.addresses, None if bias is None else bias.data_ptr(), out.data_ptr()
+        sizes = weight.num_out, len(x), weight.num_in, weight.num_out
+        call = self._linear if isinstance(weight, PlainWeight) else self._linear_int8
+        call(DTYPES[x.dtype], x.data_ptr(), x.stride(0), *addresses, *sizes, wide, self.threads)
+        return out
+
+    def unpack(self, weight: "PlainWeight | Int8Weight", rows: Tensor, scale: float) -> Tensor:
+        """rows [n] int64 of a packed weight -> [n, N], times `scale`."""
+        out = self.empty(len(rows), weight.num_in, dtype=weight.dtype)
+        which = weight.num_in, rows.data_ptr(), len(rows), scale
+        if isinstance(weight, PlainWeight):
+            self._unpack(DTYPES[out.dtype], *weight.addresses, *which, out.data_ptr(), self.threads)
+        else:
+            self._unpack_int8(DTYPES[out.dtype], *weight.addresses[:2], *which, out.data_ptr(), self.threads)
+        return out
 
     def penalise(
         self,
@@ -202,7 +271,63 @@ class CpuOps:
         self._normalise(logits.data_ptr(), vocabulary, *columns, num, num_top, *addresses, self.threads)
         return out
 
-    def attend(self, plan: Plan, rule: Rule, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
-        """WRITES out [T, H, D] for the tokens of the plan; q may have strided rows."""
-        addresses = keys.data_ptr(), values.data_ptr(), out.data_ptr()
-        self._attention(byref(plan), byref(rule), DTYPES[q.dtype], q.data_ptr(), q.stride(0), *addresses)
+
+class Planner:
+    """Cuts the attention of a step into items (plan.cpp), and owns their arrays."""
+
+    def __init__(self, library: ctypes.CDLL, heads: int, kv_heads: int, head_dim: int) -> None:
+        library.ramet_make_planner.restype, library.ramet_free_planner.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+        self.handle = library.ramet_make_planner()
+        weakref.finalize(self, library.ramet_free_planner, self.handle)
+        self.struct = Plan(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+        self.address = addressof(self.struct)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWeight:
+    """[M, N] of its own dtype, in the layout of linear.cpp."""
+
+    ops: CpuOps
+    packed: Tensor
+    num_out: int
+    num_in: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.packed.dtype
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        return (self.packed.data_ptr(),)
+
+    def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
+        return self.ops.linear(x, self, bias, wide)
+
+    def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
+        return self.ops.unpack(self, at, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Weight:
+    """[M, N] as whole numbers in [-127, 127] times a scale for each output, in the layout of linear_int8.cpp.
+
+    `linear` rounds each token's inputs to whole numbers as well.
+    """
+
+    ops: CpuOps
+    packed: Tensor  # int8
+    scales: Tensor  # [M rounded up] float32
+    sums: Tensor  # [M rounded up] int32
+    num_out: int
+    num_in: int
+    dtype: torch.dtype  # of inputs and outputs
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        return self.packed.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr()
+
+    def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
+        return self.ops.linear(x, self, bias, wide)
+
+    def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
+        return self.ops.unpack(self, at, scale)

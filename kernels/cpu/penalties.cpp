@@ -1,11 +1,11 @@
 // Penalties over the logits of single rows. A row's counts are read 64 at a time and most of them are zero; only the logits
 // of tokens that were drawn, or count as seen, are touched. Arithmetic is that of kernels/reference.py.
+#include "pool.h"
 #include "vector.h"
 
 namespace {
 
 constexpr int64_t WORD = 8, BLOCK = 64;     // tokens looked at together; a byte, and two words, of `seen`
-constexpr int64_t WORTH_THREADS = 1 << 17;  // counts below which waking a second thread costs more than it saves
 
 struct Penalty {
     float frequency, presence, repetition;
@@ -24,8 +24,12 @@ inline uint64_t word_at(const uint8_t *counts) {
 }
 
 inline bool nothing(const uint8_t *counts) {
-    v16i all;
-    std::memcpy(&all, counts, sizeof all);
+    vi all = {};
+    for (int64_t i = 0; i < BLOCK; i += sizeof all) {
+        vi some;
+        std::memcpy(&some, counts + i, sizeof some);
+        all |= some;
+    }
     return !any(all);
 }
 
@@ -56,10 +60,10 @@ void penalise_row(float *logits, const uint8_t *counts, const uint32_t *seen, Pe
 extern "C" void ramet_penalise(float *logits, int64_t vocabulary, const int32_t *rows, const int32_t *slots, const float *frequency,
                                const float *presence, const float *repetition, int64_t num, const uint8_t *counts, const uint32_t *seen,
                                int64_t words, int threads) {
-#pragma omp parallel for num_threads(threads) if (num * vocabulary > WORTH_THREADS) schedule(static)
-    for (int64_t i = 0; i < num; i++)
+    pool::each_of_many(threads, num, vocabulary / 8, [&](int64_t i) {
         penalise_row(logits + rows[i] * vocabulary, counts + slots[i] * vocabulary, seen + slots[i] * words,
                      {frequency[i], presence[i], repetition[i]}, vocabulary);
+    });
 }
 
 // one more of tokens[rows[i]] in the slot slots[i] of counts [S, V]; a count stops at 255

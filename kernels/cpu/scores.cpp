@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "best.h"
+#include "pool.h"
 
 namespace {
 
@@ -20,7 +21,7 @@ double sum_of_exponentials(const float *logits, int64_t num, float best, float t
     double sum = 0;
     for (int64_t start = 0; start < num; start += NEAR) {
         const int64_t end = start + NEAR < num ? start + NEAR : num;
-        v16f some = {};
+        vf some = {};
         int64_t i = start;
         for (; i + LANES <= end; i += LANES) some += exp_of((load(logits + i) - best) / temperature);
         sum += sum_of(some);
@@ -59,16 +60,15 @@ void best_tokens(const float *logits, int64_t num, int64_t wanted, int64_t *toke
 // logits [Q, V]; rows and temperature [R]; best and log_sums [R] and tokens [R, num_top] are written, num_top <= V
 extern "C" void ramet_normalise(const float *logits, int64_t vocabulary, const int64_t *rows, const float *temperature, int64_t num,
                                 int64_t num_top, float *best, float *log_sums, int64_t *tokens, int threads) {
-#pragma omp parallel for num_threads(threads) if (num > 1 && num * vocabulary > WORTH_THREADS) schedule(dynamic)
-    for (int64_t r = 0; r < num; r++) {
+    pool::each(num * vocabulary > WORTH_THREADS ? threads : 1, num, [&](int64_t r) {
         const float *row = logits + rows[r] * vocabulary;
         best[r] = best_of(row, vocabulary).value;
         if (!std::isfinite(best[r])) {  // such a row's request ends; its answer only has to be one
             log_sums[r] = NAN;
             for (int64_t k = 0; k < num_top; k++) tokens[r * num_top + k] = k;
-            continue;
+            return;
         }
         log_sums[r] = (float)std::log(sum_of_exponentials(row, vocabulary, best[r], temperature[r]));
         if (num_top) best_tokens(row, vocabulary, num_top, tokens + r * num_top);
-    }
+    });
 }

@@ -4,13 +4,14 @@
 // their values contiguous. T tokens, N hidden size, F intermediate size, D head size.
 #include <cmath>
 
+#include "pool.h"
+#include "replay.h"
 #include "vector.h"
 
 namespace {
 
-constexpr int64_t WORTH_THREADS = 1 << 15;  // values below which waking a second thread costs more than it saves
 
-// body(at, load, store) over [0, size) sixteen at a time; the last piece may be shorter
+// body(at, load, store) over [0, size), LANES at a time; the last piece may be shorter
 template <class Body>
 inline void each(int64_t size, Body body) {
     int64_t i = 0;
@@ -18,20 +19,20 @@ inline void each(int64_t size, Body body) {
     if (i < size) body(i, size - i);
 }
 template <class T>
-inline v16f get(const T *p, int64_t n) {
+inline vf get(const T *p, int64_t n) {
     return n == LANES ? load(p) : load_some(p, n);
 }
 template <class T>
-inline void put(T *p, v16f x, int64_t n) {
+inline void put(T *p, vf x, int64_t n) {
     n == LANES ? store(p, x) : store_some(p, x, n);
 }
 
 // out may be x. PLUS_ONE: the scale is 1 + weight, and only the product is rounded (Gemma).
 template <class T, bool PLUS_ONE>
 void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, float eps) {
-    v16f squares = {};
+    vf squares = {};
     each(size, [&](int64_t i, int64_t n) {
-        v16f value = get(x + i, n);
+        vf value = get(x + i, n);
         if (residual) {
             value = rounded<T>(value + get(residual + i, n));
             put(residual + i, value, n);
@@ -41,72 +42,90 @@ void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, fl
     const T *from = residual ? residual : x;
     const float scale = 1.0f / std::sqrt(sum_of(squares) / size + eps);
     each(size, [&](int64_t i, int64_t n) {
-        const v16f value = get(from + i, n) * scale, w = get(weight + i, n);
+        const vf value = get(from + i, n) * scale, w = get(weight + i, n);
         put(out + i, PLUS_ONE ? (w + 1.0f) * value : w * rounded<T>(value), n);
     });
 }
 
 template <class T, bool PLUS_ONE>
 void norm(const void *x, int64_t x_stride, void *residual, const void *weight, void *out, int64_t tokens, int64_t size, float eps, int threads) {
-#pragma omp parallel for num_threads(threads) if (tokens * size > WORTH_THREADS) schedule(static)
-    for (int64_t t = 0; t < tokens; t++)
+    pool::each_of_many(threads, tokens, size, [&](int64_t t) {
         norm_row<T, PLUS_ONE>((const T *)x + t * x_stride, residual ? (T *)residual + t * size : nullptr, (const T *)weight, (T *)out + t * size,
                               size, eps);
+    });
 }
 
 template <class T, bool PLUS_ONE>
 void norm_heads(void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps, int threads) {
-#pragma omp parallel for num_threads(threads) if (tokens * heads * head_dim > WORTH_THREADS) schedule(static)
-    for (int64_t t = 0; t < tokens; t++)
+    pool::each_of_many(threads, tokens, heads * head_dim, [&](int64_t t) {
         for (int64_t h = 0; h < heads; h++) {
             T *head = (T *)x + t * stride + h * head_dim;
             norm_row<T, PLUS_ONE>(head, nullptr, (const T *)weight, head, head_dim, eps);
         }
+    });
 }
 
 template <class T>
 void silu_row(const T *gate, const T *up, T *out, int64_t size) {
     each(size, [&](int64_t i, int64_t n) {
-        const v16f g = get(gate + i, n), small = exp_of(g > 0 ? -g : g);
-        const v16f sigmoid = (g > 0 ? splat(1.0f) : small) / (small + 1.0f);
+        const vf g = get(gate + i, n), small = exp_of(g > 0 ? -g : g);
+        const vf sigmoid = (g > 0 ? splat(1.0f) : small) / (small + 1.0f);
         put(out + i, rounded<T>(g * sigmoid) * get(up + i, n), n);
     });
 }
 
 template <class T>
 void silu_mul(const void *gate_up, int64_t stride, void *out, int64_t tokens, int64_t size, int threads) {
-#pragma omp parallel for num_threads(threads) if (tokens * size > WORTH_THREADS) schedule(static)
-    for (int64_t t = 0; t < tokens; t++) {
+    pool::each_of_many(threads, tokens, size, [&](int64_t t) {
         const T *row = (const T *)gate_up + t * stride;
         silu_row(row, row + size, (T *)out + t * size, size);
-    }
+    });
+}
+
+// Tanh's form of gelu is the one that most models with it were trained with; the other has no short formula.
+template <bool TANH>
+vf gelu(vf x) {
+    if constexpr (TANH) return x * 0.5f * (tanh_of((x + x * x * x * 0.044715f) * 0.7978845608f) + 1.0f);
+    vf y;
+    for (int i = 0; i < LANES; i++) y[i] = x[i] * 0.5f * (1.0f + std::erf(x[i] * 0.7071067812f));
+    return y;
+}
+
+template <class T, bool TANH>
+void gelu_mul(const void *gate_up, int64_t stride, void *out, int64_t tokens, int64_t size, int threads) {
+    pool::each_of_many(threads, tokens, 2 * size, [&](int64_t t) {
+        const T *gate = (const T *)gate_up + t * stride, *up = gate + size;
+        T *to = (T *)out + t * size;
+        each(size, [&](int64_t i, int64_t n) { put(to + i, rounded<T>(gelu<TANH>(get(gate + i, n))) * get(up + i, n), n); });
+    });
+}
+
+template <class T>
+void gather(const T *table, const int64_t *ids, float scale, T *out, int64_t tokens, int64_t size, int threads) {
+    pool::each_of_many(threads, tokens, size / 4, [&](int64_t t) {
+        const T *from = table + ids[t] * size;
+        T *to = out + t * size;
+        if (scale == 1.0f)
+            std::memcpy(to, from, size * sizeof(T));
+        else
+            each(size, [&](int64_t i, int64_t n) { put(to + i, get(from + i, n) * scale, n); });
+    });
 }
 
 template <class T>
 void rotate(void *x, int64_t stride, const float *cos, const float *sin, const int64_t *positions, int64_t tokens, int64_t heads, int64_t head_dim,
             int64_t half, int threads) {
-#pragma omp parallel for num_threads(threads) if (tokens * heads * head_dim > WORTH_THREADS) schedule(static)
-    for (int64_t t = 0; t < tokens; t++) {
+    pool::each_of_many(threads, tokens, heads * head_dim, [&](int64_t t) {
         const float *c = cos + positions[t] * half, *s = sin + positions[t] * half;
         for (int64_t h = 0; h < heads; h++) {
             T *first = (T *)x + t * stride + h * head_dim, *second = first + half;
             each(half, [&](int64_t i, int64_t n) {
-                const v16f a = get(first + i, n), b = get(second + i, n), cosine = get(c + i, n), sine = get(s + i, n);
+                const vf a = get(first + i, n), b = get(second + i, n), cosine = get(c + i, n), sine = get(s + i, n);
                 put(first + i, a * cosine - b * sine, n);
                 put(second + i, b * cosine + a * sine, n);
             });
         }
-    }
-}
-
-// body(a value of the dtype's type)
-template <class Body>
-inline void with_dtype(int dtype, Body body) {
-    switch (dtype) {
-        case FLOAT32: return body(float{});
-        case BFLOAT16: return body(bf16{});
-        case FLOAT16: return body(f16{});
-    }
+    });
 }
 
 }  // namespace
@@ -122,6 +141,7 @@ extern "C" void ramet_rms_norm(int dtype, const void *x, int64_t x_stride, void 
             norm<T, false>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
     });
 }
+REPLAYABLE(ramet_rms_norm)
 
 // x [T, heads, D] is written: each head's own norm.
 extern "C" void ramet_norm_heads(int dtype, void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps,
@@ -134,6 +154,7 @@ extern "C" void ramet_norm_heads(int dtype, void *x, int64_t stride, const void 
             norm_heads<T, false>(x, stride, weight, tokens, heads, head_dim, eps, threads);
     });
 }
+REPLAYABLE(ramet_norm_heads)
 
 // out [T, F] from gate_up [T, 2 F]
 extern "C" void ramet_silu_mul(int dtype, const void *gate_up, int64_t stride, void *out, int64_t tokens, int64_t size, int threads) {
@@ -143,6 +164,7 @@ extern "C" void ramet_silu_mul(int dtype, const void *gate_up, int64_t stride, v
         case FLOAT16: return silu_mul<f16>(gate_up, stride, out, tokens, size, threads);
     }
 }
+REPLAYABLE(ramet_silu_mul)
 
 // x [T, heads, D] is written; cos and sin [L, half]
 extern "C" void ramet_rotate(int dtype, void *x, int64_t stride, const float *cos, const float *sin, const int64_t *positions, int64_t tokens,
@@ -153,3 +175,31 @@ extern "C" void ramet_rotate(int dtype, void *x, int64_t stride, const float *co
         case FLOAT16: return rotate<f16>(x, stride, cos, sin, positions, tokens, heads, head_dim, half, threads);
     }
 }
+REPLAYABLE(ramet_rotate)
+
+// out [T, F] from gate_up [T, 2 F]
+extern "C" void ramet_gelu_mul(int dtype, const void *gate_up, int64_t stride, void *out, int64_t tokens, int64_t size, int is_tanh, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        is_tanh ? gelu_mul<T, true>(gate_up, stride, out, tokens, size, threads) : gelu_mul<T, false>(gate_up, stride, out, tokens, size, threads);
+    });
+}
+REPLAYABLE(ramet_gelu_mul)
+
+// out [T, N]: the rows ids [T] of table [V, N], times `scale`
+extern "C" void ramet_gather(int dtype, const void *table, const int64_t *ids, float scale, void *out, int64_t tokens, int64_t size, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        gather((const T *)table, ids, scale, (T *)out, tokens, size, threads);
+    });
+}
+REPLAYABLE(ramet_gather)
+
+// x [Q, V] is written: each value v becomes cap * tanh(v / cap)
+extern "C" void ramet_softcap(float *x, int64_t rows, int64_t size, float cap, int threads) {
+    pool::each_of_many(threads, rows, size, [&](int64_t r) {
+        float *row = x + r * size;
+        each(size, [&](int64_t i, int64_t n) { put(row + i, tanh_of(get(row + i, n) / cap) * cap, n); });
+    });
+}
+REPLAYABLE(ramet_softcap)

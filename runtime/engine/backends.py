@@ -5,6 +5,7 @@ On cpu without a C++ compiler torch serves in the place of our kernels, slower, 
 
 import logging
 from collections.abc import Sequence
+from ctypes import CDLL
 from functools import cache
 from typing import Protocol
 
@@ -29,18 +30,24 @@ class Kernels(Ops, SamplingKernel, Protocol):
     """Everything that a step computes outside of attention and matrix products."""
 
 
+def compiled_ops(threads: int) -> CpuOps | None:
+    """The C++ kernels for so many threads; None where they cannot be compiled."""
+    library = compiled_library()
+    return None if library is None else CpuOps(library, threads)
+
+
 @cache
-def compiled_ops() -> CpuOps | None:
-    """The C++ kernels, compiled on the first call on a machine; None where that is not possible."""
+def compiled_library() -> CDLL | None:
+    """Compiled on the first call on a machine."""
     try:
-        return CpuOps(load_library())
+        return load_library()
     except (NoCompiler, OSError) as error:
         log.warning("no C++ kernels, torch runs in their place (slower): %s", error)
         return None
 
 
-def choose_ops(device: torch.device) -> Kernels:
-    compiled = compiled_ops() if device.type == "cpu" else None
+def choose_ops(device: torch.device, threads: int) -> Kernels:
+    compiled = compiled_ops(threads) if device.type == "cpu" else None
     return compiled if compiled is not None else reference
 
 
@@ -52,8 +59,10 @@ def choose_epilogue(device: torch.device) -> type[Epilogue]:
     return FusedEpilogue
 
 
-def choose_attention(name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention]) -> AttentionBackend:
-    """`name` is auto, reference, cpu or gather."""
+def choose_attention(
+    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None
+) -> AttentionBackend:
+    """`name` is auto, reference, cpu or gather. ops: None without compiled kernels."""
     device = pool.keys[0].device
     possible = device.type == "cpu" and fits(pool)
     if name in ("cpu", "gather") and not possible:
@@ -65,8 +74,7 @@ def choose_attention(name: str, pool: KVPool, heads: int, layers: Sequence[Layer
         why = "asked for" if name == "reference" else f"no kernel for {device.type} with head size {pool.head_dim}"
         log.info("attention by the reference in plain torch (%s): %s", why, describe(layers))
         return ReferenceAttention(pool, layers)
-    ops = compiled_ops()
-    way = "torch" if ops is None else "our C++ kernel, long extends by torch"
+    way = "torch" if ops is None else "our C++ kernel"
     if name == "gather":
         way = "our C++ kernel, extends by torch over gathered prefixes"
     log.info("attention by %s: %s", way, describe(layers))

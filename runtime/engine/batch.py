@@ -82,6 +82,7 @@ class Batch:
     embeds: tuple[Embeds, ...] = ()
     forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
     shifts: Ints | None = None  # [R] how much smaller than its index a token's position is to the model; None: nowhere
+    only_decodes: bool = False  # every row decodes and draws, and nothing else is asked of the forward pass
 
 
 @dataclass(frozen=True, slots=True)

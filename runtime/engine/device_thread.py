@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Pending, Runner, StepResult
-from ramet.runtime.engine.cpu_threads import release_pool
 
 
 class _OnThread:
@@ -30,17 +29,11 @@ class DeviceThread:
     """Launches batches in the order they come. `close` waits for the step that runs."""
 
     def __init__(self, runner: Runner) -> None:
-        """The thread that loaded the model runs no parallel regions any more."""
-        release_pool()
         self._runner = runner
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
 
     def launch(self, batch: Batch) -> Pending:
         return _OnThread(self._thread, self._thread.submit(self._runner.launch, batch))
-
-    def rest(self) -> None:
-        """For while nothing runs: see cpu_threads.py."""
-        self._thread.submit(release_pool)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)

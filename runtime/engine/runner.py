@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.params import shown
+from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
@@ -30,8 +32,9 @@ from ramet.runtime.engine.batch import (
     StepResult,
 )
 from ramet.runtime.engine.device import choose_device, worthwhile_threads
+from ramet.runtime.engine.inputs import Readback, SlotTable, StepGraphs, place
 from ramet.runtime.engine.startup import Report, dtype_name, load_model, padding_batch, phase, plan_of
-from ramet.runtime.engine.transfer import Readback, SlotTable, place
+from ramet.runtime.engine.step_tape import record
 from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import read_shape
@@ -39,6 +42,7 @@ from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
+from ramet.runtime.sampling.processing import Failures
 from ramet.runtime.sampling.processors import load, make_all
 
 log = logging.getLogger("ramet")
@@ -86,6 +90,7 @@ class Launched:
     phases: dict[str, float]
     drawn: Drawn | None = None
     readback: Readback | None = None
+    failed: tuple[tuple[int, ...], Failures] | None = None  # as Drawn.outcome; None: nobody has looked yet
 
     @torch.inference_mode()
     def draw(self, allowed: Ints | None) -> None:
@@ -93,12 +98,14 @@ class Launched:
         started = time.perf_counter()
         self.drawn = self.epilogue.run(self.logits, self.columns, self.rows, allowed)
         self.readback = Readback(self.drawn.tokens, self.drawn.finite)
+        if self.logits.device.type == "cpu":  # the next step may write its logits to the same place
+            self.failed = self.drawn.outcome(self.drawn.finite)
         self.phases["sample"] = time.perf_counter() - started
 
     def result(self) -> StepResult:
         assert self.drawn is not None and self.readback is not None, "a step waits for its masks"
         tokens, finite = self.readback.wait()
-        broken, failures = self.drawn.outcome(finite)
+        broken, failures = self.failed or self.drawn.outcome(finite)
         return StepResult(
             tokens.numpy().astype(np.int32),
             broken,
@@ -121,8 +128,6 @@ class ModelRunner:
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
         self._processors = make_all()
-        with phase(report, "kernels"):
-            self._kernels = choose_ops(self.device)
         self.plan = plan_of(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
         if self.context_length < self.plan.needs.context_length:
@@ -130,8 +135,12 @@ class ModelRunner:
                 "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
                 self.context_length, self.plan.needs.context_length,
             )  # fmt: skip
-        if self.device.type == "cpu":
-            torch.set_num_threads(args.execute.num_threads or worthwhile_threads(self.plan.needs.weights))
+        self._threads = args.execute.num_threads or worthwhile_threads(self.plan.needs.weights)
+        with phase(report, "kernels"):
+            self._kernels = choose_ops(self.device, self._threads)
+        if self.device.type == "cpu":  # threads of torch would spin against those of our kernels
+            ours = isinstance(self._kernels, CpuOps) and args.execute.attention_backend in ("auto", "cpu")
+            torch.set_num_threads(1 if ours else self._threads)
         with phase(report, "weights"):
             self._model = load_model(args, self.shape, self.dtype, self.device, self._kernels)
         with phase(report, "kv pool"):
@@ -186,7 +195,7 @@ class ModelRunner:
             "device": self.device.type,
             "dtype": str(self.dtype).removeprefix("torch."),
             "attention_backend": self._attention.name,
-            "num_threads": torch.get_num_threads(),
+            "num_threads": self._threads,
             "mem_fraction_static": self.plan.share,
             "max_total_tokens": self.max_total_tokens,
         }
@@ -204,7 +213,13 @@ class ModelRunner:
     def launch(self, batch: Batch) -> Pending:
         started = time.perf_counter()
         self._epilogue.prepare(batch.penalty_resets, batch.forgotten)
-        state = self.forward(batch)
+        self._receive(batch)
+        graphs = self._graphs
+        logits = graphs.logits(batch, self._row_buffer) if graphs is not None and graphs.covers(batch) else None
+        if logits is not None:
+            phases = {"forward": time.perf_counter() - started, "sample": 0.0}
+            return self._drawing(batch, logits, (), (), phases)
+        state = self._compute(batch)
         prompt = tuple(
             logprobs_of_prompt(self._kernels, state.logits, p.first, p.targets, p.num_top, p.ids)
             for p in batch.prompt_logprobs
@@ -215,21 +230,54 @@ class ModelRunner:
         phases = {"forward": forwarded - started, "sample": 0.0}
         if logits is None:
             return Done(StepResult(NO_ROWS, prompt_logprobs=prompt, hidden=hidden, phases=phases))
+        return self._drawing(batch, logits, prompt, hidden, phases)
+
+    def _drawing(
+        self,
+        batch: Batch,
+        logits: Tensor,
+        prompt: tuple[PlaceLogprobs, ...],
+        hidden: tuple[Floats, ...],
+        phases: dict[str, float],
+    ) -> Launched:
         rows = torch.from_numpy(batch.rows[batch.draws].astype(np.int64)).to(self.device)
         launched = Launched(self._epilogue, logits, batch.sampling, rows, prompt, hidden, phases)
         if batch.sampling.masked is None:
             launched.draw(None)
         return launched
 
-    @torch.inference_mode()
-    def forward(self, batch: Batch) -> "Forwarded":
-        """Compute every new token of the batch."""
+    def _receive(self, batch: Batch) -> None:
+        """Make the copies that come before the step, and take in where its tokens' slots are."""
         for copy in batch.slot_copies:
             self.pool.copy(torch.from_numpy(copy.source), torch.from_numpy(copy.target))
         self._table.update(batch)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> "Forwarded":
+        """Compute every new token of the batch."""
+        self._receive(batch)
+        return self._compute(batch)
+
+    def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
         self._attention.plan(inputs)
         return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention), inputs.last_tokens)
+
+    def _decode(self, inputs: ForwardInputs) -> Tensor:
+        self._attention.plan(inputs)
+        return self._model.decode(inputs, self._attention)
+
+    def _step_graphs(self, args: Args) -> StepGraphs | None:
+        """None where the device or its attention cannot replay."""
+        ops = self._kernels
+        if (
+            args.execute.disable_cuda_graph
+            or not isinstance(ops, CpuOps)
+            or not isinstance(self._attention, CpuAttention)
+        ):
+            return None
+        max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
+        return StepGraphs(self._decode, lambda forward: record(ops, forward), self._table.device, max_rows)
 
     def _place_memory(self, args: Args) -> None:
         shape = self.shape
@@ -246,9 +294,11 @@ class ModelRunner:
         self._table = SlotTable(num_rows, self.context_length, self.device)
         self._row_buffer = RowBuffer(num_rows + 1, self.device)
         self._attention: AttentionBackend = choose_attention(
-            args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers]
-        )
+            args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
+            self._kernels if isinstance(self._kernels, CpuOps) else None,
+        )  # fmt: skip
         self._model.place_rope(self.context_length, self.device)
+        self._graphs = self._step_graphs(args)
 
     def _warm_up(self) -> None:
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""

@@ -3,18 +3,23 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
+from torch import nn
 
+from ramet.kernels import reference
+from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.cpu.weights import pack, pack_int8
+from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.config import Args
-from ramet.runtime.engine.backends import choose_ops
 from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.modules import pack_linears, packing_pays
+from ramet.runtime.layers.modules import Embedding, Linear, Packer, pack_linears
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
@@ -33,8 +38,8 @@ def dtype_name(args: Args, shape: ModelShape) -> str:
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
     with torch.device("meta"):
-        skeleton = family_of(shape.architecture).decoder(shape, dtype, choose_ops(device))
-    weights = sum(parameter.numel() for parameter in skeleton.parameters()) * dtype.itemsize
+        skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
+    weights = weight_bytes(skeleton, dtype, args.model.quantization)
     chunk = args.schedule.chunked_prefill_size
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
@@ -62,6 +67,19 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
     return plan_memory(needs, available, share)
 
 
+def weight_bytes(model: nn.Module, dtype: torch.dtype, quantization: str | None) -> int:
+    """Of all parameters, as they are once they are packed."""
+    total = 0
+    for module in model.modules():
+        size = (
+            1
+            if quantization == "int8" and isinstance(module, Linear | Embedding) and module.is_read_whole
+            else dtype.itemsize
+        )
+        total += sum(parameter.numel() for parameter in module.parameters(recurse=False)) * size
+    return total
+
+
 def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
     """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
     with torch.device(device):
@@ -70,9 +88,17 @@ def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.
         fill_random(model, args.schedule.random_seed or 0)
     else:
         load_weights(model, args.model_folder)
-    if packing_pays(dtype, device):
-        pack_linears(model)
+    packer = choose_packer(args.model.quantization, ops)
+    if packer is not None:
+        pack_linears(model, packer)
     return model
+
+
+def choose_packer(quantization: str | None, ops: Ops) -> Packer | None:
+    """None: weights stay plain."""
+    if quantization == "int8":
+        return partial(pack_int8, ops) if isinstance(ops, CpuOps) else Int8Weight.of
+    return partial(pack, ops) if isinstance(ops, CpuOps) else None
 
 
 def padding_batch(start: int, num_new: int) -> Batch:
@@ -88,6 +114,7 @@ def padding_batch(start: int, num_new: int) -> Batch:
         num_decode=int(num_new == 1),
         draws=np.zeros(1, np.int32),
         sampling=SamplingColumns.greedy(1),
+        only_decodes=num_new == 1,
     )
 
 

@@ -1,11 +1,13 @@
 """The modules that a decoder is made of: linear layers, embeddings, root-mean-square norms, self-attention.
 
-Decides in which form a weight is stored: the one that its device reads fastest. On a CPU with bfloat16 instructions
-oneDNN's packed form wins at every batch size: 160 us against 249 us for 768 -> 2304 at one token, 2.4 ms against 3.6 ms
-for 768 -> 32000 at 32 (two cores, weights not in cache). Decides no layout of the cache. The norm is alone or fused
-with the residual sum (Zhang and Sennrich 2019); its arithmetic is the ops'.
+Decides that a weight is there in one form: plain, or packed for the kernels of its device (`Packer`). Decides no
+layout of the cache. The norm is alone or fused with the residual sum (Zhang and Sennrich 2019); its arithmetic is the
+ops'.
 T tokens, N in, M out, H query heads, G kv heads, D head size.
 """
+
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,19 @@ from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.ops import Ops
 
 
+class PackedWeight(Protocol):
+    """A matrix [M, N] in the form that a device reads fastest."""
+
+    def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
+        """x [T, N] -> [T, M], float32 if `wide`"""
+
+    def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
+        """at [n] int64 -> [n, N], times `scale`"""
+
+
+Packer = Callable[[Tensor], PackedWeight]
+
+
 class Linear(nn.Module):
     """x [T, N] -> [T, M]. `weight` [M, N] and `bias` [M] are not initialised. `pack` replaces the weight for good."""
 
@@ -22,53 +37,67 @@ class Linear(nn.Module):
         super().__init__()
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(num_out, num_in, dtype=dtype), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(num_out, dtype=dtype), requires_grad=False) if bias else None
-        self._packed: Tensor | None = None
+        self._packed: PackedWeight | None = None
+        self.is_read_whole = True
 
     def forward(self, x: Tensor) -> Tensor:
         if self._packed is not None:
-            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+            return self._packed.linear(x, self.bias)
         assert self.weight is not None, "a layer has its weight in one form or the other"
         return functional.linear(x, self.weight, self.bias)
 
-    def pack(self) -> None:
-        """Hand the weight to oneDNN and free the plain copy."""
+    def wide(self, x: Tensor) -> Tensor:
+        """x [T, N] -> [T, M] float32, not rounded to the dtype of x where a kernel can leave that out."""
+        return self(x).float() if self._packed is None else self._packed.linear(x, self.bias, wide=True)
+
+    def pack(self, packer: Packer) -> None:
+        """Free the plain weight."""
         assert self.weight is not None, "a linear layer is packed once"
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)
+        self._packed = packer(self.weight.data)
         self.weight = None
 
 
 class Embedding(nn.Module):
     """token_ids [T] int64 -> [T, N]; a tied output head reads the same weight. `weight` [V, N] is not initialised."""
 
-    def __init__(self, vocab_size: int, hidden: int, *, scale: float = 1.0, dtype: torch.dtype) -> None:
+    def __init__(
+        self, vocab_size: int, hidden: int, *, scale: float = 1.0, tied: bool, dtype: torch.dtype, ops: Ops
+    ) -> None:
         super().__init__()
         # In bfloat16 a Gemma of 3072 was trained with 55.5, not with sqrt(3072) = 55.4256.
         self._scale = torch.tensor(scale, dtype=dtype, device="cpu").item()
-        self.weight = nn.Parameter(torch.empty(vocab_size, hidden, dtype=dtype), requires_grad=False)
+        self.weight: nn.Parameter | None = nn.Parameter(
+            torch.empty(vocab_size, hidden, dtype=dtype), requires_grad=False
+        )
+        self.is_read_whole = tied  # by the head; else only rows of it are
+        self._ops = ops
+        self._packed: PackedWeight | None = None
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        rows = self.weight.index_select(0, token_ids)
-        return rows if self._scale == 1.0 else rows * self._scale
+        if self._packed is not None:
+            return self._packed.rows(token_ids, self._scale)
+        assert self.weight is not None, "an embedding has its weight in one form or the other"
+        return self._ops.gather(self.weight, token_ids, self._scale)
 
-    def scores(self, x: Tensor) -> Tensor:
-        """The tied output head: x [Q, N] -> [Q, V]."""
-        return functional.linear(x, self.weight)
+    def wide(self, x: Tensor) -> Tensor:
+        """The tied output head: x [Q, N] -> [Q, V] float32, as Linear.wide."""
+        if self._packed is not None:
+            return self._packed.linear(x, None, wide=True)
+        assert self.weight is not None, "an embedding has its weight in one form or the other"
+        return functional.linear(x, self.weight).float()
+
+    def pack(self, packer: Packer) -> None:
+        """Free the plain weight."""
+        assert self.weight is not None, "an embedding is packed once"
+        self._packed = packer(self.weight.data)
+        self.weight = None
 
 
-def packing_pays(dtype: torch.dtype, device: torch.device) -> bool:
-    return (
-        device.type == "cpu"
-        and dtype == torch.bfloat16
-        and torch.backends.mkldnn.is_available()
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
-
-
-def pack_linears(model: nn.Module) -> None:
+def pack_linears(model: nn.Module, packer: Packer) -> None:
     """One layer after the other, so that at most one weight exists twice."""
     for module in model.modules():
-        if isinstance(module, Linear):
-            module.pack()
+        if isinstance(module, Linear | Embedding) and module.is_read_whole:
+            module.pack(packer)
 
 
 class RMSNorm(nn.Module):

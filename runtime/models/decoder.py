@@ -75,10 +75,13 @@ class Decoder(nn.Module):
     def __init__(self, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
         self.shape = shape
-        self.embed = Embedding(shape.vocab_size, shape.hidden, scale=shape.embed_scale, dtype=dtype)
+        self.embed = Embedding(
+            shape.vocab_size, shape.hidden, scale=shape.embed_scale, tied=shape.tied_head, dtype=dtype, ops=ops
+        )
         self.layers = nn.ModuleList(self.layer_class(i, shape, dtype, ops) for i in range(shape.num_layers))
         self.norm = norm_of(shape.hidden, shape, dtype, ops)
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
+        self._ops = ops
         self._ropes: list[Rope] = []  # of each layer
 
     def place_rope(self, num_positions: int, device: torch.device) -> None:
@@ -103,8 +106,14 @@ class Decoder(nn.Module):
         """x, residual [T, N]; at [Q] int64 indices into T -> [Q, N] after the final norm, what the head reads."""
         return self.norm.add(x.index_select(0, at), residual.index_select(0, at))
 
+    def decode(self, inputs: ForwardInputs, attention: AttentionBackend) -> Tensor:
+        """Of rows with one new token each: [T, V] float32."""
+        return self.logits(self.norm.add(*self.hidden_states(inputs, attention)))
+
     def logits(self, states: Tensor) -> Tensor:
         """From final states [Q, N] to [Q, V] float32, the caller's to write."""
-        logits = (self.head or self.embed.scores)(states).float()
+        logits = (self.head or self.embed).wide(states)
         cap = self.shape.logit_softcap
-        return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
+        if cap is not None:
+            self._ops.softcap(logits, cap)
+        return logits

@@ -184,6 +184,7 @@ class DecodePlanner:
             hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
             forgotten=running.take_forgotten(),
             shifts=kept.shifts,
+            only_decodes=not hidden_spans,
         )
         running.advance(number, decoding, kept.ones, decoding)
         return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, (), hidden_spans)

@@ -33,7 +33,6 @@ from ramet.runtime.cache.prefix import Lease, PageAllocator, RowAllocator
 from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
-from ramet.runtime.engine.cpu_threads import release_pool
 from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
@@ -173,13 +172,6 @@ class Scheduler:
     def turn(self) -> Step | None:
         """One turn of whichever loop this scheduler runs."""
         return self.turn_overlapped() if self.overlapped else self.turn_plain()
-
-    def rest(self) -> None:
-        """For a process that has other work while this is idle: end the CPU threads that wait for the next step."""
-        if isinstance(self._device, DeviceThread):
-            self._device.rest()
-        else:
-            release_pool()
 
     def close(self) -> None:
         """End the device's thread, if there is one, and what compiles constraints. What is in flight is not applied."""

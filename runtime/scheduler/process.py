@@ -1,7 +1,6 @@
 """The scheduler process: loads the model, then runs the loop for ever. Decides nothing of its own."""
 
 import logging
-import os
 import time
 from collections.abc import Callable
 
@@ -26,7 +25,6 @@ from ramet.runtime.text.tokenizer import Tokenizer
 log = logging.getLogger("ramet")
 # How often a CPU thread that waits for another looks before it sleeps. The default (hundreds of thousands) burns the
 # core that the other needs as soon as anything else runs: docs/log.md has the figures.
-SPINS = "5000"
 Phases = list[tuple[str, float]]
 
 
@@ -111,7 +109,6 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
         return ScriptedRunner(
             tokenizer.vocab_size, min(context, total), total, args.max_running, step_s=step_s, token_s=token_s
         )
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read once, when torch loads its OpenMP runtime
     started = time.perf_counter()
     from ramet.runtime.engine.runner import ModelRunner
 

@@ -18,6 +18,7 @@ from ramet.runtime.models.registry import family_of
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
 from ramet.runtime.weights.sound import check_dtype, copy_weights
 
+EMBEDDING = "embed.weight"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -32,7 +33,7 @@ def load_weights(model: Decoder, folder: Path) -> None:
             name = weights.canonical(source)
             if name == second_head:  # it must be the embedding once more: transformers unties a head that differs
                 wanted[name] = Part(name, 0, len(tensor))
-                parameters[name] = torch.empty_like(model.embed.weight)
+                parameters[name] = torch.empty_like(parameters[EMBEDDING])
             elif is_ignored(name, weights):
                 continue
             if name not in wanted:
@@ -43,7 +44,7 @@ def load_weights(model: Decoder, folder: Path) -> None:
     if wanted:
         some = ", ".join(sorted(wanted)[:3])
         raise ConfigError(f"{folder}: {len(wanted)} tensors are missing, among them {some}")
-    if second_head in parameters and not torch.equal(parameters[second_head], model.embed.weight):
+    if second_head in parameters and not torch.equal(parameters[second_head], parameters[EMBEDDING]):
         raise ConfigError(
             f"{folder}: tensor {second_head} differs from the embedding, though config.json ties them; if both are "
             "meant, add --json-model-override-args '{\"tie_word_embeddings\": false}'"

@@ -7,7 +7,7 @@ from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.engine.backends import compiled_ops
 
 _WITHOUT = "no C++ compiler here"
-_ops = compiled_ops()
+_ops = compiled_ops(2)
 KERNELS = [
     pytest.param(reference, id="reference"),
     pytest.param(_ops, id="compiled", marks=pytest.mark.skipif(_ops is None, reason=_WITHOUT)),

@@ -26,4 +26,5 @@ def make_batch(
         draws=np.array(chosen, np.int32),
         sampling=SamplingColumns.greedy(len(chosen)),
         slot_updates=slot_updates,
+        only_decodes=all(end - start == 1 for _, start, end in parts) and len(chosen) == len(parts),
     )

@@ -110,12 +110,22 @@ def agrees(*command: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["g++", *PACKAGES])
-@pytest.mark.parametrize("flag", ["-march=native", "-march=x86-64", "-march=x86-64-v3"])
-def test_kernels_agree_with_plain_loops(name: str, flag: str, place: Path) -> None:
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-march=native"],
+        ["-march=x86-64"],
+        ["-march=x86-64-v3"],
+        ["-march=x86-64", "-DRAMET_LANES=16"],
+        ["-march=x86-64", "-DRAMET_LANES=8", "-DRAMET_EMULATE_TILES"],
+    ],
+    ids=" ".join,
+)
+def test_kernels_agree_with_plain_loops(name: str, flags: list[str], place: Path) -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("the flags are those of x86-64")
     compiler = toolchains.compiler(place, name, *PACKAGES.get(name, (name,)))
-    agrees(str(check(compiler, place, flag)))
+    agrees(str(check(compiler, place, *flags)))
 
 
 def test_kernels_agree_with_plain_loops_on_arm(place: Path) -> None:

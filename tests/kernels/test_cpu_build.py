@@ -35,7 +35,7 @@ def test_an_empty_cache_is_filled_with_one_library(cache: Path) -> None:
 def test_second_load_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler()
     build.load_library()
-    kept = build.cache_folder() / f"kernels-{build.cache_key(compiler(), build.openmp_runtime())}.so"
+    kept = build.cache_folder() / f"kernels-{build.cache_key(compiler())}.so"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     shutil.copy2(kept, build.cache_folder())
     (library,) = build.cache_folder().iterdir()
@@ -45,17 +45,13 @@ def test_second_load_compiles_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_another_source_is_another_key(tmp_path: Path) -> None:
-    before = build.cache_key(compiler(), None)
+    before = build.cache_key(compiler())
     for path in [*build.FOLDER.glob("*.cpp"), *build.FOLDER.glob("*.h")]:
         shutil.copy(path, tmp_path)
-    assert build.cache_key(compiler(), None, tmp_path) == before
+    assert build.cache_key(compiler(), tmp_path) == before
     with (tmp_path / "vector.h").open("a") as source:
         source.write("// changed\n")
-    assert build.cache_key(compiler(), None, tmp_path) != before
-
-
-def test_another_openmp_runtime_is_another_key() -> None:
-    assert build.cache_key(compiler(), Path("/a")) != build.cache_key(compiler(), Path("/b"))
+    assert build.cache_key(compiler(), tmp_path) != before
 
 
 def test_broken_source_leaves_nothing_and_shows_the_compilers_words(tmp_path: Path) -> None:
@@ -64,7 +60,7 @@ def test_broken_source_leaves_nothing_and_shows_the_compilers_words(tmp_path: Pa
     for name in build.SOURCES:
         (sources / name).write_text("this is no C++;")
     with pytest.raises(build.NoCompiler, match="error"):
-        build.compile_library(target / "library.so", compiler(), None, sources)
+        build.compile_library(target / "library.so", compiler(), sources)
     assert not list(target.iterdir())
 
 
@@ -139,7 +135,7 @@ def kept_library() -> Path:
     with pytest.MonkeyPatch.context() as own:
         own.delenv("XDG_CACHE_HOME", raising=False)
         build.load_library()
-        return build.cache_folder() / f"kernels-{build.cache_key(compiler(), build.openmp_runtime())}.so"
+        return build.cache_folder() / f"kernels-{build.cache_key(compiler())}.so"
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -169,7 +165,7 @@ def test_what_a_killed_compilation_leaves_is_removed_by_the_next(
 
 def test_a_library_that_others_may_write_to_is_compiled_again(cache: Path) -> None:
     compiler()
-    path = build.cache_folder() / f"kernels-{build.cache_key(compiler(), build.openmp_runtime())}.so"
+    path = build.cache_folder() / f"kernels-{build.cache_key(compiler())}.so"
     path.write_text("not the kernels")
     path.chmod(0o777)
     build.load_library()
@@ -194,10 +190,3 @@ def test_without_a_home_the_kernels_are_still_compiled(monkeypatch: pytest.Monke
 
 def no_home() -> Path:
     raise RuntimeError("Could not determine home directory.")
-
-
-def test_one_openmp_runtime_in_the_process() -> None:
-    compiler()
-    build.load_library()
-    maps = Path("/proc/self/maps").read_text()
-    assert len({line.split()[-1] for line in maps.splitlines() if "libgomp" in line or "libiomp" in line}) <= 1

@@ -1,6 +1,6 @@
 """What the CPU kernel takes for granted about the items it is given."""
 
-from ramet.runtime.attention.cpu import MAX_MEMBERS, MIN_PIECE
+from ramet.kernels.reference_cut import MAX_MEMBERS, MIN_PIECE
 
 
 def test_every_query_of_an_item_sees_a_key_in_each_of_its_pieces():

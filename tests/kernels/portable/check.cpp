@@ -6,24 +6,19 @@
 #include <random>
 #include <vector>
 
+#include "plan.h"
 #include "vector.h"
 
-struct Item {
-    int32_t first_member, num_members, row, start, stop;
-};
-struct Plan {  // as in attention.cpp
-    const Item *items;
-    const int32_t *members, *limits, *partials, *merges, *table;
-    int64_t table_stride;
-    float *partial_out, *partial_lse;
-    int32_t num_items, num_merges, heads, kv_heads, head_dim, threads;
-};
 struct Rule {
     float scale;
     int32_t window;
     float softcap;
 };
 extern "C" {
+int64_t ramet_packed_size(int64_t, int64_t);
+void ramet_pack(int, const void *, int64_t, int64_t, int64_t, void *, int);
+void ramet_unpack(int, const void *, int64_t, const int64_t *, int64_t, float, void *, int);
+void ramet_linear(int, const void *, int64_t, const void *, const void *, void *, int64_t, int64_t, int64_t, int64_t, int, int);
 void ramet_attention(const Plan *, const Rule *, int, const void *, int64_t, const void *, const void *, void *);
 void ramet_rms_norm(int, const void *, int64_t, void *, const void *, void *, int64_t, int64_t, float, int, int);
 void ramet_silu_mul(int, const void *, int64_t, void *, int64_t, int64_t, int);
@@ -232,7 +227,35 @@ static void check_logits() {
     compare("penalise", logits, want, 1e-6f);
 }
 
+// A narrow output is rounded once, a wide one nowhere.
+template <class T>
+static void check_linear(int dtype, float tolerance) {
+    const int64_t sizes[][3] = {{1, 1, 1},    {1, 33, 100}, {2, 40, 65}, {3, 64, 96},   {5, 31, 17}, {6, 100, 32},
+                                {11, 32, 31}, {12, 64, 64}, {16, 70, 5}, {17, 160, 33}, {33, 96, 40}, {64, 129, 31}};
+    for (const auto &[tokens, num_in, num_out] : sizes)
+        for (const bool wide : {false, true}) {
+            const int64_t x_stride = num_in + 3;
+            const auto x = cast<T>(numbers(tokens * x_stride)), weight = cast<T>(numbers(num_out * num_in)), bias = cast<T>(numbers(num_out));
+            std::vector<T> packed(ramet_packed_size(num_out, num_in)), rows(2 * num_in), narrow(tokens * num_out);
+            ramet_pack(dtype, weight.data(), num_in, num_out, num_in, packed.data(), 2);
+            const int64_t which[] = {num_out - 1, 0};
+            ramet_unpack(dtype, packed.data(), num_in, which, 2, 1.0f, rows.data(), 2);
+            for (int64_t i = 0; i < num_in; i++) expect(value_of(rows[i]) == value_of(weight[(num_out - 1) * num_in + i]), "unpack");
+            Floats got(tokens * num_out), want;
+            void *const out = wide ? (void *)got.data() : (void *)narrow.data();
+            ramet_linear(dtype, x.data(), x_stride, packed.data(), wide ? nullptr : bias.data(), out, num_out, tokens, num_in, num_out, wide, 2);
+            for (int64_t t = 0; t < tokens; t++)
+                for (int64_t n = 0; n < num_out; n++) {
+                    double sum = wide ? 0 : value_of(bias[n]);
+                    for (int64_t i = 0; i < num_in; i++) sum += (double)value_of(x[t * x_stride + i]) * value_of(weight[n * num_in + i]);
+                    want.push_back((float)sum);
+                }
+            compare("linear", wide ? got : floats(narrow), want, wide ? 2e-5f : tolerance);
+        }
+}
+
 int main() {
+    check_linear<float>(FLOAT32, 2e-5f), check_linear<bf16>(BFLOAT16, 2e-2f), check_linear<f16>(FLOAT16, 3e-3f);
     check_conversion<bf16>("bfloat16");
     check_conversion<f16>("float16");
     check_small_ops<float>(FLOAT32, 2e-6f), check_small_ops<bf16>(BFLOAT16, 2e-2f), check_small_ops<f16>(FLOAT16, 3e-3f);

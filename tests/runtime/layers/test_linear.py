@@ -1,28 +1,99 @@
-"""The packed weight computes what the plain one does, and the plain one is gone."""
+"""A packed weight computes what the plain one does, and the plain one is gone."""
+
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from compiled import compiled_kernels
+from torch import Tensor
 
-from ramet.runtime.layers.modules import Linear, pack_linears, packing_pays
+from ramet.kernels.cpu.weights import pack, pack_int8
+from ramet.kernels.reference_weights import Int8Weight
+from ramet.runtime.layers.modules import Embedding, Linear, pack_linears
 
-CPU = torch.device("cpu")
+CLOSE = {torch.float32: (1e-5, 1e-5), torch.float16: (2**-10, 2**-8), torch.bfloat16: (2**-7, 2**-4)}
 
 
+def filled(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def fill(layer: torch.nn.Module) -> None:
+    for name, parameter in layer.named_parameters():
+        parameter.data.copy_(filled(tuple(parameter.shape), parameter.dtype, len(name)))
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("tokens", [1, 7, 129])
-def test_packed_equals_plain(tokens: int, bias: bool) -> None:
-    if not packing_pays(torch.bfloat16, CPU):
-        pytest.skip("this CPU has no bfloat16 instructions")
-    layer = Linear(96, 80, bias=bias, dtype=torch.bfloat16)
-    for parameter in layer.parameters():
-        parameter.data.normal_(generator=torch.Generator().manual_seed(1))
-    x = torch.randn(tokens, 96).bfloat16()
+@pytest.mark.parametrize("tokens", [1, 2, 3, 7, 12, 13, 64, 129])
+def test_packed_equals_plain(tokens: int, bias: bool, dtype: torch.dtype) -> None:
+    ops = compiled_kernels()
+    for num_in, num_out in ((96, 80), (33, 1), (1, 65), (130, 100)):
+        layer = Linear(num_in, num_out, bias=bias, dtype=dtype)
+        fill(layer)
+        x = filled((tokens, num_in + 5), dtype, 2)[:, 2 : num_in + 2]
+        with torch.inference_mode():
+            wanted = torch.nn.functional.linear(
+                x.double(), layer.weight.double(), layer.bias.double() if bias else None
+            )
+            pack_linears(layer, partial(pack, ops))
+            rtol, atol = CLOSE[dtype]
+            torch.testing.assert_close(layer(x).double(), wanted, rtol=rtol, atol=atol)
+        assert layer.weight is None
+
+
+@pytest.mark.parametrize(("dtype", "fewest"), [(torch.float32, 1), (torch.float16, 1), (torch.bfloat16, 4)])
+def test_a_token_gets_the_same_output_in_any_batch(dtype: torch.dtype, fewest: int) -> None:
+    """`fewest`: tile registers, where there are some, take over from this number of tokens on."""
+    ops = compiled_kernels()
+    packed = pack(ops, filled((100, 70), dtype))
+    x = filled((150, 70), dtype, 2)
+    whole = packed.linear(x, None)
+    for start, stop in ((0, fewest), (3, 9), (10, 22), (100, 150)):
+        assert torch.equal(packed.linear(x[start:stop], None), whole[start:stop])
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_embedding_reads_the_rows_it_was_given(tied: bool, dtype: torch.dtype) -> None:
+    ops = compiled_kernels()
+    layer = Embedding(70, 33, scale=2.0, tied=tied, dtype=dtype, ops=ops)
+    fill(layer)
+    ids, x = torch.tensor([0, 69, 31, 32, 32]), filled((3, 33), dtype, 2)
     with torch.inference_mode():
-        plain = layer(x)
-        pack_linears(layer)
-        torch.testing.assert_close(layer(x), plain, rtol=2**-7, atol=2**-4)
-    assert layer.weight is None
+        plain, scores = layer(ids), layer.wide(x)
+        pack_linears(layer, partial(pack, ops))
+        assert torch.equal(layer(ids), plain) and (layer.weight is None) == tied
+        torch.testing.assert_close(layer.wide(x), scores, rtol=CLOSE[dtype][0], atol=CLOSE[dtype][1])
 
 
-def test_float32_is_never_packed() -> None:
-    assert not packing_pays(torch.float32, CPU)
+def test_one_thread_computes_what_several_do() -> None:
+    ops, alone = compiled_kernels(), type(compiled_kernels())(compiled_kernels().library, 1)
+    packed, x = pack(ops, filled((300, 128), torch.bfloat16)), filled((40, 128), torch.bfloat16, 2)
+    assert torch.equal(replace(packed, ops=alone).linear(x, None), packed.linear(x, None))
+    assert torch.equal(pack(alone, filled((300, 128), torch.bfloat16)).packed, packed.packed)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("tokens", [1, 2, 3, 12, 13, 64, 129])
+def test_int8_equals_its_oracle(tokens: int, dtype: torch.dtype) -> None:
+    """Sums of whole numbers are exact, so nothing but the last rounding may differ."""
+    ops = compiled_kernels()
+    for num_in, num_out, bias in ((96, 80, True), (33, 1, False), (1, 65, True), (130, 100, False)):
+        weight, offsets = filled((num_out, num_in), dtype), filled((num_out,), dtype, 3) if bias else None
+        x = filled((tokens, num_in + 5), dtype, 2)[:, 2 : num_in + 2]
+        x[0] = 0
+        packed, oracle = pack_int8(ops, weight), Int8Weight.of(weight)
+        assert torch.equal(packed.rows(torch.arange(num_out)), oracle.rows(torch.arange(num_out)))
+        torch.testing.assert_close(packed.linear(x, offsets, wide=True), oracle.linear(x, offsets, wide=True))
+        rtol, atol = CLOSE[dtype]
+        torch.testing.assert_close(packed.linear(x, offsets), oracle.linear(x, offsets), rtol=rtol, atol=atol)
+
+
+def test_int8_is_as_close_as_eight_bits_are() -> None:
+    ops = compiled_kernels()
+    weight, x = filled((300, 512), torch.float32), filled((20, 512), torch.float32, 2)
+    wanted = x @ weight.T
+    error = (pack_int8(ops, weight).linear(x, None) - wanted).norm() / wanted.norm()
+    assert error < 0.02

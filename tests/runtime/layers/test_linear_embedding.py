@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ramet.kernels import reference
 from ramet.runtime.layers.modules import Embedding
 
 
@@ -13,7 +14,7 @@ def test_scaled_rows_equal_those_of_gemma(hidden: int, dtype: torch.dtype) -> No
 
     theirs = Gemma3TextScaledWordEmbedding(9, hidden, None, embed_scale=hidden**0.5)
     theirs.weight.data = torch.randn(9, hidden, generator=torch.Generator().manual_seed(1)).to(dtype)
-    ours = Embedding(9, hidden, scale=hidden**0.5, dtype=dtype)
+    ours = Embedding(9, hidden, scale=hidden**0.5, tied=False, dtype=dtype, ops=reference)
     ours.weight.data = theirs.weight.data
     ids = torch.tensor([8, 0, 3, 3])
     assert torch.equal(ours(ids), theirs(ids))

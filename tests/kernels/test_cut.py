@@ -1,9 +1,16 @@
 """How a step is cut: every key of every token exactly once, shared prefixes found, enough pieces for every core."""
 
+from ctypes import c_int32
+
 import numpy as np
 import pytest
+import torch
+from compiled import compiled_kernels
+from hypothesis import given
+from hypothesis.strategies import DataObject, data, integers, sampled_from
 
-from ramet.runtime.attention.cpu import MAX_MEMBERS, MIN_SHARED, KernelItems, cut, find_shares
+from ramet.kernels.cpu.ops import Planner
+from ramet.kernels.reference_cut import MAX_MEMBERS, MIN_SHARED, KernelItems, cut, find_shares
 
 
 def table_of(runs: list[list[int]]) -> np.ndarray:
@@ -98,3 +105,37 @@ def test_rows_with_contexts_are_compared_slot_by_slot() -> None:
     assert [(share.rows.tolist(), share.start, share.stop) for share in shares] == [([0, 1], 0, 100)]
     same = find_shares(table_of([runs[0], runs[0]]), rows, lens - 1, shifts=np.array([20, 20], np.int32))
     assert [(share.start, share.stop) for share in same] == [(0, 520)]
+
+
+def native(table: np.ndarray, *columns: np.ndarray | None, threads: int) -> KernelItems:
+    """What the compiled planner makes of the same step."""
+    ops = type(compiled_kernels())(compiled_kernels().library, threads)
+    planner = Planner(ops.library, heads=2, kv_heads=1, head_dim=16)
+    ops.plan(planner, torch.from_numpy(table), *columns)
+    plan = planner.struct
+    items = _copied(plan.items, 5 * plan.num_items).reshape(-1, 5)
+    num_members, merges = int(items[:, 1].sum()), _copied(plan.merges, 3 * plan.num_merges).reshape(-1, 3)
+    members, partials = _copied(plan.members, num_members), _copied(plan.partials, num_members)
+    return KernelItems(items, members, partials, merges, int(merges[:, 2].sum()))
+
+
+def _copied(address: int, num: int) -> np.ndarray:
+    return np.ctypeslib.as_array((c_int32 * num).from_address(address)).copy() if num else np.empty(0, np.int32)
+
+
+@given(data())
+def test_the_compiled_planner_cuts_the_same_items(draw: DataObject) -> None:
+    num = draw.draw(integers(1, 9))
+    rng = np.random.default_rng(draw.draw(integers(0, 2**32 - 1)))
+    common = rng.integers(1, 50_000, 900)
+    runs = [[*common[: rng.integers(0, 900)], *rng.integers(50_000, 99_000, rng.integers(1, 700))] for _ in range(num)]
+    table = table_of([[int(slot) for slot in run] for run in runs])
+    num_new = np.array([min(len(run), rng.choice([1, 1, 1, 2, 33, 200])) for run in runs], np.int32)
+    seq_lens = np.array([len(run) for run in runs], np.int32)
+    rows, firsts = np.arange(1, num + 1, dtype=np.int32), np.cumsum(num_new, dtype=np.int32) - num_new
+    shifts = draw.draw(sampled_from([None, np.array(rng.integers(0, 2, num) * 5, np.int32)]))
+    threads = draw.draw(integers(1, 5))
+    wanted = cut(table, rows, firsts, num_new, seq_lens, threads, shifts)
+    got = native(table, rows, firsts, num_new, seq_lens, shifts, threads=threads)
+    for name in ("items", "members", "partials", "merges"):
+        assert getattr(got, name).tolist() == getattr(wanted, name).tolist(), name

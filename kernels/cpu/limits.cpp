@@ -1,0 +1,75 @@
+// What the machine can do at most: bytes read and products made a second. Loops that do nothing else; they are timed from
+// outside, and only figures of the same minutes say anything about each other.
+#include "linear.h"
+#include "tiles.h"
+
+namespace {
+
+constexpr int64_t PIECE_BYTES = 1 << 18;
+constexpr int SUMS = MAX_SUMS - MAX_SUMS % 8;
+
+// Sums that depend on nothing but themselves: as many as hide the latency of an operation.
+void multiply(int64_t rounds, float *sink) {
+    vf sums[SUMS];
+#pragma GCC unroll 24
+    for (int i = 0; i < SUMS; i++) sums[i] = splat(sink[0] + float(i));
+    const vf a = splat(sink[1]), b = splat(sink[2]);
+    for (int64_t round = 0; round < rounds; round++)
+#pragma GCC unroll 24
+        for (int i = 0; i < SUMS; i++) sums[i] = sums[i] * a + b;
+    vf all = {};
+#pragma GCC unroll 24
+    for (int i = 0; i < SUMS; i++) all += sums[i];
+    sink[3] = sum_of(all);
+}
+
+}  // namespace
+
+// Every byte of data once; sinks [pieces of 256 KiB] are written.
+extern "C" void ramet_read(const void *data, int64_t bytes, float *sinks, int threads) {
+    pool::each(threads, bytes / PIECE_BYTES, [&](int64_t piece) {
+        const char *from = static_cast<const char *>(data) + piece * PIECE_BYTES;
+        vi all[4] = {};
+        for (int64_t at = 0; at < PIECE_BYTES; at += 4 * sizeof(vi))
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                vi some;
+                prefetch(from + at + i * sizeof some, AHEAD);
+                std::memcpy(&some, from + at + i * sizeof some, sizeof some);
+                all[i] ^= some;
+            }
+        sinks[piece] = float(((all[0] ^ all[1]) ^ (all[2] ^ all[3]))[0]);
+    });
+}
+
+// Float32 products with a sum each, `rounds` times SUMS vectors of them on each thread; sinks [threads, 4] are written.
+extern "C" void ramet_multiply(int64_t rounds, float *sinks, int threads) {
+    pool::each(threads, threads, [&](int64_t thread) { multiply(rounds, sinks + 4 * thread); });
+}
+extern "C" int64_t ramet_products_of_round() { return int64_t(SUMS) * LANES; }
+
+// The same of bfloat16 by tile registers, `rounds` times four tiles; 0 products where there are none.
+extern "C" void ramet_multiply_by_tiles([[maybe_unused]] int64_t rounds, [[maybe_unused]] float *sinks, [[maybe_unused]] int threads) {
+#if RAMET_TILES
+    if (!tiles::allowed()) return;
+    pool::each(threads, threads, [&](int64_t thread) {
+        alignas(64) static const char zeros[1024] = {};
+        alignas(64) float sums[tiles::SIDE * tiles::SIDE];
+        tiles::shape(tiles::SIDE, tiles::SIDE);
+        tiles::load_from<4>(zeros, 64), tiles::load_from<5>(zeros, 64), tiles::load_from<6>(zeros, 64), tiles::load_from<7>(zeros, 64);
+        tiles::clear<0>(), tiles::clear<1>(), tiles::clear<2>(), tiles::clear<3>();
+        for (int64_t round = 0; round < rounds; round++)
+            tiles::multiply<0, 4, 6>(), tiles::multiply<1, 4, 7>(), tiles::multiply<2, 5, 6>(), tiles::multiply<3, 5, 7>();
+        tiles::store_to<0>(sums, 64);
+        tiles::done();
+        sinks[4 * thread] = sums[0];
+    });
+#endif
+}
+extern "C" int64_t ramet_products_of_tiles() {
+#if RAMET_TILES
+    return tiles::allowed() ? 4 * int64_t(tiles::SIDE) * tiles::SIDE * tiles::INPUTS : 0;
+#else
+    return 0;
+#endif
+}

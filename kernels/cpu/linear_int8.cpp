@@ -1,0 +1,218 @@
+// Linear layers over weights of 8 bits: out = (q(x) q(weight)^T) * scales + bias, with sums in whole numbers.
+//
+// A weight is a whole number in [-127, 127] times its output's scale, an input one times its token's scale, found when
+// the token comes ("dynamic"). Sums of products of 8 bits are exact, so nothing here depends on an order. Where the CPU
+// multiplies unsigned by signed bytes (VNNI), inputs are stored with 128 added, which is subtracted as a sum of weights.
+//
+// T tokens, N in, M out. Packed weights are [M / BLOCK][N / 4][BLOCK, 4], with zeros up to PADDED inputs and in the last
+// block; scales and sums of each output's weights are [M rounded up to BLOCK].
+#include <cmath>
+
+#include "linear.h"
+#include "replay.h"
+
+namespace {
+
+constexpr int GROUP = 4;                 // inputs whose products one operation adds
+constexpr int64_t STEP = BLOCK * GROUP;  // weights of a group of inputs
+constexpr int64_t ROWS_BYTES = 1 << 19;  // of inputs that are kept in the cache of a core
+constexpr float LARGEST = 127.0f;
+
+#if defined(__AVX512VNNI__) && !defined(RAMET_LANES)
+constexpr int OFFSET = 128;  // of stored inputs
+inline vi add_products(vi sums, vi inputs, vi weights) { return (vi)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)inputs, (__m512i)weights); }
+#elif defined(__AVX512BW__) && !defined(RAMET_LANES)
+constexpr int OFFSET = 0;
+inline vi add_products(vi sums, vi inputs, vi weights) {  // two products of at most 127 * 127 fit into 16 bits
+    const __m512i w = (__m512i)weights, x = (__m512i)inputs;
+    const __m512i with_sign = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+    return sums + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), with_sign), _mm512_set1_epi16(1));
+}
+#elif defined(__AVX2__) && !defined(RAMET_LANES)
+constexpr int OFFSET = 0;
+inline vi add_products(vi sums, vi inputs, vi weights) {  // two products of at most 127 * 127 fit into 16 bits
+    const __m256i w = (__m256i)weights, pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8((__m256i)inputs, w));
+    return sums + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#elif defined(__ARM_FEATURE_DOTPROD) && !defined(RAMET_LANES)
+constexpr int OFFSET = 0;
+inline vi add_products(vi sums, vi inputs, vi weights) { return (vi)vdotq_s32((int32x4_t)sums, (int8x16_t)inputs, (int8x16_t)weights); }
+#else
+constexpr int OFFSET = 0;
+inline vi add_products(vi sums, vi inputs, vi weights) {
+    for (int byte = 0; byte < GROUP; byte++) sums += (inputs << (24 - 8 * byte) >> 24) * (weights << (24 - 8 * byte) >> 24);
+    return sums;
+}
+#endif
+
+struct Job {
+    const int8_t *weights;
+    const float *scales;
+    const int32_t *sums;
+    const void *bias;  // of T, or null
+    void *out;         // of T, or of float
+    bool is_wide;
+    int64_t out_stride, num_in, num_out;
+    int threads;
+    int64_t num_groups() const { return padded(num_in) / GROUP; }
+};
+
+// ROWS tokens times VECTORS vectors of columns from `column` on; x is [padded N / GROUP][ROWS] groups, x_scales [ROWS].
+template <class T, int ROWS, int VECTORS>
+void tile(const Job &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
+    const int8_t *weights = job.weights + column / BLOCK * job.num_groups() * STEP + column % BLOCK * GROUP;
+    const int8_t *const end = weights + job.num_groups() * STEP;
+    vi sums[ROWS][VECTORS];
+#pragma GCC unroll 12
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = vi{};
+    for (; weights < end; weights += STEP, x += ROWS, ahead.from += ahead.step) {
+        prefetch(ahead.from, 0), prefetch(ahead.from, 64);
+        vi packed[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);
+#pragma GCC unroll 12
+        for (int r = 0; r < ROWS; r++) {
+            const vi input = x[r] - vi{};
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], input, packed[v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, job.num_out - at);
+        if (num <= 0) break;
+        vi of_offset;
+        std::memcpy(&of_offset, job.sums + at, sizeof of_offset);
+        const vf scales = load(job.scales + at), bias = job.bias ? load_some((const T *)job.bias + at, num) : vf{};
+#pragma GCC unroll 12
+        for (int r = 0; r < ROWS; r++) {
+            const vf sum = __builtin_convertvector(sums[r][v] - of_offset * OFFSET, vf) * (scales * x_scales[r]) + bias;
+            const int64_t to = (first_row + r) * job.out_stride + at;
+            job.is_wide ? put<float>(job.out, to, sum, num) : put<T>(job.out, to, sum, num);
+        }
+    }
+}
+
+template <class T, int ROWS = 1>
+void block_of(int rows, const Job &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
+    if constexpr (ROWS <= MAX_ROWS) {
+        if (rows != ROWS) return block_of<T, ROWS + 1>(rows, job, x, x_scales, first_row, column, ahead);
+        constexpr int VECTORS = vectors_of(ROWS);
+        const int64_t end = std::min(column + BLOCK, job.num_out);
+        for (; column < end; column += VECTORS * LANES) tile<T, ROWS, VECTORS>(job, x, x_scales, first_row, column, ahead);
+    }
+}
+
+// A token's inputs as whole numbers, GROUP of them every `stride` groups; returns its scale.
+template <class T>
+float quantise(const T *x, int64_t num_in, int32_t *to, int64_t stride) {
+    vf most = {};
+    for (int64_t n = 0; n < num_in; n += LANES) {
+        const vf some = n + LANES <= num_in ? load(x + n) : load_some(x + n, num_in - n);
+        most = larger(most, larger(some, -some));
+    }
+    const float largest = max_of(most), scale = largest / LARGEST, inverse = largest > 0 ? LARGEST / largest : 0.0f;
+    const vf round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
+    for (int64_t n = 0; n < padded(num_in); n += LANES) {
+        const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
+        const vf some = num == LANES ? load(x + n) : load_some(x + n, num);
+        const vi whole = bit_cast<vi>(some * inverse + round) - bit_cast<vi>(round) + OFFSET;
+        int8_t bytes[LANES];
+        for (int i = 0; i < LANES; i++) bytes[i] = int8_t(whole[i]);
+        for (int i = 0; i < LANES; i += GROUP) std::memcpy(to + (n + i) / GROUP * stride, bytes + i, GROUP);
+    }
+    return scale;
+}
+
+template <class T>
+void multiply_block(const Job &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
+    const Tiles tiles(tokens);
+    const int64_t num_groups = job.num_groups(), block_bytes = num_groups * STEP;
+    int32_t *const inputs = reinterpret_cast<int32_t *>(scratch(tokens * (num_groups + 1)));
+    float *const x_scales = reinterpret_cast<float *>(inputs + tokens * num_groups);
+    pool::each_of_many(job.threads, tiles.num, 2 * job.num_in * tokens / tiles.num, [&](int64_t t) {
+        for (int r = 0; r < tiles.rows(t); r++) {
+            const int64_t token = tiles.start(t) + r;
+            x_scales[token] = quantise(x + (first + token) * x_stride, job.num_in, inputs + tiles.start(t) * num_groups + r, tiles.rows(t));
+        }
+    });
+    const int64_t values = std::max<int64_t>(1, BLOCK / 8 * padded(job.num_in) * (tokens + 8) / 32);
+    pool::each_of_many(job.threads, ceil_div(job.num_out, BLOCK), values, [&](int64_t block) {
+        for (int64_t t = 0; t < tiles.num; t++) {
+            const Ahead ahead = ahead_of(job.weights + block * block_bytes, block_bytes, STEP, t, tiles.num);
+            const int64_t start = tiles.start(t);
+            block_of<T>(tiles.rows(t), job, inputs + start * num_groups, x_scales + start, first + start, block * BLOCK, ahead);
+        }
+    });
+}
+
+template <class T>
+void multiply(const Job &job, const T *x, int64_t x_stride, int64_t tokens) {
+    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / padded(job.num_in) / MAX_ROWS) * MAX_ROWS, blocks = ceil_div(tokens, most);
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t first = tokens * b / blocks;
+        multiply_block(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
+    }
+}
+
+inline int64_t place(int64_t out, int64_t in, int64_t num_groups) {
+    return (out / BLOCK * num_groups + in / GROUP) * STEP + out % BLOCK * GROUP + in % GROUP;
+}
+
+template <class T>
+inline float value_at(const T *p) { return load_some(p, 1)[0]; }
+
+template <class T>
+void pack_row(const T *weight, int64_t out, int64_t num_in, int8_t *packed, float *scales, int32_t *sums) {
+    float largest = 0;
+    for (int64_t in = 0; in < num_in; in++) largest = std::max(largest, std::fabs(value_at(weight + in)));
+    scales[out] = largest / LARGEST, sums[out] = 0;
+    const float inverse = largest > 0 ? LARGEST / largest : 0.0f;
+    for (int64_t in = 0; in < num_in; in++) {
+        const int whole = (int)std::nearbyint((double)value_at(weight + in) * inverse);
+        packed[place(out, in, padded(num_in) / GROUP)] = int8_t(whole);
+        sums[out] += whole;
+    }
+}
+
+}  // namespace
+
+// weight [M, N] with rows `stride` apart; packed, scales and sums are zero where nothing belongs
+extern "C" void ramet_pack_int8(int dtype, const void *weight, int64_t stride, int64_t num_out, int64_t num_in, void *packed, float *scales,
+                                int32_t *sums, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        pool::each_of_many(threads, num_out, num_in, [&](int64_t out) {
+            pack_row((const T *)weight + out * stride, out, num_in, (int8_t *)packed, scales, sums);
+        });
+    });
+}
+
+// x [T, N] and out [T, M] with rows a stride apart; bias [M] or null; out is float32 if `is_wide`
+extern "C" void ramet_linear_int8(int dtype, const void *x, int64_t x_stride, const void *packed, const float *scales, const int32_t *sums,
+                                  const void *bias, void *out, int64_t out_stride, int64_t tokens, int64_t num_in, int64_t num_out, int is_wide,
+                                  int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        const Job job = {(const int8_t *)packed, scales, sums, bias, out, is_wide != 0, out_stride, num_in, num_out, threads};
+        multiply(job, (const T *)x, x_stride, tokens);
+    });
+}
+REPLAYABLE(ramet_linear_int8)
+
+// out [num, N]: these rows of a packed weight, times `scale`
+extern "C" void ramet_unpack_int8(int dtype, const void *packed, const float *scales, int64_t num_in, const int64_t *rows, int64_t num, float scale,
+                                  void *out, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        pool::each_of_many(threads, num, num_in, [&](int64_t i) {
+            for (int64_t in = 0; in < num_in; in++) {
+                const float whole = ((const int8_t *)packed)[place(rows[i], in, padded(num_in) / GROUP)];
+                store_some((T *)out + i * num_in + in, splat(whole * (scales[rows[i]] * scale)), 1);
+            }
+        });
+    });
+}
+REPLAYABLE(ramet_unpack_int8)

@@ -1,0 +1,125 @@
+"""What the library's functions are called with: structs, and tapes of calls.
+
+A tape is a list of calls with their addresses and numbers, made once by running them, and run again by one call out of
+Python: the CPU's form of a CUDA graph. What its calls read and write stays where it is as long as the tape exists.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from ctypes import Structure, addressof, c_float, c_int, c_int32, c_int64, c_void_p
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ramet.kernels.cpu.memory import Arena
+
+KINDS: dict[str, Any] = {"p": c_void_p, "n": c_int64, "i": c_int, "f": c_float}  # pointer, size, number, float
+Native = Callable[..., None]
+
+
+class Plan(Structure):
+    """Field for field the struct of plan.h."""
+
+    _fields_ = (
+        ("items", c_void_p),
+        ("members", c_void_p),
+        ("limits", c_void_p),
+        ("partials", c_void_p),
+        ("merges", c_void_p),
+        ("table", c_void_p),
+        ("table_stride", c_int64),
+        ("partial_out", c_void_p),
+        ("partial_lse", c_void_p),
+        ("num_items", c_int32),
+        ("num_merges", c_int32),
+        ("heads", c_int32),
+        ("kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("threads", c_int32),
+    )
+
+
+class Step(Structure):
+    """Field for field the struct of plan.h."""
+
+    _fields_ = (
+        ("table", c_void_p),
+        ("table_stride", c_int64),
+        ("rows", c_void_p),
+        ("first_tokens", c_void_p),
+        ("num_new", c_void_p),
+        ("seq_lens", c_void_p),
+        ("shifts", c_void_p),
+        ("num_rows", c_int32),
+        ("threads", c_int32),
+    )
+
+
+class Rule(Structure):
+    """What a layer does with its scores; field for field the struct of attention.cpp. 0 is no window and no cap."""
+
+    _fields_ = (("scale", c_float), ("window", c_int32), ("softcap", c_float))
+
+
+class Call(Structure):
+    """Field for field the struct of replay.cpp."""
+
+    _fields_ = (("run", c_void_p), ("words", c_void_p))
+
+
+def native(library: ctypes.CDLL, name: str, kinds: str) -> Native:
+    """A function of the library that returns nothing. `kinds` has a letter of KINDS for each argument."""
+    function: Any = getattr(library, f"ramet_{name}")
+    function.argtypes, function.restype = [KINDS[kind] for kind in kinds], None
+    made: Native = function
+    return made
+
+
+class Tape:
+    """Calls in their order. `keep` what they point to and nobody else holds."""
+
+    def __init__(self, library: ctypes.CDLL, arena: Arena) -> None:
+        self.arena = arena  # where tensors come from while this records
+        self.replay: Callable[[], None] = self._unsealed
+        self._library = library
+        self._recorded: list[tuple[int, Sequence[int]]] = []
+        self._kept: list[object] = []
+
+    def recording(self, name: str, kinds: str, function: Native) -> Native:
+        """`function`, which is `ramet_name` of the library, and whose calls go to this tape as well."""
+        entry = getattr(self._library, f"ramet_{name}_words", None)
+        address = None if entry is None else ctypes.cast(entry, c_void_p).value
+        floats = [i for i, kind in enumerate(kinds) if kind == "f"]
+
+        def called(*arguments: Any) -> None:
+            assert address is not None, f"{name} is no part of a step that is replayed"
+            words = [0 if argument is None else argument for argument in arguments]
+            for i in floats:
+                (words[i],) = struct.unpack("<i", struct.pack("<f", words[i]))
+            self._recorded.append((address, [int(word) for word in words]))
+            function(*arguments)
+
+        return called
+
+    def keep(self, *things: object) -> None:
+        self._kept += things
+
+    def seal(self) -> None:
+        """Nothing is added any more, and `replay` runs all calls again."""
+        words = np.array([word for _, words in self._recorded for word in words], np.int64)
+        at = words.ctypes.data
+        calls = (Call * len(self._recorded))()
+        for call, (entry, arguments) in zip(calls, self._recorded, strict=True):
+            call.run, call.words = entry, at
+            at += len(arguments) * words.itemsize
+        self.keep(words, calls)
+        self.replay = partial(native(self._library, "replay", "pn"), addressof(calls), len(calls))
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    @staticmethod
+    def _unsealed() -> None:
+        raise AssertionError("a tape is sealed before it is replayed")

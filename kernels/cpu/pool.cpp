@@ -1,0 +1,155 @@
+// Each thread has a share of a job's pieces, which lie next to each other, and a ticket for it: the job's number in the
+// upper half, the pieces of the share that nobody has claimed in the lower one. A piece is claimed by an exchange that
+// fails once the ticket has moved on. A thread that is done with its share goes on with those of the others.
+#include "pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace pool {
+namespace {
+
+constexpr auto SPIN = std::chrono::microseconds(50);  // between the jobs of a step no thread falls asleep
+constexpr int LOOKS = 64;                             // at what is waited for, between two looks at the clock
+constexpr int MAX_THREADS = 256;
+constexpr uint64_t JOB = uint64_t(1) << 32;           // a ticket's unit of jobs
+constexpr uint64_t PIECES = JOB - 1;                  // the half of a ticket that counts pieces
+
+inline void pause() {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// True once `ready`; false after SPIN without.
+template <class Ready>
+bool spin(Ready ready) {
+    const auto end = std::chrono::steady_clock::now() + SPIN;
+    do {
+        for (int look = 0; look < LOOKS; look++) {
+            if (ready()) return true;
+            pause();
+        }
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
+}
+
+thread_local bool is_working = false;  // on a piece: what that runs in turn, it runs alone
+
+struct alignas(64) Ticket {
+    std::atomic<uint64_t> value{0};
+};
+
+// The threads of the process; there is one object, which nobody destroys: threads end with the process.
+class Pool {
+  public:
+    void run(int threads, int64_t pieces, Piece piece, void *context) {
+        threads = std::min(threads, MAX_THREADS);
+        while (int(workers.size()) + 1 < threads)
+            workers.emplace_back([this, index = int(workers.size()) + 1] { work_for_ever(index); });
+        publish(threads, pieces, piece, context);
+        work_on(job, 0);
+        const auto done = [&] { return left.load(std::memory_order_acquire) == 0; };
+        while (!spin(done)) std::this_thread::yield();  // a piece's thread has lost its core: it may want this one
+    }
+
+    std::mutex one_job;
+
+  private:
+    void publish(int threads, int64_t pieces, Piece piece, void *context) {
+        this->threads.store(threads, std::memory_order_relaxed);
+        this->piece.store(piece, std::memory_order_relaxed);
+        this->context.store(context, std::memory_order_relaxed);
+        num_pieces.store(pieces, std::memory_order_relaxed);
+        left.store(pieces, std::memory_order_relaxed);
+        job += JOB;
+        for (int t = 0; t < threads; t++)
+            tickets[t].value.store(job + uint64_t(end_of(t, threads, pieces) - end_of(t - 1, threads, pieces)), std::memory_order_seq_cst);
+        if (sleepers.load(std::memory_order_seq_cst)) {
+            wakes.fetch_add(1, std::memory_order_release);
+            wakes.notify_all();
+        }
+    }
+
+    static int64_t end_of(int share, int threads, int64_t pieces) { return pieces * (share + 1) / threads; }
+
+    // Until nobody can claim a piece of the job any more. A claimed piece keeps the job as it is.
+    void work_on(uint64_t job, int index) {
+        is_working = true;
+        const int threads = this->threads.load(std::memory_order_relaxed);
+        for (int i = 0; i < threads; i++) work_on_share(job, (index + i) % threads);
+        is_working = false;
+    }
+
+    void work_on_share(uint64_t job, int share) {
+        std::atomic<uint64_t> &ticket = tickets[share].value;
+        uint64_t seen = ticket.load(std::memory_order_acquire);
+        while ((seen & ~PIECES) == job && (seen & PIECES) != 0) {
+            if (!ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) continue;
+            const int64_t end = end_of(share, threads.load(std::memory_order_relaxed), num_pieces.load(std::memory_order_relaxed));
+            piece.load(std::memory_order_relaxed)(context.load(std::memory_order_relaxed), end - int64_t(seen & PIECES));
+            left.fetch_sub(1, std::memory_order_release);
+            seen = ticket.load(std::memory_order_acquire);
+        }
+    }
+
+    void work_for_ever(int index) {
+        uint64_t last = 0;
+        const auto fresh = [&] { return (tickets[index].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
+        for (;;) {
+            if (!spin(fresh)) sleep_until(fresh);
+            last = tickets[index].value.load(std::memory_order_acquire) & ~PIECES;
+            work_on(last, index);
+        }
+    }
+
+    template <class Fresh>
+    void sleep_until(Fresh fresh) {
+        sleepers.fetch_add(1, std::memory_order_seq_cst);
+        for (;;) {
+            const uint32_t before = wakes.load(std::memory_order_acquire);
+            if (fresh()) break;
+            wakes.wait(before, std::memory_order_acquire);
+        }
+        sleepers.fetch_sub(1, std::memory_order_relaxed);
+    }
+
+    // what several threads write has a cache line of its own
+    Ticket tickets[MAX_THREADS];
+    alignas(64) std::atomic<int64_t> left{0};
+    alignas(64) std::atomic<uint32_t> wakes{0};
+    std::atomic<int> sleepers{0};
+    alignas(64) std::atomic<Piece> piece{nullptr};
+    std::atomic<void *> context{nullptr};
+    std::atomic<int64_t> num_pieces{0};
+    std::atomic<int> threads{1};
+    uint64_t job = 0;  // of the thread that runs jobs
+    std::vector<std::thread> workers;
+};
+
+Pool &of_process() {
+    static Pool *const kept = new Pool;
+    return *kept;
+}
+
+}  // namespace
+
+void run(int threads, int64_t pieces, Piece piece, void *context) {
+    if (!is_working) {
+        Pool &all = of_process();
+        const std::unique_lock<std::mutex> held(all.one_job, std::try_to_lock);
+        if (held.owns_lock()) return all.run(threads, pieces, piece, context);
+    }
+    for (int64_t p = 0; p < pieces; p++) piece(context, p);
+}
+
+}  // namespace pool

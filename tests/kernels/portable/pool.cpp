@@ -1,0 +1,41 @@
+// Jobs of every size on several threads, from several callers at once and inside of one another: each piece runs once.
+// Exits with 0 if it does; made to be run with -fsanitize=thread.
+#include "pool.h"
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+static std::atomic<int> wrong{0};
+
+static void run_jobs(int rounds) {
+    for (int round = 0; round < rounds; round++)
+        for (const int threads : {1, 2, 3, 5}) {
+            const int64_t pieces = (round * 7 + threads) % 41;
+            std::vector<int> runs(pieces), inner(pieces);
+            pool::each(threads, pieces, [&](int64_t p) {
+                runs[p]++;
+                pool::each(threads, 3, [&](int64_t i) { inner[p] += int(i); });
+            });
+            for (int64_t p = 0; p < pieces; p++) wrong += runs[p] != 1 || inner[p] != 3;
+            std::vector<int> seen(pieces * 5);
+            pool::each_stretch(threads, pieces * 5, 3, [&](int64_t first, int64_t stop) {
+                for (int64_t i = first; i < stop; i++) seen[i]++;
+            });
+            pool::each_of_many(threads, pieces * 5, pool::MIN_VALUES, [&](int64_t i) { seen[i]++; });
+            for (const int times : seen) wrong += times != 2;
+        }
+}
+
+int main() {
+    std::thread other(run_jobs, 2000);
+    run_jobs(2000);
+    other.join();
+    for (int round = 0; round < 20; round++) {  // the threads fall asleep in between
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        run_jobs(3);
+    }
+    std::printf("%d differences\n", wrong.load());
+    return wrong != 0;
+}

@@ -1,0 +1,79 @@
+"""The native code under warnings and sanitizers, and the instructions that it compiles to for each class of CPU."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import toolchains
+
+from ramet.kernels.cpu import build
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+PORTABLE = ROOT / "tests/kernels/portable"
+FLAGS = [flag for flag in build.FLAGS if "native" not in flag and flag != "-O2"]
+# GCC 12 warns of its own header of intrinsics
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-maybe-uninitialized"]
+CLASSES = {
+    "avx2": ("x86-64-v3", r"vfmadd\w+ps .*%ymm", r"%zmm"),
+    "avx512": ("cascadelake", r"vfmadd\w+ps .*%zmm", r"vdpbf16ps|%tmm"),
+    "avx512-bf16": ("cooperlake", r"vfmadd\w+ps .*%zmm", r"%tmm"),
+    "amx": ("sapphirerapids", r"tdpbf16ps", r"nothing of this kind"),
+}
+
+
+def compiler() -> str:
+    found = shutil.which("g++")
+    if found is None:
+        pytest.skip("no g++ here")
+    return found
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, (done.stdout[-1000:], done.stderr[-3000:])
+    return done.stdout
+
+
+def sources() -> list[Path]:
+    return [build.FOLDER / name for name in build.SOURCES]
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@pytest.mark.parametrize("tiles", [False, True])
+def test_kernels_are_clean_under_a_sanitizer(sanitizer: str, tiles: bool, tmp_path: Path) -> None:
+    flags = ["-O1", "-g", "-march=native", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    flags += ["-march=x86-64-v3", "-DRAMET_EMULATE_TILES"] if tiles else []
+    program = tmp_path / "check"
+    run(compiler(), *FLAGS, *WARNINGS, *flags, f"-I{build.FOLDER}", PORTABLE / "check.cpp", *sources(), "-o", program)
+    assert run(program) == "0 differences\n"
+
+
+@pytest.mark.parametrize("flags", [["-O2"], ["-O1", "-g", "-fsanitize=thread"]], ids=" ".join)
+def test_each_piece_of_a_job_runs_once(flags: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "pool"
+    files = PORTABLE / "pool.cpp", build.FOLDER / "pool.cpp"
+    run(compiler(), *FLAGS, *WARNINGS, *flags, f"-I{build.FOLDER}", *files, "-o", program)
+    assert run(program) == "0 differences\n"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_linear_layers_use_the_instructions_of_their_class(name: str, tmp_path: Path) -> None:
+    march, wanted, forbidden = CLASSES[name]
+    target = tmp_path / "linear.o"
+    run(compiler(), *FLAGS, *WARNINGS, "-O2", f"-march={march}", "-c", build.FOLDER / "linear.cpp", "-o", target)
+    listing = run("objdump", "-d", "--no-show-raw-insn", target)
+    assert re.search(wanted, listing) and not re.search(forbidden, listing)
+
+
+def test_linear_layers_use_the_instructions_of_arm(tmp_path: Path) -> None:
+    root = toolchains.unpacked(tmp_path / "arm", "g++-aarch64-linux-gnu")
+    arm = toolchains.wrapped(tmp_path, root, "aarch64-linux-gnu-g++")
+    flags = (f"--sysroot={root}", f"-I{root}/usr/aarch64-linux-gnu/include", "-O2")
+    target = tmp_path / "linear.o"
+    run(arm, *FLAGS, *WARNINGS, *flags, "-c", build.FOLDER / "linear.cpp", "-o", target)
+    dump = toolchains.wrapped(tmp_path, root, "aarch64-linux-gnu-objdump")
+    assert re.search(r"fmla\s+v\d+\.4s", run(dump, "-d", target))

@@ -1,0 +1,58 @@
+"""Memory that is used again: no two tensors at once, and what nothing refers to goes to the next one."""
+
+import gc
+
+import torch
+from compiled import compiled_kernels
+from hypothesis import given
+from hypothesis.strategies import integers, lists, tuples
+
+from ramet.kernels.cpu.memory import HUGE_PAGE, Arena, huge_empty
+
+
+@given(lists(tuples(integers(1, 5000), integers(0, 9)), min_size=1, max_size=60))
+def test_tensors_that_live_together_share_no_memory(plan: list[tuple[int, int]]) -> None:
+    arena, alive = Arena(), []
+    for size, forgotten in plan:
+        tensor = arena.empty((size,), torch.float32)
+        tensor.fill_(len(alive))
+        alive.append((tensor, len(alive)))
+        alive = alive[forgotten:] if forgotten < 3 else alive
+        for each, value in alive:
+            assert each.eq(value).all()
+
+
+def test_memory_goes_to_the_next_tensor_of_its_size_once_no_view_is_left() -> None:
+    arena = Arena()
+    first = arena.empty((100, 100), torch.bfloat16)
+    address, view = first.data_ptr(), first[5:]
+    del first
+    assert arena.empty((100, 100), torch.bfloat16).data_ptr() != address
+    del view
+    gc.collect()
+    assert arena.empty((90, 100), torch.bfloat16).data_ptr() == address
+
+
+def test_an_arena_stays_as_large_as_what_lives_at_once() -> None:
+    arena = Arena()
+    for _ in range(100):
+        arena.empty((1000, 1000), torch.float32)
+    assert arena.num_bytes < 40 << 20
+
+
+def test_large_tensors_begin_on_a_huge_page_and_small_ones_are_torchs() -> None:
+    assert huge_empty((HUGE_PAGE,), torch.float32).data_ptr() % HUGE_PAGE == 0
+    assert huge_empty((3, 5), torch.bfloat16).shape == (3, 5)
+
+
+def test_a_tape_runs_its_calls_again_on_what_lies_there_now() -> None:
+    ops = compiled_kernels()
+    table, ids, weight = torch.arange(40.0).view(10, 4), torch.tensor([1, 2]), torch.ones(4)
+    with ops.recorded() as tape:
+        doubled = ops.gather(table, ids, 2.0)
+        normed = ops.rms_norm(doubled, weight, 0.0)
+    assert len(tape) == 2
+    ids.copy_(torch.tensor([9, 0]))
+    tape.replay()
+    assert doubled.tolist() == (table[[9, 0]] * 2).tolist()
+    torch.testing.assert_close(normed[0], torch.nn.functional.rms_norm(doubled[0], (4,)))

@@ -1,0 +1,159 @@
+"""Prepared decode steps: what is replayed is what is computed, padded or not, and what cannot be replayed says so."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from compiled import compiled_kernels
+from hypothesis import given
+from hypothesis.strategies import integers
+from steps import make_batch
+from tiny_families import make_family
+from tiny_model import make_tiny
+
+from ramet.runtime.attention.base import ForwardInputs
+from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
+from ramet.runtime.engine.batch import Batch, HiddenRows
+from ramet.runtime.engine.inputs import StepGraphs, sizes_up_to
+from ramet.runtime.engine.runner import Launched, ModelRunner
+from ramet.runtime.engine.step_tape import record
+from ramet.runtime.sampling.epilogue import RowBuffer
+
+MAX_ROWS = 24
+LENGTHS = np.array([3, 150, 7, 64, 65, 1, 90, 33] * 3)
+COMMON = np.arange(200, 300)  # slots of a prefix that every long row has
+
+
+def start(folder: Path, **execute: Any) -> ModelRunner:
+    args = Args(
+        model=ModelArgs(model_path=str(folder), context_length=256),
+        cache=CacheArgs(max_total_tokens=8192),
+        schedule=ScheduleArgs(max_running_requests=MAX_ROWS),
+        execute=ExecArgs(num_threads=2, **execute),
+    )
+    return ModelRunner(args, lambda name, seconds: None)
+
+
+class Rows:
+    """Sequences of some lengths, of which long ones share a prefix, on a runner that has computed all of them."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self.runner = runner
+        rng = np.random.RandomState(0)
+        shared = rng.randint(5, 250, len(COMMON))
+        self.tokens, self.slots = {}, {}
+        for row in range(1, MAX_ROWS + 1):
+            own, slots = rng.randint(5, 250, 200), 1000 + 200 * row + np.arange(200)
+            if LENGTHS[row - 1] > len(COMMON):
+                own[: len(COMMON)], slots[: len(COMMON)] = shared, COMMON
+            self.tokens[row], self.slots[row] = own, slots
+        for row in range(1, MAX_ROWS + 1):
+            self.runner.forward(self.batch([(row, 0, int(LENGTHS[row - 1]))]))
+
+    def batch(self, parts: list[tuple[int, int, int]], **more: Any) -> Batch:
+        return replace(make_batch(parts, self.tokens, self.slots), **more)
+
+    def decoding(self, num: int, first: int = 1, **more: Any) -> Batch:
+        rows = range(first, first + num)
+        return self.batch([(row, int(LENGTHS[row - 1]), int(LENGTHS[row - 1]) + 1) for row in rows], **more)
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        launched = self.runner.launch(batch)
+        assert isinstance(launched, Launched)
+        return launched.logits.clone()
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma2", "gemma3", "qwen3"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rows, Rows]:
+    """The same model with and without prepared steps."""
+    compiled_kernels()
+    folder = tmp_path_factory.mktemp("model")
+    folder = make_tiny(folder) if request.param == "llama" else make_family(folder, request.param)
+    return Rows(start(folder)), Rows(start(folder, disable_cuda_graph=True))
+
+
+@pytest.mark.parametrize("num", [1, 2, 15, 16, 17, 18, 21, 24])
+def test_a_replayed_step_computes_what_a_plain_one_does(both: tuple[Rows, Rows], num: int) -> None:
+    replayed, plain = both
+    for first in {1, MAX_ROWS - num + 1}:  # the second time, for sure, it is a replay
+        batch = replayed.decoding(num, first)
+        replayed.logits(batch)
+        assert torch.equal(replayed.logits(batch), plain.logits(plain.decoding(num, first)))
+
+
+def test_a_replay_after_other_steps_and_larger_ones(both: tuple[Rows, Rows]) -> None:
+    replayed, plain = both
+    for num, first in ((5, 1), (20, 3), (5, 7), (1, 2), (20, 5), (5, 1)):
+        replayed.runner.forward(replayed.batch([(9, 0, 40)]))  # a step that is no decode step plans attention anew
+        assert torch.equal(replayed.logits(replayed.decoding(num, first)), plain.logits(plain.decoding(num, first)))
+
+
+def test_rows_with_parallel_contexts_are_replayed_at_their_positions(both: tuple[Rows, Rows]) -> None:
+    replayed, plain = both
+    shifts = np.array([0, 30, 2], np.int32)
+    for rows in both:
+        rows.logits(rows.decoding(3))
+    shifted = replayed.logits(replayed.decoding(3, shifts=shifts))
+    assert torch.equal(shifted, plain.logits(plain.decoding(3, shifts=shifts)))
+    assert not torch.equal(shifted[1], replayed.logits(replayed.decoding(3))[1])
+
+
+def test_a_relayed_row_reads_what_it_drew_last(both: tuple[Rows, Rows]) -> None:
+    found = []
+    for rows in both:
+        rows.runner.launch(rows.decoding(4))
+        following = rows.batch([(row, int(LENGTHS[row - 1]) + 1, int(LENGTHS[row - 1]) + 2) for row in range(1, 5)])
+        known = rows.logits(following)
+        rows.runner.launch(rows.decoding(4))
+        unknown = replace(following, token_ids=np.zeros(4, np.int32), relayed=np.array([1, 3], np.int32))
+        found += [known, rows.logits(unknown)]
+    replayed_known, replayed, plain_known, plain = found
+    assert torch.equal(replayed_known, plain_known) and torch.equal(replayed, plain)
+
+
+def test_what_asks_for_more_than_logits_is_no_replay(both: tuple[Rows, Rows]) -> None:
+    replayed, _ = both
+    graphs = replayed.runner._graphs
+    assert graphs is not None and graphs.covers(replayed.decoding(3))
+    hidden = replayed.decoding(3, hidden=(HiddenRows(0, 1),), only_decodes=False)
+    for batch in (
+        hidden,
+        replayed.batch([(1, 3, 4), (2, 20, 30)]),
+        make_batch([(1, 3, 4)], replayed.tokens, replayed.slots, []),
+    ):
+        assert not graphs.covers(batch)
+
+
+@given(integers(1, 600))
+def test_sizes_reach_the_largest_and_padding_stays_small(most: int) -> None:
+    sizes = sizes_up_to(most)
+    assert sizes == sorted(set(sizes)) and sizes[-1] == most and sizes[0] == 1
+    for num in range(1, most + 1):
+        assert min(size for size in sizes if size >= num) <= max(num + 3, num * 1.2)
+
+
+def test_a_forward_pass_that_calls_torch_is_not_prepared(caplog: pytest.LogCaptureFixture) -> None:
+    ops = compiled_kernels()
+    weight, table = torch.randn(7, 16), torch.zeros((3, 8), dtype=torch.int32)
+
+    def forward(inputs: ForwardInputs) -> torch.Tensor:
+        return ops.gather(weight, inputs.token_ids, 1.0) + 1
+
+    graphs = StepGraphs(forward, lambda run: record(ops, run), table, 4)
+    batch = make_batch([(1, 0, 1)], {1: np.zeros(1, int)}, {1: np.zeros(1, int)})
+    with caplog.at_level(logging.WARNING, "ramet"):
+        assert graphs.covers(batch) and graphs.logits(batch, RowBuffer(3, torch.device("cpu"))) is None
+    assert "aten::add" in caplog.text and not graphs.covers(batch)
+
+
+def test_what_was_recorded_is_forgotten(both: tuple[Rows, Rows]) -> None:
+    replayed, _ = both
+    before = replayed.logits(replayed.decoding(2))
+    graphs = replayed.runner._graphs
+    assert graphs is not None
+    graphs.forget()
+    assert torch.equal(replayed.logits(replayed.decoding(2)), before)
