@@ -28,6 +28,12 @@ def huge_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(pages.memory, dtype=dtype, count=num, offset=pages.offset).view(tuple(shape))
 
 
+def huge_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """As torch.zeros on the CPU; what is large takes memory when it is first written to."""
+    made = huge_empty(shape, dtype)  # the system's pages are zeros
+    return made if made.nbytes >= 2 * HUGE_PAGE else made.zero_()
+
+
 class Pages:
     """`size` bytes of zeros from `offset` of `memory` on, at an address that is a multiple of a huge page."""
 

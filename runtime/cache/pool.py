@@ -5,11 +5,10 @@ allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one tok
 page size.
 """
 
-import math
-
-import numpy as np
 import torch
 from torch import Tensor
+
+from ramet.kernels.cpu.memory import huge_zeros
 
 
 class KVPool:
@@ -42,12 +41,10 @@ class KVPool:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """On cpu the operating system's own zero pages, huge where it has them: a slot takes memory when it is first used.
 
-    torch.zeros would write all of them, 3 s for each GiB.
+    torch.zeros would write all of them, 3 s for each GiB. Of pages of 4 KiB, the first 8,192 tokens of a 160M model took
+    0.6 s for page faults alone.
     """
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    plain = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(plain).view(dtype).view(shape)
+    return huge_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
 
 
 def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype_bytes: int) -> int:
