@@ -41,8 +41,8 @@ class KVPool:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """On cpu the operating system's own zero pages, huge where it has them: a slot takes memory when it is first used.
 
-    torch.zeros would write all of them, 3 s for each GiB. Of pages of 4 KiB, the first 8,192 tokens of a 160M model took
-    0.6 s for page faults alone.
+    torch.zeros would write all of them, 3 s for each GiB. With pages of 4 KiB, the first 8,192 tokens of a 160M model
+    took 0.6 s for page faults alone.
     """
     return huge_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
 
