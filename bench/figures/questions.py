@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ramet.bench.figures.constraints import compiles, jump_forward, masks
 from ramet.bench.figures.costs import penalties, phases, pipeline, sampling
+from ramet.bench.figures.engines import engines
 from ramet.bench.figures.programs import (
     ablations,
     has_forward,
@@ -63,6 +64,7 @@ def _always(record: Record) -> bool:
 
 QUESTIONS = {
     "offline": Question("offline", _compares, offline),
+    "engines": Question("peers", _always, engines),
     "growth": Question("offline", _grows, growth),
     "prompts": Question("offline", _has_growth, prompts),
     "phases": Question("offline", _has_phases, phases),

@@ -1,0 +1,58 @@
+"""8-bit weights on the bundled model: what it answers and how likely its texts are, beside the plain weights."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from ramet.runtime.llm import LLM
+from scripts.demo_model.cases import Reply, all_cases
+
+CASES = random.Random(0).sample(all_cases(), 200)
+
+
+def answers(llm: LLM) -> list[Reply]:
+    params = [{"temperature": 0, "max_new_tokens": case.max_new_tokens} for case in CASES]
+    replies = llm.generate([case.prompt for case in CASES], params)
+    reasons = [reply["meta_info"]["finish_reason"] for reply in replies]
+    return [
+        Reply(r["text"], w["matched"] if w["type"] == "stop" else None) for r, w in zip(replies, reasons, strict=True)
+    ]
+
+
+def share_of_right(replies: list[Reply]) -> float:
+    return sum(case.is_right(reply) for case, reply in zip(CASES, replies, strict=True)) / len(CASES)
+
+
+def perplexity(llm: LLM, texts: list[str]) -> float:
+    replies = llm.generate(texts, {"max_new_tokens": 0}, return_logprob=True, logprob_start_len=0)
+    values = [
+        value for reply in replies for value, *_ in reply["meta_info"]["input_token_logprobs"] if value is not None
+    ]
+    assert len(values) > 5000
+    return math.exp(-sum(values) / len(values))
+
+
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    """Its answers, and the perplexity of the prompts with them."""
+    with LLM(random_seed=0, log_level="error") as llm:
+        replies = answers(llm)
+        texts = [case.prompt + reply.text for case, reply in zip(CASES, replies, strict=True)]
+        return share_of_right(replies), texts, perplexity(llm, texts)
+
+
+def test_int8_answers_as_well_and_finds_texts_as_likely(plain: Any) -> None:
+    right, texts, likely = plain
+    with LLM(random_seed=0, log_level="error", quantization="int8") as llm:
+        assert abs(share_of_right(answers(llm)) - right) <= 0.02
+        assert abs(perplexity(llm, texts) / likely - 1) < 0.01
+
+
+def test_int8_is_the_same_prepared_and_not() -> None:
+    found = []
+    for unprepared in (False, True):
+        with LLM(random_seed=0, log_level="error", quantization="int8", disable_cuda_graph=unprepared) as llm:
+            found.append([reply.text for reply in answers(llm)[:50]])
+    assert found[0] == found[1]
