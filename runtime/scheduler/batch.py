@@ -139,6 +139,7 @@ def plan_step(
         embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
         forgotten=running.take_forgotten(),
         shifts=_shifts(table, rows),
+        only_decodes=len(draws) == num_decode == len(rows) and not (prefills or hidden_spans),
     )
     prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
     indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
