@@ -8,6 +8,8 @@
 // T tokens, N in, M out. Packed weights are [M / BLOCK][N / 2][BLOCK, 2] for bfloat16, where a pair of inputs is widened
 // with one operation each, and [M / BLOCK][N / 2][2, BLOCK] for the others. Zeros fill the last block, and inputs up to a
 // multiple of PADDED. Tile registers, where a CPU has some, read the same bfloat16 weights.
+#include <atomic>
+
 #include "linear.h"
 #include "replay.h"
 #include "tiles.h"
@@ -191,6 +193,7 @@ void multiply_block_by_tiles(const Job<bf16> &job, const bf16 *x, int64_t x_stri
     });
 }
 
+std::atomic<bool> tiles_are_used{false};
 constexpr int64_t MIN_TILE_TOKENS = 4;  // below, sums in vector registers keep up with the memory
 
 #endif
@@ -199,7 +202,7 @@ template <class T>
 void multiply(const Job<T> &job, const T *x, int64_t x_stride, int64_t tokens) {
 #if RAMET_TILES
     if constexpr (std::is_same_v<T, bf16>)
-        if (tokens >= MIN_TILE_TOKENS && tiles::allowed()) {
+        if (tokens >= MIN_TILE_TOKENS && tiles_are_used.load(std::memory_order_relaxed) && tiles::allowed()) {
             const int64_t most = std::max<int64_t>(1, ROWS_BYTES / (padded(job.num_in) * sizeof(bf16)) / (2 * tiles::SIDE)) * 2 * tiles::SIDE;
             for (int64_t first = 0; first < tokens; first += most)
                 multiply_block_by_tiles(job, x, x_stride, first, std::min(most, tokens - first));
@@ -239,6 +242,13 @@ void unpack(const T *packed, int64_t num_in, const int64_t *rows, int64_t num, f
 }
 
 }  // namespace
+
+// Whether bfloat16 layers use tile registers from now on, where there are some; at first they do not.
+extern "C" void ramet_use_tiles([[maybe_unused]] int used) {
+#if RAMET_TILES
+    tiles_are_used = used != 0;
+#endif
+}
 
 // Weights that `packed` has room for.
 extern "C" int64_t ramet_packed_size(int64_t num_out, int64_t num_in) { return ceil_div(num_out, BLOCK) * BLOCK * padded(num_in); }

@@ -14,6 +14,7 @@ import torch
 from ramet.kernels import reference
 from ramet.kernels.cpu.build import NoCompiler, load_library
 from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.cpu.tile_check import has_tiles, tiles_work
 from ramet.runtime.attention.base import AttentionBackend, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention, fits
 from ramet.runtime.attention.gathered import GatheredAttention
@@ -40,7 +41,12 @@ def compiled_ops(threads: int) -> CpuOps | None:
 def compiled_library() -> CDLL | None:
     """Compiled on the first call on a machine."""
     try:
-        return load_library()
+        library = load_library()
+        if has_tiles(library):
+            works = tiles_work(library._name)
+            library.ramet_use_tiles(int(works))
+            log.info("tile registers of this CPU: %s", "used" if works else "not used, what they compute is wrong")
+        return library
     except (NoCompiler, OSError) as error:
         log.warning("no C++ kernels, torch runs in their place (slower): %s", error)
         return None
