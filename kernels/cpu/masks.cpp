@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t WORD = 32;                // tokens of a word
 
 void mask_word(float *logits, uint32_t allowed) {
-    const vu bit = vu{} + 1 << (vu)lane_numbers();
+    const vu bit = (vu{} + 1) << (vu)lane_numbers();
     const vf nothing = splat(-__builtin_inff());
     for (int part = 0; part < WORD / LANES; part++, allowed >>= LANES, logits += LANES) {
         const vi is_allowed = ((vu{} + allowed) & bit) != 0;

@@ -13,7 +13,8 @@ static void run_jobs(int rounds) {
     for (int round = 0; round < rounds; round++)
         for (const int threads : {1, 2, 3, 5}) {
             const int64_t pieces = (round * 7 + threads) % 41;
-            std::vector<int> runs(pieces), inner(pieces);
+            std::vector<int> runs(pieces);
+            std::vector<std::atomic<int>> inner(pieces);  // an only piece is no job: what it runs may have several threads
             pool::each(threads, pieces, [&](int64_t p) {
                 runs[p]++;
                 pool::each(threads, 3, [&](int64_t i) { inner[p] += int(i); });
