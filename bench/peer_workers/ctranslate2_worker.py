@@ -19,11 +19,6 @@ if not folder.exists():
     command += ["--output_dir", str(folder), "--quantization", o.compute]
     subprocess.run(command, check=True, stdout=sys.stderr)
 model = ctranslate2.Generator(str(folder), device="cpu", compute_type=o.compute, intra_threads=0, inter_threads=1)
-words = (
-    [line.rstrip("\n") for line in (folder / "vocabulary.txt").open(encoding="utf-8")]
-    if (folder / "vocabulary.txt").exists()
-    else None
-)
 
 
 def tokens(ids: list[int]) -> list[str]:

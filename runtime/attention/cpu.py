@@ -37,7 +37,6 @@ class CpuAttention:
         self._layers = layers
         self._rules = [Rule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
         self._ops = ops
-        self._heads = heads
         kv_heads = pool.keys[0].shape[1]
         self._planner = None if ops is None else Planner(ops.library, heads, kv_heads, pool.head_dim)
 

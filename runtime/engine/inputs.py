@@ -201,10 +201,6 @@ class StepGraphs:
         recorded.replay()
         return recorded.logits[: len(batch.rows)]
 
-    def forget(self) -> None:
-        """What was recorded reads weights or memory that are no longer there."""
-        self._prepared.clear()
-
     def _prepare(self, size: int, batch: Batch, row_buffer: RowBuffer) -> Tensor | None:
         buffers = StepBuffers(size, self._table)
         buffers.fill(batch, row_buffer)

@@ -138,9 +138,8 @@ class ModelRunner:
         self._threads = args.execute.num_threads or worthwhile_threads(self.plan.needs.weights)
         with phase(report, "kernels"):
             self._kernels = choose_ops(self.device, self._threads)
-        if self.device.type == "cpu":  # threads of torch would spin against those of our kernels
-            ours = isinstance(self._kernels, CpuOps) and args.execute.attention_backend in ("auto", "cpu")
-            torch.set_num_threads(1 if ours else self._threads)
+        if self.device.type == "cpu":
+            torch.set_num_threads(self._threads)
         with phase(report, "weights"):
             self._model = load_model(args, self.shape, self.dtype, self.device, self._kernels)
         with phase(report, "kv pool"):
@@ -154,6 +153,8 @@ class ModelRunner:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
+        if isinstance(self._kernels, CpuOps) and self._attention.name == "cpu":
+            torch.set_num_threads(1)  # nothing large is left to torch, and its threads would spin against ours
         with phase(report, "warm-up"):
             self._warm_up()
 

@@ -148,12 +148,3 @@ def test_a_forward_pass_that_calls_torch_is_not_prepared(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "ramet"):
         assert graphs.covers(batch) and graphs.logits(batch, RowBuffer(3, torch.device("cpu"))) is None
     assert "aten::add" in caplog.text and not graphs.covers(batch)
-
-
-def test_what_was_recorded_is_forgotten(both: tuple[Rows, Rows]) -> None:
-    replayed, _ = both
-    before = replayed.logits(replayed.decoding(2))
-    graphs = replayed.runner._graphs
-    assert graphs is not None
-    graphs.forget()
-    assert torch.equal(replayed.logits(replayed.decoding(2)), before)
