@@ -35,7 +35,7 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     ] = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        _about("of weights and KV cache; auto: what config.json says"),
+        _about("of weights and KV cache in memory; auto: what config.json says"),
     ] = "auto"
     quantization: Annotated[
         Literal["int8"] | None,

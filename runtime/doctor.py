@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from ramet.kernels.cpu import build
+from ramet.kernels.cpu import build, measured
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import parse
@@ -64,9 +64,10 @@ class Finding:
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     parser = argparse.ArgumentParser(prog="ramet doctor", description="What this machine has and what is missing.")
     parser.add_argument("--deep", action="store_true", help="also load torch and run a matrix product (seconds)")
+    parser.add_argument("--measure", action="store_true", help="measure the CPU again, beside nothing else (seconds)")
     options = parser.parse_args(list(argv))
     findings: list[Finding] = []
-    for finding in examine(env, options.deep):
+    for finding in examine(env, options.deep, options.measure):
         print(finding, flush=True)
         findings.append(finding)
     missing = [f.what for f in findings if f.kind == "missing"]
@@ -74,7 +75,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     return 1 if missing else 0
 
 
-def examine(env: Mapping[str, str], deep: bool) -> Iterator[Finding]:
+def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator[Finding]:
     yield Finding("ok", "ramet", f"{__version__}, python {platform.python_version()}, {platform.platform()}")
     yield from packages(metadata.version)
     yield cpu(_cpu_flags(), usable_cores())
@@ -91,7 +92,11 @@ def examine(env: Mapping[str, str], deep: bool) -> Iterator[Finding]:
     yield port(args.serve.host, args.serve.port)
     if deep:
         yield _torch()
-    yield choice(args, has_gpu=gpu.kind == "ok", flags=_cpu_flags())
+    threads = args.execute.num_threads or usable_cores()
+    if again:
+        _measure(threads)
+    yield speed(threads)
+    yield choice(args, has_gpu=gpu.kind == "ok")
 
 
 def packages(version: Callable[[str], str]) -> Iterator[Finding]:
@@ -192,19 +197,29 @@ def port(host: str, number: int) -> Finding:
     return Finding("ok", what, f"free on {host}" if number else f"a free one on {host}, chosen at the start")
 
 
-def choice(args: Args, has_gpu: bool, flags: frozenset[str]) -> Finding:
+def choice(args: Args, has_gpu: bool) -> Finding:
     device = args.execute.device if args.execute.device != "auto" else "cuda" if has_gpu else "cpu"
     attention = args.execute.attention_backend
     if attention == "auto":
         attention = "reference" if device == "cuda" else "cpu"
-    matmul = (
-        ""
-        if device == "cuda"
-        else ", bfloat16 in hardware"
-        if flags & {"avx512_bf16", "amx_bf16", "bf16"}
-        else ", float32 faster than bfloat16"
-    )
-    return Finding("ok", "ramet will choose", f"--device {device} --attention-backend {attention}{matmul}")
+    return Finding("ok", "ramet will choose", f"--device {device} --attention-backend {attention}")
+
+
+def speed(threads: int) -> Finding:
+    """What the first start on this machine measured."""
+    found = measured.read(threads)
+    if found is None:
+        remedy = "the first start does it, or ramet doctor --measure"
+        return Finding("note", "cpu measured", f"not yet for {threads} threads", remedy)
+    return Finding("ok", "cpu measured", str(found))
+
+
+def _measure(threads: int) -> None:
+    from ramet.runtime.engine.backends import compiled_library, measure  # loads torch
+
+    library = compiled_library()
+    if library is not None:
+        measure(library, threads)
 
 
 def _torch() -> Finding:

@@ -15,8 +15,10 @@ from typing import Any
 
 from msgspec import inspect
 
+from ramet.kernels.cpu import measured
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.machine import usable_cores
 from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
 
 # Other servers' spellings of the same option.
@@ -109,6 +111,7 @@ def show(given: Mapping[str, Given]) -> str:
         for option in OPTIONS:
             if option.group == group:
                 lines.append(_yaml_line(option, given.get(option.name)))
+    lines.append(f"# this CPU: {measured.read(usable_cores()) or 'measured at the first start'}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,6 @@
 // What the machine can do at most: bytes read and products made a second. Loops that do nothing else; they are timed from
 // outside, and only figures of the same minutes say anything about each other.
+#include "dots.h"
 #include "linear.h"
 #include "tiles.h"
 
@@ -8,15 +9,16 @@ namespace {
 constexpr int64_t PIECE_BYTES = 1 << 18;
 constexpr int SUMS = MAX_SUMS - MAX_SUMS % 8;
 
-// Sums that depend on nothing but themselves: as many as hide the latency of an operation.
-void multiply(int64_t rounds, float *sink) {
+// Sums that depend on nothing but themselves: as many as hide the latency of an operation `add`, of products of a and b.
+template <class Add>
+void multiply(int64_t rounds, float *sink, Add add) {
     vf sums[SUMS];
 #pragma GCC unroll 24
     for (int i = 0; i < SUMS; i++) sums[i] = splat(sink[0] + float(i));
     const vf a = splat(sink[1]), b = splat(sink[2]);
     for (int64_t round = 0; round < rounds; round++)
 #pragma GCC unroll 24
-        for (int i = 0; i < SUMS; i++) sums[i] = sums[i] * a + b;
+        for (int i = 0; i < SUMS; i++) sums[i] = add(sums[i], a, b);
     vf all = {};
 #pragma GCC unroll 24
     for (int i = 0; i < SUMS; i++) all += sums[i];
@@ -44,9 +46,18 @@ extern "C" void ramet_read(const void *data, int64_t bytes, float *sinks, int th
 
 // Float32 products with a sum each, `rounds` times SUMS vectors of them on each thread; sinks [threads, 4] are written.
 extern "C" void ramet_multiply(int64_t rounds, float *sinks, int threads) {
-    pool::each(threads, threads, [&](int64_t thread) { multiply(rounds, sinks + 4 * thread); });
+    pool::each(threads, threads, [&](int64_t thread) { multiply(rounds, sinks + 4 * thread, [](vf sum, vf a, vf b) { return sum * a + b; }); });
 }
 extern "C" int64_t ramet_products_of_round() { return int64_t(SUMS) * LANES; }
+
+// The same of pairs of bfloat16; 0 products where there is no such operation.
+extern "C" void ramet_multiply_by_dots([[maybe_unused]] int64_t rounds, [[maybe_unused]] float *sinks, [[maybe_unused]] int threads) {
+#if RAMET_DOTS
+    const auto add = [](vf sum, vf a, vf b) { return dots::add(sum, bit_cast<vi>(a), bit_cast<vi>(b)); };
+    pool::each(threads, threads, [&](int64_t thread) { multiply(rounds, sinks + 4 * thread, add); });
+#endif
+}
+extern "C" int64_t ramet_products_of_dots() { return RAMET_DOTS * int64_t(SUMS) * LANES * 2; }
 
 // The same of bfloat16 by tile registers, `rounds` times four tiles; 0 products where there are none.
 extern "C" void ramet_multiply_by_tiles([[maybe_unused]] int64_t rounds, [[maybe_unused]] float *sinks, [[maybe_unused]] int threads) {

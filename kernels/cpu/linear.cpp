@@ -1,15 +1,17 @@
 // Linear layers, out = x weight^T + bias, over weights that were packed once so that they are read in one stream.
 //
-// Arithmetic is float32 whatever the storage: two-byte weights are widened in registers. On CPUs that have bfloat16 dot
-// products but no tiles, these make no more products a second than float32 ones, so nothing here uses them. A sum goes
-// over the inputs in their order, whatever the number of tokens: what a token is computed with does not change its
-// output. The tile of sums in registers follows Goto and van de Geijn 2008.
+// Storage and arithmetic are two things. Weights of any storage are widened in registers and multiplied in float32; over
+// bfloat16 there may also be dot products (dots.h) and tile registers (tiles.h), which read the same packed weights. Which
+// of them is faster differs from one CPU to the next that has them, so it is chosen from outside, by what was measured. A
+// sum goes over the inputs in their order, whatever the number of tokens: what a token is computed with does not change
+// its output, as long as the arithmetic is the same. The tile of sums in registers follows Goto and van de Geijn 2008.
 //
 // T tokens, N in, M out. Packed weights are [M / BLOCK][N / 2][BLOCK, 2] for bfloat16, where a pair of inputs is widened
 // with one operation each, and [M / BLOCK][N / 2][2, BLOCK] for the others. Zeros fill the last block, and inputs up to a
-// multiple of PADDED. Tile registers, where a CPU has some, read the same bfloat16 weights.
+// multiple of PADDED.
 #include <atomic>
 
+#include "dots.h"
 #include "linear.h"
 #include "replay.h"
 #include "tiles.h"
@@ -42,9 +44,50 @@ struct Job {
     int64_t num_pairs() const { return padded(num_in) / 2; }
 };
 
-// ROWS tokens times VECTORS vectors of columns from `column` on; x is [padded N][ROWS].
-template <class T, int ROWS, int VECTORS>
-void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, Ahead ahead) {
+// How inputs lie beside a pair of weights, and how their products are added to sums [ROWS][VECTORS].
+template <class T>
+struct Floats {
+    typedef float Input;  // x is [padded N][ROWS]
+    static constexpr int INPUTS = 2;
+    template <int ROWS, int VECTORS>
+    static inline void add(const T *weights, const float *x, vf (&sums)[ROWS][VECTORS]) {
+        constexpr int STEP = std::is_same_v<T, bf16> ? 2 * LANES : LANES;  // weights from a vector of columns to the next
+        vf both[2][VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) widen_pair(weights + v * STEP, both[0][v], both[1][v]);
+#pragma GCC unroll 2
+        for (int odd = 0; odd < 2; odd++)
+#pragma GCC unroll 12
+            for (int r = 0; r < ROWS; r++) {
+                const vf input = splat(x[odd * ROWS + r]);
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) sums[r][v] += input * both[odd][v];
+            }
+    }
+};
+
+#if RAMET_DOTS
+struct Dots {
+    typedef int32_t Input;  // a pair of bfloat16; x is [padded N / 2][ROWS]
+    static constexpr int INPUTS = 1;
+    template <int ROWS, int VECTORS>
+    static inline void add(const bf16 *weights, const int32_t *x, vf (&sums)[ROWS][VECTORS]) {
+        vi pairs[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) std::memcpy(&pairs[v], weights + v * 2 * LANES, sizeof pairs[v]);
+#pragma GCC unroll 12
+        for (int r = 0; r < ROWS; r++) {
+            const vi input = x[r] - vi{};
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = dots::add(sums[r][v], input, pairs[v]);
+        }
+    }
+};
+#endif
+
+// ROWS tokens times VECTORS vectors of columns from `column` on.
+template <class T, class Arithmetic, int ROWS, int VECTORS>
+void tile(const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_row, int64_t column, Ahead ahead) {
     constexpr int STEP = std::is_same_v<T, bf16> ? 2 * LANES : LANES;  // weights from a vector of columns to the next
     const T *weights = job.weights + column / BLOCK * job.num_pairs() * PAIR + column % BLOCK / LANES * STEP;
     const T *const end = weights + job.num_pairs() * PAIR;
@@ -53,21 +96,9 @@ void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, 
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = vf{};
-    for (; weights < end; weights += PAIR, x += 2 * ROWS, ahead.from += ahead.step) {
-        vf even[VECTORS], odd[VECTORS];
-#pragma GCC unroll 4
-        for (size_t line = 0; line < PAIR * sizeof(T); line += 64) prefetch(ahead.from, line);
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) widen_pair(weights + v * STEP, even[v], odd[v]);
-        const auto add = [&](const float *inputs, const vf *widened) {
-#pragma GCC unroll 12
-            for (int r = 0; r < ROWS; r++) {
-                const vf input = splat(inputs[r]);
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] += input * widened[v];
-            }
-        };
-        add(x, even), add(x + ROWS, odd);
+    for (; weights < end; weights += PAIR, x += Arithmetic::INPUTS * ROWS, ahead.from += ahead.step) {
+        ahead.ask<PAIR * sizeof(T)>();
+        Arithmetic::add(weights, x, sums);
     }
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; v++) {
@@ -82,38 +113,45 @@ void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, 
     }
 }
 
-// A block of columns for a tile of ROWS tokens.
-template <class T, int ROWS>
-void block_of(const Job<T> &job, const float *x, int64_t first_row, int64_t column, Ahead ahead) {
-    constexpr int VECTORS = vectors_of(ROWS);
-    const int64_t end = std::min(column + BLOCK, job.num_out);
-    for (; column < end; column += VECTORS * LANES) tile<T, ROWS, VECTORS>(job, x, first_row, column, ahead);
-}
-
-template <class T, int ROWS = 1>
-void block_of(int rows, const Job<T> &job, const float *x, int64_t first_row, int64_t column, Ahead ahead) {
+// A block of columns for a tile of so many tokens.
+template <class T, class Arithmetic, int ROWS = 1>
+void block_of(int rows, const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_row, int64_t column, Ahead ahead) {
     if constexpr (ROWS <= MAX_ROWS) {
-        if (rows == ROWS) return block_of<T, ROWS>(job, x, first_row, column, ahead);
-        block_of<T, ROWS + 1>(rows, job, x, first_row, column, ahead);
+        if (rows != ROWS) return block_of<T, Arithmetic, ROWS + 1>(rows, job, x, first_row, column, ahead);
+        constexpr int VECTORS = vectors_of(ROWS);
+        const int64_t end = std::min(column + BLOCK, job.num_out);
+        for (; column < end; column += VECTORS * LANES) tile<T, Arithmetic, ROWS, VECTORS>(job, x, first_row, column, ahead);
     }
 }
 
-// x [rows, N] with rows `stride` apart -> [padded N][rows]; MAX_LANES floats behind it may be written.
+// A vector of inputs from n on, with zeros behind the last; as words, a pair of bfloat16 each.
 template <class T>
-void turn(const T *x, int64_t stride, int rows, int64_t num_in, float *to) {
+inline vf inputs_at(const T *x, int64_t n, int64_t num_in, float) {
+    const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
+    return num == LANES ? load(x + n) : load_some(x + n, num);
+}
+inline vf inputs_at(const bf16 *x, int64_t n, int64_t num_in, int32_t) {
+    const int64_t num = std::clamp<int64_t>(num_in - n, 0, 2 * LANES);
+    vf words = {};
+    if (num == 2 * LANES) std::memcpy(&words, x + n, sizeof words);
+    else std::memcpy(&words, x + n, num * sizeof(bf16));
+    return words;
+}
+
+// x [rows, N] with rows `stride` apart -> [padded N, or half of it][rows]; MAX_LANES behind it may be written.
+template <class T, class Input>
+void turn(const T *x, int64_t stride, int rows, int64_t num_in, Input *to) {
     constexpr int GROUPS = (MAX_ROWS + LANES - 1) / LANES;
-    for (int64_t n = 0; n < padded(num_in); n += LANES) {
-        const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
+    constexpr int64_t VALUES = std::is_same_v<Input, float> ? 1 : 2;  // of an Input
+    for (int64_t n = 0; n < padded(num_in); n += VALUES * LANES) {
         vf parts[GROUPS][LANES];
         for (int g = 0; g * LANES < rows; g++) {
-            for (int r = 0; r < LANES; r++) {
-                const T *from = x + (g * LANES + r) * stride + n;
-                parts[g][r] = g * LANES + r >= rows ? vf{} : num == LANES ? load(from) : load_some(from, num);
-            }
+            for (int r = 0; r < LANES; r++)
+                parts[g][r] = g * LANES + r >= rows ? vf{} : inputs_at(x + (g * LANES + r) * stride, n, num_in, Input{});
             transpose(parts[g]);
         }
         for (int64_t i = 0; i < LANES; i++)  // what a store writes too much is written over by the next
-            for (int g = 0; g * LANES < rows; g++) store(to + (n + i) * rows + g * LANES, parts[g][i]);
+            for (int g = 0; g * LANES < rows; g++) std::memcpy(to + (n / VALUES + i) * rows + g * LANES, &parts[g][i], sizeof(vf));
     }
 }
 
@@ -123,13 +161,14 @@ int64_t values_of_block(const Job<T> &job, int64_t tokens) {
     return std::max<int64_t>(1, BLOCK / 4 * padded(job.num_in) * (tokens + 8) / 16);
 }
 
-// A block of tokens, whose widened inputs stay in cache while all weights pass by.
-template <class T>
+// A block of tokens, whose turned inputs stay in cache while all weights pass by.
+template <class T, class Arithmetic>
 void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
+    typedef typename Arithmetic::Input Input;
     const Tiles tiles(tokens);
-    const int64_t num_in = padded(job.num_in);
-    float *const turned = scratch(tokens * num_in + tiles.num * MAX_LANES);
-    const auto x_of = [&](int64_t t) { return turned + tiles.start(t) * num_in + t * MAX_LANES; };
+    const int64_t num_in = padded(job.num_in), num_inputs = num_in / 2 * Arithmetic::INPUTS;
+    Input *const turned = reinterpret_cast<Input *>(scratch(tokens * num_inputs + tiles.num * MAX_LANES));
+    const auto x_of = [&](int64_t t) { return turned + tiles.start(t) * num_inputs + t * MAX_LANES; };
     pool::each_of_many(job.threads, tiles.num, num_in * tokens / tiles.num, [&](int64_t t) {
         turn(x + (first + tiles.start(t)) * x_stride, x_stride, tiles.rows(t), job.num_in, x_of(t));
     });
@@ -137,9 +176,20 @@ void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t fir
         const T *const weights = job.weights + block * job.num_pairs() * PAIR;
         for (int64_t t = 0; t < tiles.num; t++) {
             const Ahead ahead = ahead_of(weights, job.num_pairs() * PAIR * sizeof(T), PAIR * sizeof(T), t, tiles.num);
-            block_of<T>(tiles.rows(t), job, x_of(t), first + tiles.start(t), block * BLOCK, ahead);
+            block_of<T, Arithmetic>(tiles.rows(t), job, x_of(t), first + tiles.start(t), block * BLOCK, ahead);
         }
     });
+}
+
+// In blocks of tokens of the same size, or one less.
+template <class T, class Arithmetic>
+void multiply_in_blocks(const Job<T> &job, const T *x, int64_t x_stride, int64_t tokens) {
+    const int64_t row_bytes = padded(job.num_in) / 2 * Arithmetic::INPUTS * sizeof(typename Arithmetic::Input);
+    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / row_bytes / MAX_ROWS) * MAX_ROWS, blocks = ceil_div(tokens, most);
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t first = tokens * b / blocks;
+        multiply_block<T, Arithmetic>(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
+    }
 }
 
 #if RAMET_TILES
@@ -193,28 +243,36 @@ void multiply_block_by_tiles(const Job<bf16> &job, const bf16 *x, int64_t x_stri
     });
 }
 
-std::atomic<bool> tiles_are_used{false};
-constexpr int64_t MIN_TILE_TOKENS = 4;  // below, sums in vector registers keep up with the memory
+void multiply_by_tiles(const Job<bf16> &job, const bf16 *x, int64_t x_stride, int64_t tokens) {
+    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / (padded(job.num_in) * sizeof(bf16)) / (2 * tiles::SIDE)) * 2 * tiles::SIDE;
+    for (int64_t first = 0; first < tokens; first += most) multiply_block_by_tiles(job, x, x_stride, first, std::min(most, tokens - first));
+}
 
 #endif
+
+// Of products over bfloat16 weights.
+enum Arithmetics { IN_FLOATS = 0, IN_DOTS = 1, IN_TILES = 2 };
+
+// What few tokens are multiplied with, and from how many tokens on something else: one word, which any thread may read.
+std::atomic<int64_t> chosen{IN_FLOATS};
+
+inline int arithmetic_for(int64_t tokens) {
+    const int64_t all = chosen.load(std::memory_order_relaxed), from = all >> 16;
+    return from && tokens >= from ? all >> 8 & 0xff : all & 0xff;
+}
 
 template <class T>
 void multiply(const Job<T> &job, const T *x, int64_t x_stride, int64_t tokens) {
+    if constexpr (std::is_same_v<T, bf16>) {
+        [[maybe_unused]] const int arithmetic = arithmetic_for(tokens);
 #if RAMET_TILES
-    if constexpr (std::is_same_v<T, bf16>)
-        if (tokens >= MIN_TILE_TOKENS && tiles_are_used.load(std::memory_order_relaxed) && tiles::allowed()) {
-            const int64_t most = std::max<int64_t>(1, ROWS_BYTES / (padded(job.num_in) * sizeof(bf16)) / (2 * tiles::SIDE)) * 2 * tiles::SIDE;
-            for (int64_t first = 0; first < tokens; first += most)
-                multiply_block_by_tiles(job, x, x_stride, first, std::min(most, tokens - first));
-            return;
-        }
+        if (arithmetic == IN_TILES && tiles::allowed()) return multiply_by_tiles(job, x, x_stride, tokens);
 #endif
-    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / (padded(job.num_in) * sizeof(float)) / MAX_ROWS) * MAX_ROWS;
-    const int64_t blocks = ceil_div(tokens, most);
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = tokens * b / blocks;
-        multiply_block(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
+#if RAMET_DOTS
+        if (arithmetic == IN_DOTS) return multiply_in_blocks<T, Dots>(job, x, x_stride, tokens);
+#endif
     }
+    multiply_in_blocks<T, Floats<T>>(job, x, x_stride, tokens);
 }
 
 template <class T>
@@ -243,11 +301,17 @@ void unpack(const T *packed, int64_t num_in, const int64_t *rows, int64_t num, f
 
 }  // namespace
 
-// Whether bfloat16 layers use tile registers from now on, where there are some; at first they do not.
-extern "C" void ramet_use_tiles([[maybe_unused]] int used) {
+// What layers over bfloat16 are computed with from now on: `few` for fewer than `from` tokens, and `many`; numbers of Arithmetics.
+// What this CPU does not have is float32. At first all are float32.
+extern "C" void ramet_choose_linear(int few, int many, int64_t from) { chosen = from << 16 | many << 8 | few; }
+
+// Whether the library was compiled for a CPU with such an arithmetic, and this is one.
+extern "C" int ramet_has_arithmetic(int which) {
+    if (which == IN_DOTS) return RAMET_DOTS;
 #if RAMET_TILES
-    tiles_are_used = used != 0;
+    if (which == IN_TILES) return tiles::allowed();
 #endif
+    return which == IN_FLOATS;
 }
 
 // Weights that `packed` has room for.

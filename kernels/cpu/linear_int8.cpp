@@ -68,7 +68,7 @@ void tile(const Job &job, const int32_t *x, const float *x_scales, int64_t first
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = vi{};
     for (; weights < end; weights += STEP, x += ROWS, ahead.from += ahead.step) {
-        prefetch(ahead.from, 0), prefetch(ahead.from, 64);
+        ahead.ask<STEP>();
         vi packed[VECTORS];
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);

@@ -4,6 +4,7 @@ On cpu without a C++ compiler torch serves in the place of our kernels, slower, 
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from ctypes import CDLL
 from functools import cache
@@ -12,9 +13,13 @@ from typing import Protocol
 import torch
 
 from ramet.kernels import reference
+from ramet.kernels.cpu import measured
 from ramet.kernels.cpu.build import NoCompiler, load_library
+from ramet.kernels.cpu.limits import measure_all
+from ramet.kernels.cpu.measured import ARITHMETICS, Measured
+from ramet.kernels.cpu.native import native
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.kernels.cpu.tile_check import has_tiles, tiles_work
+from ramet.kernels.cpu.tile_check import tiles_work
 from ramet.runtime.attention.base import AttentionBackend, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention, fits
 from ramet.runtime.attention.gathered import GatheredAttention
@@ -25,6 +30,7 @@ from ramet.runtime.layers.ops import Ops
 from ramet.runtime.sampling.epilogue import Epilogue, SamplingKernel
 
 log = logging.getLogger("ramet")
+MEASUREMENTS = 5  # of which the best counts
 
 
 class Kernels(Ops, SamplingKernel, Protocol):
@@ -32,24 +38,58 @@ class Kernels(Ops, SamplingKernel, Protocol):
 
 
 def compiled_ops(threads: int) -> CpuOps | None:
-    """The C++ kernels for so many threads; None where they cannot be compiled."""
+    """The C++ kernels for so many threads, with the arithmetic that was measured to be fast; None without them."""
     library = compiled_library()
-    return None if library is None else CpuOps(library, threads)
+    if library is None:
+        return None
+    use(library, machine(library, threads))
+    return CpuOps(library, threads)
 
 
 @cache
 def compiled_library() -> CDLL | None:
     """Compiled on the first call on a machine."""
     try:
-        library = load_library()
-        if has_tiles(library):
-            works = tiles_work(library._name)
-            library.ramet_use_tiles(int(works))
-            log.info("tile registers of this CPU: %s", "used" if works else "not used, what they compute is wrong")
-        return library
+        return load_library()
     except (NoCompiler, OSError) as error:
         log.warning("no C++ kernels, torch runs in their place (slower): %s", error)
         return None
+
+
+@cache
+def machine(library: CDLL, threads: int) -> Measured:
+    """Measured on the first call on a machine, and kept."""
+    found = measured.read(threads) or measure(library, threads)
+    log.info("this machine: %s", found)
+    return found
+
+
+def measure(library: CDLL, threads: int) -> Measured:
+    """Now, and kept for later starts."""
+    log.info("measuring this machine, once for these kernels and %d threads", threads)
+    found = measure_all(library, threads, lambda name: name != "tiles" or tiles_work(library._name))
+    measured.write(found)
+    return found
+
+
+def use(library: CDLL, found: Measured) -> None:
+    """For the whole process."""
+    chosen = found.choice
+    native(library, "choose_linear", "iin")(ARITHMETICS.index(chosen.few), ARITHMETICS.index(chosen.many), chosen.at)
+
+
+def float32_is_faster(dtype: torch.dtype, tokens: int = 32, size: int = 1024) -> bool:
+    """Of torch on this CPU, measured now: by half, so that memory is not given up for nothing."""
+    best = {}
+    for each in (dtype, torch.float32):
+        x, weight = torch.ones(tokens, size, dtype=each), torch.ones(size, size, dtype=each)
+        seconds = []
+        for _ in range(MEASUREMENTS):
+            started = time.perf_counter()
+            torch.nn.functional.linear(x, weight)
+            seconds.append(time.perf_counter() - started)
+        best[each] = min(seconds)
+    return best[dtype] > 1.5 * best[torch.float32]
 
 
 def choose_ops(device: torch.device, threads: int) -> Kernels:

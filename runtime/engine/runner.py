@@ -124,7 +124,7 @@ class ModelRunner:
     def __init__(self, args: Args, report: Report) -> None:
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
-        self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape))
+        self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
         self._processors = make_all()

@@ -1,5 +1,6 @@
 """What a runner does once: choose the dtype, plan the memory, load the weights, time each phase. Knows no step."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from ramet.kernels.cpu.weights import pack, pack_int8
 from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.config import Args
+from ramet.runtime.engine.backends import compiled_library, float32_is_faster
 from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
@@ -28,12 +30,22 @@ from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.files import load_weights
 from ramet.runtime.weights.random import fill_random
 
+log = logging.getLogger("ramet")
+
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
 
 
-def dtype_name(args: Args, shape: ModelShape) -> str:
-    return shape.dtype if args.model.dtype == "auto" else args.model.dtype
+def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
+    """By default the checkpoint's: kernels of ours widen it in registers where that is faster."""
+    if args.model.dtype != "auto":
+        return args.model.dtype
+    if shape.dtype == "float32" or device.type != "cpu" or compiled_library() is not None:
+        return shape.dtype
+    if not float32_is_faster(getattr(torch, shape.dtype)):
+        return shape.dtype
+    log.warning("--dtype auto is float32 instead of %s, in which torch is slower on this CPU", shape.dtype)
+    return "float32"
 
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:

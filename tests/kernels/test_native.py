@@ -20,7 +20,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-maybe-uninitializ
 CLASSES = {
     "avx2": ("x86-64-v3", r"vfmadd\w+ps .*%ymm", r"%zmm"),
     "avx512": ("cascadelake", r"vfmadd\w+ps .*%zmm", r"vdpbf16ps|%tmm"),
-    "avx512-bf16": ("cooperlake", r"vfmadd\w+ps .*%zmm", r"%tmm"),
+    "avx512-bf16": ("cooperlake", r"vdpbf16ps .*%zmm", r"%tmm"),
     "amx": ("sapphirerapids", r"tdpbf16ps", r"nothing of this kind"),
 }
 
@@ -46,7 +46,7 @@ def sources() -> list[Path]:
 @pytest.mark.parametrize("tiles", [False, True])
 def test_kernels_are_clean_under_a_sanitizer(sanitizer: str, tiles: bool, tmp_path: Path) -> None:
     flags = ["-O1", "-g", "-march=native", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
-    flags += ["-march=x86-64-v3", "-DRAMET_EMULATE_TILES"] if tiles else []
+    flags += ["-march=x86-64-v3", "-DRAMET_EMULATE_TILES", "-DRAMET_EMULATE_DOTS"] if tiles else []
     program = tmp_path / "check"
     run(compiler(), *FLAGS, *WARNINGS, *flags, f"-I{build.FOLDER}", PORTABLE / "check.cpp", *sources(), "-o", program)
     assert run(program) == "0 differences\n"

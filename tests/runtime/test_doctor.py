@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ramet.kernels.cpu import measured
+from ramet.kernels.cpu.measured import Limits, Measured
 from ramet.runtime import doctor
 from ramet.runtime.config import Args, ModelArgs
 
@@ -142,3 +144,11 @@ def test_anything_missing_makes_the_exit_code_1(
 def test_this_machine_can_serve(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main([], {}) == 0
     assert "ready: `ramet serve` will work" in capsys.readouterr().out
+
+
+def test_what_the_cpu_was_measured_to_do_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    unknown = doctor.speed(3)
+    assert unknown.kind == "note" and "doctor --measure" in unknown.remedy
+    measured.write(Measured(Limits(3, 2e10, 1e11, 0.0, 0.0), {"float32": [1.0, 1.0, 1.0, 1.0]}))
+    assert doctor.speed(3).found.startswith("20.0 GB/s read, 100 Gflop/s in float32 on 3 threads")

@@ -15,7 +15,8 @@ struct Rule {
     float softcap;
 };
 extern "C" {
-void ramet_use_tiles(int);
+void ramet_choose_linear(int, int, int64_t);
+int ramet_has_arithmetic(int);
 int64_t ramet_packed_size(int64_t, int64_t);
 void ramet_pack(int, const void *, int64_t, int64_t, int64_t, void *, int);
 void ramet_unpack(int, const void *, int64_t, const int64_t *, int64_t, float, void *, int);
@@ -256,8 +257,9 @@ static void check_linear(int dtype, float tolerance) {
 }
 
 int main() {
-    ramet_use_tiles(1);
-    check_linear<float>(FLOAT32, 2e-5f), check_linear<bf16>(BFLOAT16, 2e-2f), check_linear<f16>(FLOAT16, 3e-3f);
+    for (int arithmetic = 0; arithmetic < 3; arithmetic++)
+        if (ramet_has_arithmetic(arithmetic)) ramet_choose_linear(0, arithmetic, arithmetic), check_linear<bf16>(BFLOAT16, 2e-2f);
+    check_linear<float>(FLOAT32, 2e-5f), check_linear<f16>(FLOAT16, 3e-3f);
     check_conversion<bf16>("bfloat16");
     check_conversion<f16>("float16");
     check_small_ops<float>(FLOAT32, 2e-6f), check_small_ops<bf16>(BFLOAT16, 2e-2f), check_small_ops<f16>(FLOAT16, 3e-3f);

@@ -1,5 +1,6 @@
 """A packed weight computes what the plain one does, and the plain one is gone."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -8,10 +9,14 @@ import torch
 from compiled import compiled_kernels
 from torch import Tensor
 
+from ramet.kernels.cpu.native import native
+from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weights import pack, pack_int8
 from ramet.kernels.reference_weights import Int8Weight
+from ramet.runtime.engine.backends import machine, use
 from ramet.runtime.layers.modules import Embedding, Linear, pack_linears
 
+ARITHMETICS = range(3)  # over bfloat16, as linear.cpp numbers them
 CLOSE = {torch.float32: (1e-5, 1e-5), torch.float16: (2**-10, 2**-8), torch.bfloat16: (2**-7, 2**-4)}
 
 
@@ -24,11 +29,25 @@ def fill(layer: torch.nn.Module) -> None:
         parameter.data.copy_(filled(tuple(parameter.shape), parameter.dtype, len(name)))
 
 
+@pytest.fixture
+def ops() -> Iterator[CpuOps]:
+    """Whose arithmetic is the machine's again afterwards."""
+    made = compiled_kernels()
+    yield made
+    use(made.library, machine(made.library, made.threads))
+
+
+def compute_in(ops: CpuOps, few: int, many: int, at: int) -> None:
+    native(ops.library, "choose_linear", "iin")(few, many, at)
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 7, 12, 13, 64, 129])
-def test_packed_equals_plain(tokens: int, bias: bool, dtype: torch.dtype) -> None:
-    ops = compiled_kernels()
+def test_packed_equals_plain(tokens: int, bias: bool, dtype: torch.dtype, arithmetic: int, ops: CpuOps) -> None:
+    """What the CPU does not have is float32."""
+    compute_in(ops, arithmetic, arithmetic, 0)
     for num_in, num_out in ((96, 80), (33, 1), (1, 65), (130, 100)):
         layer = Linear(num_in, num_out, bias=bias, dtype=dtype)
         fill(layer)
@@ -43,15 +62,28 @@ def test_packed_equals_plain(tokens: int, bias: bool, dtype: torch.dtype) -> Non
         assert layer.weight is None
 
 
-@pytest.mark.parametrize(("dtype", "fewest"), [(torch.float32, 1), (torch.float16, 1), (torch.bfloat16, 4)])
-def test_a_token_gets_the_same_output_in_any_batch(dtype: torch.dtype, fewest: int) -> None:
-    """`fewest`: tile registers, where there are some, take over from this number of tokens on."""
-    ops = compiled_kernels()
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_a_token_gets_the_same_output_in_any_batch(dtype: torch.dtype, arithmetic: int, ops: CpuOps) -> None:
+    compute_in(ops, arithmetic, arithmetic, 0)
     packed = pack(ops, filled((100, 70), dtype))
     x = filled((150, 70), dtype, 2)
     whole = packed.linear(x, None)
-    for start, stop in ((0, fewest), (3, 9), (10, 22), (100, 150)):
+    for start, stop in ((0, 1), (3, 9), (10, 22), (100, 150)):
         assert torch.equal(packed.linear(x[start:stop], None), whole[start:stop])
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_the_arithmetic_of_many_tokens_begins_where_it_was_chosen(at: int, ops: CpuOps) -> None:
+    packed, x = pack(ops, filled((64, 512), torch.bfloat16)), filled((5, 512), torch.bfloat16, 2)
+
+    def outputs(*choice: int) -> list[Tensor]:
+        compute_in(ops, *choice)
+        return [packed.linear(x[:tokens], None, wide=True) for tokens in (3, 4, 5)]
+
+    floats, others = outputs(0, 0, 0), outputs(1, 1, 0)
+    wanted = [others[i] if at and tokens >= at else floats[i] for i, tokens in enumerate((3, 4, 5))]
+    assert all(torch.equal(found, want) for found, want in zip(outputs(0, 1, at), wanted, strict=True))
 
 
 @pytest.mark.parametrize("dtype", CLOSE)

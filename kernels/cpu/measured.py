@@ -1,0 +1,119 @@
+"""What this machine was measured to do, kept beside the compiled kernels, and the arithmetic chosen by it.
+
+Flags of a CPU say which operations it has, not which of them are fast: dot products of bfloat16 make twice the products
+of float32 on one CPU and half of them on another. Knows no torch; limits.py measures.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ramet.kernels.cpu import build
+
+ARITHMETICS = ("float32", "dots", "tiles")  # of layers over bfloat16, as linear.cpp numbers them
+TOKENS = (1, 4, 16, 64)  # of the layers that are timed
+GAIN = 1.1  # at least, before rounding more often than float32 does is worth it
+NEAR = 1.05  # of the best time: as good
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the machine can do at most, on all threads."""
+
+    threads: int
+    read_bytes_per_s: float
+    float32_flops: float  # a product and its sum are two
+    dot_flops: float  # of pairs of bfloat16; 0 without such an operation
+    tile_flops: float  # of bfloat16; 0 without tile registers
+
+    @property
+    def flops(self) -> float:
+        return max(self.float32_flops, self.dot_flops, self.tile_flops)
+
+    @property
+    def dots_pay(self) -> bool:
+        """Kernels whose products are not the whole of their work gain less than what the products do."""
+        return self.dot_flops > GAIN * self.float32_flops
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Names of ARITHMETICS: `few` for fewer than `at` tokens, `many` from there on."""
+
+    few: str
+    many: str
+    at: int
+
+    def __str__(self) -> str:
+        names = {"float32": "float32", "dots": "bfloat16 dot products", "tiles": "tile registers"}
+        first = names[self.few]
+        return first if self.few == self.many else f"{first}, {names[self.many]} from {self.at} tokens on"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`seconds` of one layer over bfloat16 with each arithmetic that works here, for each of TOKENS."""
+
+    limits: Limits
+    seconds: Mapping[str, Sequence[float]]
+
+    @property
+    def choice(self) -> Choice:
+        """The fastest for many tokens; for few as well where nothing is faster: then no token depends on its batch."""
+        best = [min(each) for each in zip(*self.seconds.values(), strict=True)]
+        fastest = min(self.seconds, key=lambda name: self.seconds[name][-1])
+        plain = self.seconds["float32"]
+        many = fastest if plain[-1] > GAIN * best[-1] else "float32"
+        behind = [i for i, second in enumerate(self.seconds[many]) if second > NEAR * best[i]]
+        if not behind:
+            return Choice(many, many, 0)
+        few = min(self.seconds, key=lambda name: self.seconds[name][0])
+        if few == many or behind[-1] + 1 == len(TOKENS):
+            return Choice(many, many, 0)
+        return Choice(few, many, TOKENS[behind[-1] + 1])
+
+    def __str__(self) -> str:
+        limits = self.limits
+        rates = [f"{limits.float32_flops / 1e9:.0f} Gflop/s in float32"]
+        rates += [f"{limits.dot_flops / 1e9:.0f} by bfloat16 dot products"] if limits.dot_flops else []
+        rates += [f"{limits.tile_flops / 1e9:.0f} by tile registers"] if limits.tile_flops else []
+        read = f"{limits.read_bytes_per_s / 1e9:.1f} GB/s read, {', '.join(rates)} on {limits.threads} threads"
+        return f"{read}; bfloat16 layers are computed in {self.choice}"
+
+
+def read(threads: int) -> Measured | None:
+    """What was measured here for so many threads with these kernels. None: nothing yet, or it is damaged."""
+    try:
+        path = _path(threads)
+        if not build.is_private(path):
+            return None
+        found = json.loads(path.read_text())
+        seconds = {name: [float(s) for s in found["seconds"][name]] for name in ARITHMETICS if name in found["seconds"]}
+        measured = Measured(Limits(**found["limits"]), seconds)
+        assert "float32" in seconds and all(len(each) == len(TOKENS) for each in seconds.values())
+        return measured
+    except (build.NoCache, OSError, ValueError, KeyError, TypeError, AssertionError):
+        return None
+
+
+def write(measured: Measured) -> None:
+    """Whole or not at all; nothing where there is no cache."""
+    try:
+        path = _path(measured.limits.threads)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="measured-")
+        with open(handle, "w") as file:
+            json.dump(asdict(measured), file)
+        os.replace(temporary, path)
+    except (build.NoCache, OSError):
+        return
+
+
+def _path(threads: int) -> Path:
+    """Of these sources on this CPU. Raises NoCache."""
+    sources = [path.read_bytes() for path in sorted([*build.FOLDER.glob("*.cpp"), *build.FOLDER.glob("*.h")])]
+    key = hashlib.sha256(b"\0".join([build.cpu_features().encode(), *sources])).hexdigest()[:20]
+    return build.cache_folder() / f"measured-{key}-{threads}.json"

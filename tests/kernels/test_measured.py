@@ -1,0 +1,74 @@
+"""The arithmetic that is chosen by what was measured, and what is kept of a measurement."""
+
+from pathlib import Path
+
+import pytest
+from compiled import compiled_kernels
+
+from ramet.kernels.cpu import measured
+from ramet.kernels.cpu.limits import measure_all
+from ramet.kernels.cpu.measured import TOKENS, Choice, Limits, Measured
+
+LIMITS = Limits(2, 2.5e10, 2e11, 4e11, 0.0)
+PLAIN = [2.0, 2.0, 5.0, 20.0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "ramet" / "kernels"
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted"),
+    [
+        ({}, Choice("float32", "float32", 0)),
+        ({"dots": [2.0, 2.0, 3.0, 10.0]}, Choice("dots", "dots", 0)),  # never slower
+        ({"dots": [2.05, 2.0, 3.0, 10.0]}, Choice("dots", "dots", 0)),  # hardly slower
+        ({"dots": [2.0, 3.0, 8.0, 40.0]}, Choice("float32", "float32", 0)),
+        ({"dots": [1.9, 1.9, 4.9, 19.0]}, Choice("float32", "float32", 0)),  # hardly faster
+        ({"tiles": [3.0, 2.5, 2.6, 5.0]}, Choice("float32", "tiles", 16)),
+        ({"tiles": [3.0, 2.0, 2.6, 5.0]}, Choice("float32", "tiles", 4)),
+        ({"dots": [1.0, 2.0, 3.0, 10.0], "tiles": [3.0, 2.5, 3.5, 5.0]}, Choice("dots", "tiles", 64)),
+    ],
+)
+def test_the_fastest_is_chosen(others: dict[str, list[float]], wanted: Choice) -> None:
+    assert Measured(LIMITS, {"float32": PLAIN, **others}).choice == wanted
+
+
+def test_what_was_measured_is_read_again(folder: Path) -> None:
+    made = Measured(LIMITS, {"float32": PLAIN, "dots": PLAIN})
+    assert measured.read(2) is None
+    measured.write(made)
+    assert measured.read(2) == made and measured.read(1) is None
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"limits": {}, "seconds": {}}'])
+def test_a_damaged_file_counts_as_none(content: str, folder: Path) -> None:
+    measured.write(Measured(LIMITS, {"float32": PLAIN}))
+    (path,) = folder.iterdir()
+    path.write_text(content)
+    assert measured.read(2) is None
+
+
+def test_a_file_that_others_may_write_counts_as_none(folder: Path) -> None:
+    measured.write(Measured(LIMITS, {"float32": PLAIN}))
+    (path,) = folder.iterdir()
+    path.chmod(0o622)
+    assert measured.read(2) is None
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ramet").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    measured.write(Measured(LIMITS, {"float32": PLAIN}))
+    assert measured.read(2) is None
+
+
+def test_this_machine_is_measured() -> None:
+    library = compiled_kernels().library
+    found = measure_all(library, 1, lambda name: name != "tiles")
+    assert set(found.seconds) == {"float32", "dots"} if library.ramet_has_arithmetic(1) else {"float32"}
+    assert all(len(each) == len(TOKENS) and min(each) > 0 for each in found.seconds.values())
+    assert (found.limits.dot_flops > 0) == ("dots" in found.seconds) and found.limits.threads == 1
