@@ -38,8 +38,11 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         _about("of weights and KV cache in memory; auto: what config.json says"),
     ] = "auto"
     quantization: Annotated[
-        Literal["int8"] | None,
-        _about("int8: linear layers and head with 8 bits a weight, and inputs rounded to 8 bits; unset: as they are"),
+        Literal["int8", "int8wo", "int4", "awq", "gptq"] | None,
+        _about(
+            "of linear layers and head; int8: weights and inputs in 8 bits; int8wo: weights alone; int4: weights in 4 "
+            "bits and inputs in 8, the head as int8; awq, gptq: config.json must say so; unset: as the checkpoint is"
+        ),
     ] = None
     context_length: Annotated[
         Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")

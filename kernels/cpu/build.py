@@ -24,7 +24,8 @@ FOLDER = Path(__file__).parent
 # -march=native is not known to every clang for ARM; on x86-64 it is the one that both know
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 SOURCES = (
-    "pool.cpp", "replay.cpp", "linear.cpp", "linear_int8.cpp", "plan.cpp", "attention.cpp", "small_ops.cpp",
+    "pool.cpp", "replay.cpp", "linear.cpp", "linear_int8.cpp", "linear_int8wo.cpp", "linear_int4.cpp",
+    "plan.cpp", "attention.cpp", "small_ops.cpp",
     "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp", "limits.cpp",
 )  # fmt: skip
 FLAGS = (

@@ -138,7 +138,7 @@ void multiply_block(const Job &job, const T *x, int64_t x_stride, int64_t first,
             x_scales[token] = quantise(x + (first + token) * x_stride, job.num_in, inputs + tiles.start(t) * num_groups + r, tiles.rows(t));
         }
     });
-    const int64_t values = std::max<int64_t>(1, BLOCK / 8 * padded(job.num_in) * (tokens + 8) / 32);
+    const int64_t values = std::max<int64_t>(1, BLOCK / 8 * padded(job.num_in) * (tokens + 8) / 8);
     pool::each_of_many(job.threads, ceil_div(job.num_out, BLOCK), values, [&](int64_t block) {
         for (int64_t t = 0; t < tiles.num; t++) {
             const Ahead ahead = ahead_of(job.weights + block * block_bytes, block_bytes, STEP, t, tiles.num);

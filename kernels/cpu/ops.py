@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import addressof
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Rule, Step, Tape, native
 
 Ints = npt.NDArray[np.int32]
+Call = tuple[str, *tuple[int | None, ...]]  # name of a native, and words for it
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NATIVES = {  # function -> kinds of its arguments (native.py)
@@ -42,8 +44,11 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "plan": "ppp",
     "unpack": "ipnpnfpi",
     "unpack_int8": "ippnpnfpi",
+    "unpack_int4": "ippnnpnfpi",
     "linear": "ipnpppnnnnii",
     "linear_int8": "ipnpppppnnnnii",
+    "linear_int8wo": "ipnppppnnnnii",
+    "linear_int4": "ipnppnppnnnnii",
 }
 LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and gives them back
 
@@ -66,10 +71,6 @@ class CpuOps:
     _draw: Native
     _normalise: Native
     _plan: Native
-    _unpack: Native
-    _unpack_int8: Native
-    _linear: Native
-    _linear_int8: Native
 
     def __init__(self, library: ctypes.CDLL, threads: int) -> None:
         self.library, self.threads = library, threads
@@ -81,6 +82,11 @@ class CpuOps:
     def _use(self, natives: Mapping[str, Native]) -> None:
         for name, function in natives.items():
             setattr(self, f"_{name}", function)
+
+    def _call(self, name: str) -> Native:
+        """The function that is used now."""
+        used: Native = getattr(self, f"_{name}")
+        return used
 
     @contextmanager
     def recorded(self) -> Iterator[Tape]:
@@ -183,24 +189,22 @@ class CpuOps:
         addresses = keys.data_ptr(), values.data_ptr(), out.data_ptr()
         self._attention(planner.address, addressof(rule), DTYPES[q.dtype], q.data_ptr(), q.stride(0), *addresses)
 
-    def linear(self, x: Tensor, weight: "PlainWeight | Int8Weight", bias: Tensor | None, wide: bool) -> Tensor:
+    def linear(self, x: Tensor, weight: "NativeWeight", bias: Tensor | None, wide: bool) -> Tensor:
         """x [T, N], whose rows may be strided, and bias [M] -> [T, M], float32 if `wide`."""
         assert x.dtype == weight.dtype and x.shape[1] == weight.num_in, (x.dtype, x.shape, weight.num_in)
         out = self.empty(len(x), weight.num_out, dtype=torch.float32 if wide else x.dtype)
-        addresses = *weight.addresses, None if bias is None else bias.data_ptr(), out.data_ptr()
+        name, *words = weight.linear_call
+        addresses = None if bias is None else bias.data_ptr(), out.data_ptr()
         sizes = weight.num_out, len(x), weight.num_in, weight.num_out
-        call = self._linear if isinstance(weight, PlainWeight) else self._linear_int8
-        call(DTYPES[x.dtype], x.data_ptr(), x.stride(0), *addresses, *sizes, wide, self.threads)
+        self._call(name)(DTYPES[x.dtype], x.data_ptr(), x.stride(0), *words, *addresses, *sizes, wide, self.threads)
         return out
 
-    def unpack(self, weight: "PlainWeight | Int8Weight", rows: Tensor, scale: float) -> Tensor:
+    def unpack(self, weight: "NativeWeight", rows: Tensor, scale: float) -> Tensor:
         """rows [n] int64 of a packed weight -> [n, N], times `scale`."""
         out = self.empty(len(rows), weight.num_in, dtype=weight.dtype)
+        name, *words = weight.unpack_call
         which = weight.num_in, rows.data_ptr(), len(rows), scale
-        if isinstance(weight, PlainWeight):
-            self._unpack(DTYPES[out.dtype], *weight.addresses, *which, out.data_ptr(), self.threads)
-        else:
-            self._unpack_int8(DTYPES[out.dtype], *weight.addresses[:2], *which, out.data_ptr(), self.threads)
+        self._call(name)(DTYPES[out.dtype], *words, *which, out.data_ptr(), self.threads)
         return out
 
     def penalise(
@@ -283,6 +287,27 @@ class Planner:
         self.address = addressof(self.struct)
 
 
+class NativeWeight(Protocol):
+    """A packed [M, N] for inputs and outputs of `dtype`."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def num_out(self) -> int: ...
+
+    @property
+    def num_in(self) -> int: ...
+
+    @property
+    def linear_call(self) -> Call:
+        """What multiplies it, and what that is told of the weight."""
+
+    @property
+    def unpack_call(self) -> Call:
+        """What gives rows of it, and what that is told of the weight."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlainWeight:
     """[M, N] of its own dtype, in the layout of linear.cpp."""
@@ -297,34 +322,12 @@ class PlainWeight:
         return self.packed.dtype
 
     @property
-    def addresses(self) -> tuple[int, ...]:
-        return (self.packed.data_ptr(),)
-
-    def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
-        return self.ops.linear(x, self, bias, wide)
-
-    def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
-        return self.ops.unpack(self, at, scale)
-
-
-@dataclass(frozen=True, slots=True)
-class Int8Weight:
-    """[M, N] as whole numbers in [-127, 127] times a scale for each output, in the layout of linear_int8.cpp.
-
-    `linear` rounds each token's inputs to whole numbers as well.
-    """
-
-    ops: CpuOps
-    packed: Tensor  # int8
-    scales: Tensor  # [M rounded up] float32
-    sums: Tensor  # [M rounded up] int32
-    num_out: int
-    num_in: int
-    dtype: torch.dtype  # of inputs and outputs
+    def linear_call(self) -> Call:
+        return "linear", self.packed.data_ptr()
 
     @property
-    def addresses(self) -> tuple[int, ...]:
-        return self.packed.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr()
+    def unpack_call(self) -> Call:
+        return "unpack", self.packed.data_ptr()
 
     def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
         return self.ops.linear(x, self, bias, wide)

@@ -5,33 +5,60 @@ import ctypes
 import torch
 from torch import Tensor
 
-from ramet.kernels.cpu.memory import huge_empty
+from ramet.kernels.cpu.memory import huge_empty, huge_zeros
 from ramet.kernels.cpu.native import native
-from ramet.kernels.cpu.ops import DTYPES, CpuOps, Int8Weight, PlainWeight
+from ramet.kernels.cpu.ops import DTYPES, CpuOps, PlainWeight
+from ramet.kernels.cpu.quantised import Int4Weight, Int8Weight
+from ramet.kernels.int4_words import Int4Words
 
 BLOCK = 32  # outputs, as in linear.h
 
 
 def pack(ops: CpuOps, weight: Tensor) -> PlainWeight:
     num_out, num_in = weight.shape
-    packed = huge_empty((_packed_size(ops.library, num_out, num_in),), weight.dtype)
+    packed = huge_empty((_size(ops.library, "packed_size", num_out, num_in),), weight.dtype)
     call = native(ops.library, "pack", "ipnnnpi")
     call(DTYPES[weight.dtype], weight.data_ptr(), weight.stride(0), num_out, num_in, packed.data_ptr(), ops.threads)
     return PlainWeight(ops, packed, num_out, num_in)
 
 
-def pack_int8(ops: CpuOps, weight: Tensor) -> Int8Weight:
+def pack_int8(ops: CpuOps, weight: Tensor, *, weight_only: bool = False) -> Int8Weight:
     num_out, num_in = weight.shape
-    packed = huge_empty((_packed_size(ops.library, num_out, num_in),), torch.int8).zero_()
+    packed = huge_zeros((_size(ops.library, "packed_size", num_out, num_in),), torch.int8)
     whole = -(-num_out // BLOCK) * BLOCK
     scales, sums = torch.zeros(whole), torch.zeros(whole, dtype=torch.int32)
     call = native(ops.library, "pack_int8", "ipnnnpppi")
     source, targets = (weight.data_ptr(), weight.stride(0)), (packed.data_ptr(), scales.data_ptr(), sums.data_ptr())
     call(DTYPES[weight.dtype], *source, num_out, num_in, *targets, ops.threads)
-    return Int8Weight(ops, packed, scales, sums, num_out, num_in, weight.dtype)
+    return Int8Weight(ops, packed, scales, sums, num_out, num_in, weight.dtype, weight_only)
 
 
-def _packed_size(library: ctypes.CDLL, num_out: int, num_in: int) -> int:
-    size = library.ramet_packed_size
-    size.argtypes, size.restype = (ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
-    return int(size(num_out, num_in))
+def pack_int4(ops: CpuOps, weight: Tensor, group: int) -> Int4Weight:
+    """Rounds each group between its smallest and its largest weight. N is a multiple of `group`: 32, 64 or 128."""
+    num_out, num_in = weight.shape
+    packed = _int4_zeros(ops.library, num_out, num_in, group)
+    call = native(ops.library, "pack_int4", "ipnnnnpi")
+    source, sizes = (weight.data_ptr(), weight.stride(0)), (num_out, num_in, group)
+    call(DTYPES[weight.dtype], *source, *sizes, packed.data_ptr(), ops.threads)
+    return Int4Weight(ops, packed, None, num_out, num_in, group, weight.dtype)
+
+
+def repack_int4(ops: CpuOps, source: Int4Words) -> Int4Weight:
+    """The same numbers in the layout of the kernel."""
+    num_out, num_in, group, order = source.num_out, source.num_in, source.group, source.order
+    packed = _int4_zeros(ops.library, num_out, num_in, group)
+    tensors = (source.words.data_ptr(), source.scales.data_ptr(), source.zeros.data_ptr())
+    call, at = native(ops.library, "repack_int4", "ippppnnnpi"), None if order is None else order.data_ptr()
+    call(int(source.layout), *tensors, at, num_out, num_in, group, packed.data_ptr(), ops.threads)
+    return Int4Weight(ops, packed, order, num_out, num_in, group, source.dtype)
+
+
+def _int4_zeros(library: ctypes.CDLL, num_out: int, num_in: int, group: int) -> Tensor:
+    assert num_in % group == 0 and group in (32, 64, 128), (num_in, group)
+    return huge_zeros((_size(library, "packed_int4_size", num_out, num_in, group),), torch.uint8)
+
+
+def _size(library: ctypes.CDLL, name: str, *sizes: int) -> int:
+    size = getattr(library, f"ramet_{name}")
+    size.argtypes, size.restype = (ctypes.c_int64,) * len(sizes), ctypes.c_int64
+    return int(size(*sizes))

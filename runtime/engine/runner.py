@@ -128,6 +128,8 @@ class ModelRunner:
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
         self._processors = make_all()
+        in_checkpoint = self.shape.quantization
+        self._quantization = args.model.quantization if in_checkpoint is None else in_checkpoint.method
         self.plan = plan_of(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
         if self.context_length < self.plan.needs.context_length:
@@ -195,6 +197,7 @@ class ModelRunner:
         return {
             "device": self.device.type,
             "dtype": str(self.dtype).removeprefix("torch."),
+            "quantization": self._quantization,
             "attention_backend": self._attention.name,
             "num_threads": self._threads,
             "mem_fraction_static": self.plan.share,

@@ -4,16 +4,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import torch
-from torch import nn
 
 from ramet.kernels import reference
-from ramet.kernels.cpu.ops import CpuOps
-from ramet.kernels.cpu.weights import pack, pack_int8
-from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import compiled_library, float32_is_faster
@@ -21,13 +16,13 @@ from ramet.runtime.engine.batch import Batch, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.modules import Embedding, Linear, Packer, pack_linears
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.files import load_weights
+from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
 from ramet.runtime.weights.random import fill_random
 
 log = logging.getLogger("ramet")
@@ -51,7 +46,7 @@ def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
     with torch.device("meta"):
         skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
-    weights = weight_bytes(skeleton, dtype, args.model.quantization)
+    weights = weight_bytes(skeleton, dtype, form_of(args.model.quantization, shape.quantization))
     chunk = args.schedule.chunked_prefill_size
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
@@ -79,38 +74,18 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
     return plan_memory(needs, available, share)
 
 
-def weight_bytes(model: nn.Module, dtype: torch.dtype, quantization: str | None) -> int:
-    """Of all parameters, as they are once they are packed."""
-    total = 0
-    for module in model.modules():
-        size = (
-            1
-            if quantization == "int8" and isinstance(module, Linear | Embedding) and module.is_read_whole
-            else dtype.itemsize
-        )
-        total += sum(parameter.numel() for parameter in module.parameters(recurse=False)) * size
-    return total
-
-
 def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
     """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
     with torch.device(device):
         model = family_of(shape.architecture).decoder(shape, dtype, ops)
+    form = form_of(args.model.quantization, shape.quantization)
     if args.model.load_format == "dummy":
         fill_random(model, args.schedule.random_seed or 0)
     else:
-        load_weights(model, args.model_folder)
-    packer = choose_packer(args.model.quantization, ops)
-    if packer is not None:
-        pack_linears(model, packer)
+        load_weights(model, args.model_folder, words_packer(ops))
+        form = FORMS[None] if shape.quantization is not None else form  # what the checkpoint has plain stays so
+    pack_model(model, form, ops)
     return model
-
-
-def choose_packer(quantization: str | None, ops: Ops) -> Packer | None:
-    """None: weights stay plain."""
-    if quantization == "int8":
-        return partial(pack_int8, ops) if isinstance(ops, CpuOps) else Int8Weight.of
-    return partial(pack, ops) if isinstance(ops, CpuOps) else None
 
 
 def padding_batch(start: int, num_new: int) -> Batch:

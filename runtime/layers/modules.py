@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ramet.kernels.int4_words import Int4Words
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.ops import Ops
 
@@ -28,6 +29,7 @@ class PackedWeight(Protocol):
 
 
 Packer = Callable[[Tensor], PackedWeight]
+WordsPacker = Callable[[Int4Words], PackedWeight]
 
 
 class Linear(nn.Module):
@@ -53,8 +55,11 @@ class Linear(nn.Module):
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""
         assert self.weight is not None, "a linear layer is packed once"
-        self._packed = packer(self.weight.data)
-        self.weight = None
+        self.take(packer(self.weight.data))
+
+    def take(self, packed: PackedWeight) -> None:
+        """A weight that was never plain, in the place of the plain one."""
+        self._packed, self.weight = packed, None
 
 
 class Embedding(nn.Module):
@@ -94,9 +99,9 @@ class Embedding(nn.Module):
 
 
 def pack_linears(model: nn.Module, packer: Packer) -> None:
-    """One layer after the other, so that at most one weight exists twice."""
+    """Each that is plain, one layer after the other, so that at most one weight exists twice."""
     for module in model.modules():
-        if isinstance(module, Linear | Embedding) and module.is_read_whole:
+        if isinstance(module, Linear | Embedding) and module.is_read_whole and module.weight is not None:
             module.pack(packer)
 
 

@@ -44,7 +44,6 @@ NEUTRAL: dict[str, float] = {
 
 
 HINTS = {
-    "quantization_config": "must be absent: quantised weights are not served, take the folder of the plain ones",
     "use_bidirectional_attention": "must be false: only causal attention is served",
     "attn_logit_softcapping": "must be null: the layers of this family have no cap",
 }

@@ -1,6 +1,7 @@
 """From a model folder to its family. A family is imported when a model asks for it."""
 
 import json
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.family import Family
+from ramet.runtime.models.quantization_config import read_quantization
 from ramet.runtime.models.shape import ModelShape
 
 FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder with its FAMILY
@@ -60,6 +62,6 @@ def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShap
         raise ConfigError(f"{place}: architectures is {names!r}, must be a list with the name of the model class")
     family = family_of(names[0])
     config = ConfigObject(values, names[0], place)
-    shape = family.read_shape(config)
+    shape = replace(family.read_shape(config), quantization=read_quantization(config))
     config.refuse_unread(family.harmless)
     return shape

@@ -16,6 +16,16 @@ class LayerShape:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointQuantization:
+    """Of linear layers whose weights a checkpoint has in 4 bits."""
+
+    method: str  # awq, gptq
+    group_size: int | None  # inputs that share a scale; None: all of an output
+    is_symmetric: bool  # the zero is 8
+    zeros_less_one: bool  # what is stored for a zero is one less
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     architecture: str
     vocab_size: int
@@ -36,6 +46,7 @@ class ModelShape:
     norm_plus_one: bool = False  # norms multiply by 1 + weight, in float32
     embed_scale: float = 1.0  # embeddings are multiplied by this, rounded to their dtype
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
+    quantization: CheckpointQuantization | None = None
 
     @property
     def num_layers(self) -> int:

@@ -6,31 +6,39 @@ Decides which files are read and what is an error: a tensor that is missing, unk
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ramet.kernels.reference_weights import Int4Weight
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.layers.modules import WordsPacker
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
+from ramet.runtime.weights.quantised import QuantisedLayers
 from ramet.runtime.weights.sound import check_dtype, copy_weights
 
 EMBEDDING = "embed.weight"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def load_weights(model: Decoder, folder: Path) -> None:
-    """Fill every parameter (already on its device, in its dtype) from `folder`."""
-    parameters = {name: parameter.data for name, parameter in model.named_parameters()}
+def load_weights(model: Decoder, folder: Path, packer: WordsPacker = Int4Weight.of_words) -> None:
+    """Fill every parameter (already on its device, in its dtype) from `folder`; what is there in 4 bits is packed."""
     weights = family_of(model.shape.architecture).weights(model.shape)
+    quantised = QuantisedLayers(model, map(weights.canonical, tensor_names(folder)), weights, packer, folder)
+    parameters = {name: parameter.data for name, parameter in model.named_parameters()}
     wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in parameters.items()), weights)
     second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
     with torch.inference_mode():
         for path, source, tensor in tensors(folder):
             name = weights.canonical(source)
+            if quantised.take(name, tensor, f"{path}: tensor {source}"):
+                continue
             if name == second_head:  # it must be the embedding once more: transformers unties a head that differs
                 wanted[name] = Part(name, 0, len(tensor))
                 parameters[name] = torch.empty_like(parameters[EMBEDDING])
@@ -41,9 +49,8 @@ def load_weights(model: Decoder, folder: Path) -> None:
                     f"{path}: tensor {source} does not belong to a {model.shape.architecture} of this config"
                 )
             _copy(tensor, wanted.pop(name), parameters, f"{path}: tensor {source}")
-    if wanted:
-        some = ", ".join(sorted(wanted)[:3])
-        raise ConfigError(f"{folder}: {len(wanted)} tensors are missing, among them {some}")
+    if missing := sorted([*wanted, *quantised.missing]):
+        raise ConfigError(f"{folder}: {len(missing)} tensors are missing, among them {', '.join(missing[:3])}")
     if second_head in parameters and not torch.equal(parameters[second_head], parameters[EMBEDDING]):
         raise ConfigError(
             f"{folder}: tensor {second_head} differs from the embedding, though config.json ties them; if both are "
@@ -63,12 +70,25 @@ def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str)
 def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
     """Every (file, name, tensor) of the checkpoint."""
     for path in shards(folder):
-        try:
-            with safe_open(path, framework="pt") as shard:
-                for name in shard.keys():  # noqa: SIM118  (not a mapping)
-                    yield path, name, shard.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
+        with _opened(path) as shard:
+            for name in shard.keys():  # noqa: SIM118  (not a mapping)
+                yield path, name, shard.get_tensor(name)
+
+
+def tensor_names(folder: Path) -> Iterator[str]:
+    """As `tensors`, without reading them."""
+    for path in shards(folder):
+        with _opened(path) as shard:
+            yield from shard.keys()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as shard:
+            yield shard
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
 
 
 def shards(folder: Path) -> list[Path]:

@@ -24,6 +24,19 @@ CLASSES = {
     "amx": ("sapphirerapids", r"tdpbf16ps", r"nothing of this kind"),
 }
 
+QUANTISED = {  # source, CPU -> its instructions: products of bytes, and whole numbers that become floats
+    "linear_int4.cpp": {
+        "x86-64-v3": (r"vpmaddubsw .*%ymm", r"%zmm|vpdpbusd"),
+        "skylake-avx512": (r"vpmaddubsw .*%zmm", r"vpdpbusd"),
+        "cascadelake": (r"vpdpbusd .*%zmm", r"vpmaddubsw"),
+        "alderlake": (r"vpdpbusd .*%ymm", r"%zmm|vpmaddubsw"),
+    },
+    "linear_int8wo.cpp": {
+        "x86-64-v3": (r"vcvtdq2ps .*%ymm", r"%zmm"),
+        "skylake-avx512": (r"vcvtdq2ps .*%zmm", r"vpmaddubsw"),
+    },
+}
+
 
 def compiler() -> str:
     found = shutil.which("g++")
@@ -60,6 +73,15 @@ def test_each_piece_of_a_job_runs_once(flags: list[str], tmp_path: Path) -> None
     assert run(program) == "0 differences\n"
 
 
+@pytest.mark.parametrize(("source", "march"), [(source, march) for source in QUANTISED for march in QUANTISED[source]])
+def test_quantised_layers_use_the_instructions_of_their_cpu(source: str, march: str, tmp_path: Path) -> None:
+    wanted, forbidden = QUANTISED[source][march]
+    target = tmp_path / "linear.o"
+    run(compiler(), *FLAGS, *WARNINGS, "-O2", f"-march={march}", "-c", build.FOLDER / source, "-o", target)
+    listing = run("objdump", "-d", "--no-show-raw-insn", target)
+    assert re.search(wanted, listing) and re.search(r"vfn?madd\w+ps", listing) and not re.search(forbidden, listing)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_linear_layers_use_the_instructions_of_their_class(name: str, tmp_path: Path) -> None:
     march, wanted, forbidden = CLASSES[name]
@@ -72,8 +94,11 @@ def test_linear_layers_use_the_instructions_of_their_class(name: str, tmp_path: 
 def test_linear_layers_use_the_instructions_of_arm(tmp_path: Path) -> None:
     root = toolchains.unpacked(tmp_path / "arm", "g++-aarch64-linux-gnu")
     arm = toolchains.wrapped(tmp_path, root, "aarch64-linux-gnu-g++")
-    flags = (f"--sysroot={root}", f"-I{root}/usr/aarch64-linux-gnu/include", "-O2")
+    flags = (f"--sysroot={root}", f"-I{root}/usr/aarch64-linux-gnu/include", "-O2", "-march=armv8.2-a+dotprod")
     target = tmp_path / "linear.o"
-    run(arm, *FLAGS, *WARNINGS, *flags, "-c", build.FOLDER / "linear.cpp", "-o", target)
     dump = toolchains.wrapped(tmp_path, root, "aarch64-linux-gnu-objdump")
-    assert re.search(r"fmla\s+v\d+\.4s", run(dump, "-d", target))
+    for source in ("linear.cpp", *QUANTISED):
+        run(arm, *FLAGS, *WARNINGS, *flags, "-c", build.FOLDER / source, "-o", target)
+        listing = run(dump, "-d", target)
+        assert re.search(r"fml[as]\s+v\d+\.4s", listing)
+        assert source != "linear_int4.cpp" or re.search(r"sdot\s+v\d+\.4s", listing)

@@ -1,4 +1,4 @@
-"""8-bit weights on the bundled model: what it answers and how likely its texts are, beside the plain weights."""
+"""8 and 4 bits a weight on the bundled model: what it answers and how likely its texts are, beside plain weights."""
 
 import math
 import random
@@ -43,16 +43,22 @@ def plain() -> Any:
         return share_of_right(replies), texts, perplexity(llm, texts)
 
 
-def test_int8_answers_as_well_and_finds_texts_as_likely(plain: Any) -> None:
+@pytest.mark.parametrize(
+    ("form", "less_right", "less_likely"), [("int8", 0.02, 0.01), ("int8wo", 0.02, 0.01), ("int4", 0.04, 0.05)]
+)
+def test_it_answers_as_well_and_finds_texts_as_likely(
+    plain: Any, form: str, less_right: float, less_likely: float
+) -> None:
     right, texts, likely = plain
-    with LLM(random_seed=0, log_level="error", quantization="int8") as llm:
-        assert abs(share_of_right(answers(llm)) - right) <= 0.02
-        assert abs(perplexity(llm, texts) / likely - 1) < 0.01
+    with LLM(random_seed=0, log_level="error", quantization=form) as llm:
+        assert abs(share_of_right(answers(llm)) - right) <= less_right
+        assert abs(perplexity(llm, texts) / likely - 1) < less_likely
 
 
-def test_int8_is_the_same_prepared_and_not() -> None:
+@pytest.mark.parametrize("form", ["int8", "int8wo", "int4"])
+def test_outputs_are_the_same_prepared_and_not(form: str) -> None:
     found = []
     for unprepared in (False, True):
-        with LLM(random_seed=0, log_level="error", quantization="int8", disable_cuda_graph=unprepared) as llm:
+        with LLM(random_seed=0, log_level="error", quantization=form, disable_cuda_graph=unprepared) as llm:
             found.append([reply.text for reply in answers(llm)[:50]])
     assert found[0] == found[1]

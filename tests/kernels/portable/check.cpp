@@ -21,6 +21,17 @@ int64_t ramet_packed_size(int64_t, int64_t);
 void ramet_pack(int, const void *, int64_t, int64_t, int64_t, void *, int);
 void ramet_unpack(int, const void *, int64_t, const int64_t *, int64_t, float, void *, int);
 void ramet_linear(int, const void *, int64_t, const void *, const void *, void *, int64_t, int64_t, int64_t, int64_t, int, int);
+void ramet_pack_int8(int, const void *, int64_t, int64_t, int64_t, void *, float *, int32_t *, int);
+void ramet_linear_int8(int, const void *, int64_t, const void *, const float *, const int32_t *, const void *, void *, int64_t, int64_t, int64_t,
+                       int64_t, int, int);
+void ramet_linear_int8wo(int, const void *, int64_t, const void *, const float *, const void *, void *, int64_t, int64_t, int64_t, int64_t, int, int);
+void ramet_unpack_int8(int, const void *, const float *, int64_t, const int64_t *, int64_t, float, void *, int);
+int64_t ramet_packed_int4_size(int64_t, int64_t, int64_t);
+void ramet_pack_int4(int, const void *, int64_t, int64_t, int64_t, int64_t, void *, int);
+void ramet_repack_int4(int, const uint32_t *, const f16 *, const f16 *, const int32_t *, int64_t, int64_t, int64_t, void *, int);
+void ramet_linear_int4(int, const void *, int64_t, const void *, const int32_t *, int64_t, const void *, void *, int64_t, int64_t, int64_t, int64_t,
+                       int, int);
+void ramet_unpack_int4(int, const void *, const int32_t *, int64_t, int64_t, const int64_t *, int64_t, float, void *, int);
 void ramet_attention(const Plan *, const Rule *, int, const void *, int64_t, const void *, const void *, void *);
 void ramet_rms_norm(int, const void *, int64_t, void *, const void *, void *, int64_t, int64_t, float, int, int);
 void ramet_silu_mul(int, const void *, int64_t, void *, int64_t, int64_t, int);
@@ -256,10 +267,140 @@ static void check_linear(int dtype, float tolerance) {
         }
 }
 
+// Zero in the place of inputs for which it matters whether a product is rounded before it is rounded to a whole number:
+// what is multiplied and added in one operation is not.
+template <class T>
+static void settle(std::vector<T> &x, int64_t x_stride, int64_t tokens, int64_t num_in, int64_t group, const int32_t *order = nullptr) {
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t start = 0; start < num_in; start += group) {
+            const auto input = [&](int64_t i) -> T & { return x[t * x_stride + (order ? order[start + i] : start + i)]; };
+            float largest = 0;
+            for (int64_t i = 0; i < group; i++) largest = std::max(largest, std::fabs(value_of(input(i))));
+            for (int64_t i = 0; largest > 0 && i < group; i++) {
+                const double product = (double)value_of(input(i)) * (127.0f / largest);
+                if (std::nearbyint(product) != std::nearbyint((float)product)) input(i) = T{};
+            }
+        }
+}
+
+// What packed weights [M, N] in float32 make of inputs that are rounded in groups of `group` to 8 bits; 0: not rounded.
+template <class T>
+static Floats product(const std::vector<T> &x, int64_t x_stride, const Floats &weight, const Floats &bias, int64_t tokens, int64_t num_in,
+                      int64_t num_out, int64_t group) {
+    std::vector<double> inputs(tokens * num_in);
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t i = 0; i < num_in; i++) {
+            float largest = 0;
+            for (int64_t j = group ? i / group * group : 0; group && j < std::min(num_in, i / group * group + group); j++)
+                largest = std::max(largest, std::fabs(value_of(x[t * x_stride + j])));
+            const double value = value_of(x[t * x_stride + i]), inverse = largest > 0 ? 127.0f / largest : 0.0f;
+            inputs[t * num_in + i] = group ? std::nearbyint((float)(value * inverse)) * (largest / 127.0f) : value;
+        }
+    Floats out;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t n = 0; n < num_out; n++) {
+            double sum = bias[n];
+            for (int64_t i = 0; i < num_in; i++) sum += inputs[t * num_in + i] * weight[n * num_in + i];
+            out.push_back((float)sum);
+        }
+    return out;
+}
+
+template <class T>
+static void check_linear_int8(int dtype, float tolerance) {
+    const int64_t sizes[][3] = {{1, 1, 1}, {2, 40, 65}, {5, 31, 17}, {12, 64, 64}, {17, 160, 33}, {33, 96, 40}};
+    for (const auto &[tokens, num_in, num_out] : sizes) {
+        const int64_t x_stride = num_in + 3, rounded = (num_out + 31) / 32 * 32;
+        auto x = cast<T>(numbers(tokens * x_stride));
+        settle(x, x_stride, tokens, num_in, num_in);
+        const auto weight = cast<T>(numbers(num_out * num_in)), bias = cast<T>(numbers(num_out));
+        std::vector<int8_t> packed(ramet_packed_size(num_out, num_in));
+        Floats scales(rounded), got(tokens * num_out), rows(num_in), meant;
+        std::vector<int32_t> sums(rounded);
+        std::vector<T> row(num_in);
+        ramet_pack_int8(dtype, weight.data(), num_in, num_out, num_in, packed.data(), scales.data(), sums.data(), 2);
+        for (int64_t n = 0; n < num_out; n++) {
+            ramet_unpack_int8(FLOAT32, packed.data(), scales.data(), num_in, &n, 1, 1.0f, rows.data(), 1);
+            for (int64_t i = 0; i < num_in; i++)
+                expect(std::fabs(rows[i] - value_of(weight[n * num_in + i])) <= 0.501f * scales[n], "unpack_int8", rows[i], value_of(weight[n * num_in + i]));
+            meant.insert(meant.end(), rows.begin(), rows.end());
+        }
+        const Floats zeros(num_out), offsets = floats(bias);
+        ramet_linear_int8(dtype, x.data(), x_stride, packed.data(), scales.data(), sums.data(), nullptr, got.data(), num_out, tokens, num_in, num_out, 1, 2);
+        compare("linear_int8", got, product(x, x_stride, meant, zeros, tokens, num_in, num_out, num_in), 2e-5f);
+        std::vector<T> narrow(tokens * num_out);
+        ramet_linear_int8wo(dtype, x.data(), x_stride, packed.data(), scales.data(), bias.data(), narrow.data(), num_out, tokens, num_in, num_out, 0, 2);
+        compare("linear_int8wo", floats(narrow), product(x, x_stride, meant, offsets, tokens, num_in, num_out, 0), tolerance);
+    }
+}
+
+// Weights that are rounded here, and words of a checkpoint, of both layouts, with and without an order of inputs.
+template <class T>
+static void check_linear_int4(int dtype, float tolerance) {
+    const int64_t sizes[][4] = {{1, 128, 80, 128}, {2, 64, 65, 32}, {5, 192, 17, 64}, {12, 256, 8, 128}, {17, 160, 33, 32}, {33, 384, 40, 128}};
+    for (const auto &[tokens, num_in, num_out, group] : sizes)
+        for (int kind = 0; kind < 4; kind++) {  // rounded here; AWQ; GPTQ; GPTQ with an order
+            const int64_t x_stride = num_in + 3, groups = num_in / group;
+            if (kind && num_out % 8) continue;
+            const auto weight = cast<T>(numbers(num_out * num_in)), bias = cast<T>(numbers(num_out));
+            std::vector<uint8_t> packed(ramet_packed_int4_size(num_out, num_in, group));
+            std::vector<int32_t> order;
+            for (int64_t i = 0; kind == 3 && i < num_in; i++) order.push_back((int32_t)((i * 7 + 3) % num_in));
+            const int32_t *const at = order.empty() ? nullptr : order.data();
+            auto x = cast<T>(numbers(tokens * x_stride));
+            settle(x, x_stride, tokens, num_in, group, at);
+            Floats meant(num_out * num_in);
+            if (kind == 0) {
+                ramet_pack_int4(dtype, weight.data(), num_in, num_out, num_in, group, packed.data(), 2);
+            } else {
+                const auto scales = cast<f16>(numbers(groups * num_out));
+                Floats wholes(groups * num_out);
+                for (float &zero : wholes) zero = float(random_bits() % 17);
+                const auto zeros = cast<f16>(wholes);
+                std::vector<uint32_t> words(num_in * num_out / 8);
+                for (uint32_t &word : words) word = (uint32_t)random_bits();
+                ramet_repack_int4(kind == 1 ? 0 : 1, words.data(), scales.data(), zeros.data(), at, num_out, num_in, group, packed.data(), 2);
+                const int nibbles[] = {0, 4, 1, 5, 2, 6, 3, 7};
+                for (int64_t n = 0; n < num_out; n++)
+                    for (int64_t i = 0; i < num_in; i++) {
+                        const int64_t in = at ? at[i] : i, g = i / group * num_out + n;
+                        const uint32_t word = kind == 1 ? words[in * (num_out / 8) + n / 8] : words[in / 8 * num_out + n];
+                        const int q = word >> 4 * (kind == 1 ? nibbles[n % 8] : in % 8) & 15;
+                        meant[n * num_in + in] = (q - value_of(zeros[g])) * value_of(scales[g]);
+                    }
+            }
+            Floats rows(num_in), got(tokens * num_out);
+            for (int64_t n = 0; n < num_out; n++) {
+                ramet_unpack_int4(FLOAT32, packed.data(), at, group, num_in, &n, 1, 1.0f, rows.data(), 1);
+                for (int64_t i = 0; i < num_in; i++) {
+                    float &want = meant[n * num_in + i];
+                    if (kind == 0) expect(std::fabs(rows[i] - value_of(weight[n * num_in + i])) < 0.5f, "pack_int4", rows[i], value_of(weight[n * num_in + i]));
+                    if (kind == 0) want = rows[i];
+                    expect(rows[i] == want, "unpack_int4", rows[i], want);
+                }
+            }
+            // the order of inputs decides which of them are rounded together
+            std::vector<T> grouped(x);
+            Floats weights(meant);
+            for (int64_t i = 0; at && i < num_in; i++) {
+                for (int64_t t = 0; t < tokens; t++) grouped[t * x_stride + i] = x[t * x_stride + at[i]];
+                for (int64_t n = 0; n < num_out; n++) weights[n * num_in + i] = meant[n * num_in + at[i]];
+            }
+            const Floats none(num_out), offsets = floats(bias);
+            ramet_linear_int4(dtype, x.data(), x_stride, packed.data(), at, group, nullptr, got.data(), num_out, tokens, num_in, num_out, 1, 2);
+            compare("linear_int4", got, product(grouped, x_stride, weights, none, tokens, num_in, num_out, group), 2e-5f);
+            std::vector<T> narrow(tokens * num_out);
+            ramet_linear_int4(dtype, x.data(), x_stride, packed.data(), at, group, bias.data(), narrow.data(), num_out, tokens, num_in, num_out, 0, 2);
+            compare("linear_int4", floats(narrow), product(grouped, x_stride, weights, offsets, tokens, num_in, num_out, group), tolerance);
+        }
+}
+
 int main() {
     for (int arithmetic = 0; arithmetic < 3; arithmetic++)
         if (ramet_has_arithmetic(arithmetic)) ramet_choose_linear(0, arithmetic, arithmetic), check_linear<bf16>(BFLOAT16, 2e-2f);
     check_linear<float>(FLOAT32, 2e-5f), check_linear<f16>(FLOAT16, 3e-3f);
+    check_linear_int8<float>(FLOAT32, 2e-5f), check_linear_int8<bf16>(BFLOAT16, 2e-2f), check_linear_int8<f16>(FLOAT16, 3e-3f);
+    check_linear_int4<float>(FLOAT32, 2e-5f), check_linear_int4<bf16>(BFLOAT16, 2e-2f), check_linear_int4<f16>(FLOAT16, 3e-3f);
     check_conversion<bf16>("bfloat16");
     check_conversion<f16>("float16");
     check_small_ops<float>(FLOAT32, 2e-6f), check_small_ops<bf16>(BFLOAT16, 2e-2f), check_small_ops<f16>(FLOAT16, 3e-3f);

@@ -188,7 +188,7 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Llama", {"num_local_experts": 8}, "num_local_experts is 8"),
     ("Llama", {"use_qk_norm": True}, "use_qk_norm is True"),
     ("Llama", {"no_rope_layers": [1, 0]}, "no_rope_layers is [1, 0]"),
-    ("Llama", {"quantization_config": {"quant_method": "gptq"}}, "quantised weights are not served"),
+    ("Llama", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config.bits is None"),
     ("Llama", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.type is 'yarn'"),
     ("Llama", {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "rope_type is 'longrope'"),
     ("Llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}}, "rope_scaling.beta_fast is 32"),

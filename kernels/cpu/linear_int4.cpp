@@ -1,0 +1,307 @@
+// Linear layers over weights of 4 bits: out = x weight^T + bias, where a weight is (q - zero) * scale, q in [0, 15], and
+// `group` inputs of an output share scale and zero.
+//
+// Inputs are rounded to 8 bits when they come, with a scale for each token and group ("dynamic"), and their products with
+// q are added as whole numbers, exactly. Four bits become bytes by a mask, which a byte product then takes as they are;
+// as floats they would cost four times the products and the conversions. A group's sum becomes a float once, and a token's
+// output does not depend on its batch. What rounding the inputs adds is a tenth of what four bits cost.
+//
+// T tokens, N in, M out, G = N / group. Packed weights are records [M / BLOCK][G]: [group / 8][BLOCK, 4] bytes, then
+// scales and zeros [BLOCK] in float16, so that they are one stream. The low halves of four bytes are inputs 0 to 3 of 8,
+// the high ones 4 to 7. Outputs that fill the last block have a scale of 0. With `order`, input n of the weights is
+// input order[n] of x: a checkpoint may group inputs that lie apart.
+#include <cmath>
+
+#include "linear.h"
+#include "replay.h"
+
+namespace {
+
+constexpr int EIGHT = 8;                 // inputs of a step
+constexpr int64_t STEP = BLOCK * 4;      // bytes of a step, and of a record's scales and zeros
+constexpr int MAX_GROUP = 128;           // whose sums a float still holds exactly: 128 * 15 * 127 < 2^24
+constexpr int64_t ROWS_BYTES = 1 << 19;  // of inputs that are kept in the cache of a core
+constexpr float LARGEST = 127.0f, LEVELS = 15.0f;
+typedef int8_t vb __attribute__((vector_size(LANES)));
+
+// sums + the products of four inputs with the bytes `low` and of the next four with `high`, bytes in [0, 15]
+#if defined(__AVX512VNNI__) && !defined(RAMET_LANES)
+inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {
+    const __m512i some = _mm512_dpbusd_epi32((__m512i)sums, (__m512i)low, (__m512i)first);
+    return (vi)_mm512_dpbusd_epi32(some, (__m512i)high, (__m512i)next);
+}
+#elif defined(__AVX512BW__) && !defined(RAMET_LANES)
+inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {  // four products of at most 15 * 127 fit into 16 bits
+    const __m512i pairs = _mm512_add_epi16(_mm512_maddubs_epi16((__m512i)low, (__m512i)first), _mm512_maddubs_epi16((__m512i)high, (__m512i)next));
+    return sums + (vi)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
+#elif defined(__AVXVNNI__) && defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {
+    const __m256i some = _mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)low, (__m256i)first);
+    return (vi)_mm256_dpbusd_avx_epi32(some, (__m256i)high, (__m256i)next);
+}
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {  // four products of at most 15 * 127 fit into 16 bits
+    const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16((__m256i)low, (__m256i)first), _mm256_maddubs_epi16((__m256i)high, (__m256i)next));
+    return sums + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#elif defined(__ARM_FEATURE_DOTPROD) && !defined(RAMET_LANES)
+inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {
+    const int32x4_t some = vdotq_s32((int32x4_t)sums, (int8x16_t)first, (int8x16_t)low);
+    return (vi)vdotq_s32(some, (int8x16_t)next, (int8x16_t)high);
+}
+#else
+inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {
+    for (int byte = 0; byte < 4; byte++) {
+        sums += (first << (24 - 8 * byte) >> 24) * (vi)(low << (24 - 8 * byte) >> 24);
+        sums += (next << (24 - 8 * byte) >> 24) * (vi)(high << (24 - 8 * byte) >> 24);
+    }
+    return sums;
+}
+#endif
+
+struct Job {
+    const uint8_t *weights;
+    const int32_t *order;  // or null
+    const void *bias;      // of T, or null
+    void *out;             // of T, or of float
+    bool is_wide;
+    int64_t out_stride, num_in, num_out, group;
+    int threads;
+    int64_t num_groups() const { return num_in / group; }
+    int64_t steps() const { return group / EIGHT; }
+    int64_t block_bytes() const { return num_groups() * (steps() + 1) * STEP; }
+};
+
+// A tile's tokens, R of them: whole numbers [N / 4][R] of four inputs each, and of each group [G][R] their scale and sum.
+struct Inputs {
+    const int32_t *wholes;
+    const float *scales, *sums;
+};
+
+// ROWS tokens times VECTORS vectors of columns from `column` on
+template <class T, int ROWS, int VECTORS>
+void tile(const Job &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
+    const uint8_t *weights = job.weights + column / BLOCK * job.block_bytes();
+    const int64_t offset = column % BLOCK, groups = job.num_groups(), steps = job.steps();
+    vf totals[ROWS][VECTORS];
+#pragma GCC unroll 12
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) totals[r][v] = vf{};
+    for (int64_t g = 0; g < groups; g++, x.scales += ROWS, x.sums += ROWS) {
+        vi sums[ROWS][VECTORS];
+#pragma GCC unroll 12
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = vi{};
+        for (int64_t step = 0; step < steps; step++, weights += STEP, x.wholes += 2 * ROWS, ahead.from += ahead.step) {
+            ahead.ask<STEP>();
+            vu low[VECTORS], high[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) {
+                std::memcpy(&high[v], weights + (offset + v * LANES) * 4, sizeof high[v]);
+                low[v] = high[v] & 0x0f0f0f0f, high[v] = (high[v] >> 4) & 0x0f0f0f0f;
+            }
+#pragma GCC unroll 12
+            for (int r = 0; r < ROWS; r++) {
+                const vi first = x.wholes[r] - vi{}, next = x.wholes[ROWS + r] - vi{};
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], first, low[v], next, high[v]);
+            }
+        }
+        const f16 *const scales = reinterpret_cast<const f16 *>(weights) + offset, *const zeros = scales + BLOCK;
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const vf scale = load(scales + v * LANES), zero = load(zeros + v * LANES);
+#pragma GCC unroll 12
+            for (int r = 0; r < ROWS; r++)
+                totals[r][v] += (__builtin_convertvector(sums[r][v], vf) - zero * x.sums[r]) * (scale * x.scales[r]);
+        }
+        weights += STEP, ahead.from += ahead.step;
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, job.num_out - at);
+        if (num <= 0) break;
+        const vf bias = job.bias ? load_some((const T *)job.bias + at, num) : vf{};
+#pragma GCC unroll 12
+        for (int r = 0; r < ROWS; r++) {
+            const int64_t to = (first_row + r) * job.out_stride + at;
+            job.is_wide ? put<float>(job.out, to, totals[r][v] + bias, num) : put<T>(job.out, to, totals[r][v] + bias, num);
+        }
+    }
+}
+
+template <class T, int ROWS = 1>
+void block_of(int rows, const Job &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
+    if constexpr (ROWS <= MAX_ROWS) {
+        if (rows != ROWS) return block_of<T, ROWS + 1>(rows, job, x, first_row, column, ahead);
+        constexpr int VECTORS = vectors_of(ROWS);
+        const int64_t end = std::min(column + BLOCK, job.num_out);
+        for (; column < end; column += VECTORS * LANES) tile<T, ROWS, VECTORS>(job, x, first_row, column, ahead);
+    }
+}
+
+// A token's inputs as whole numbers, four of them every `stride`, and of each group, every `stride`, its scale and sum
+template <class T>
+void quantise(const Job &job, const T *x, int32_t *to, float *scales, float *sums, int64_t stride) {
+    const vf round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
+    for (int64_t start = 0; start < job.num_in; start += job.group, scales += stride, sums += stride) {
+        T gathered[MAX_GROUP];
+        const T *from = x + start;
+        if (job.order) {
+            for (int64_t i = 0; i < job.group; i++) gathered[i] = x[job.order[start + i]];
+            from = gathered;
+        }
+        vf most = {};
+        for (int64_t i = 0; i < job.group; i += LANES) {
+            const vf some = load(from + i);
+            most = larger(most, larger(some, -some));
+        }
+        const float largest = max_of(most), inverse = largest > 0 ? LARGEST / largest : 0.0f;
+        vi all = {};
+        for (int64_t i = 0; i < job.group; i += LANES) {
+            const vi whole = bit_cast<vi>(load(from + i) * inverse + round) - bit_cast<vi>(round);
+            const vb bytes = __builtin_convertvector(whole, vb);
+            all += whole;
+            for (int b = 0; b < LANES; b += 4) std::memcpy(to + (start + i + b) / 4 * stride, (const char *)&bytes + b, 4);
+        }
+        *scales = largest / LARGEST, *sums = sum_of(__builtin_convertvector(all, vf));
+    }
+}
+
+template <class T>
+void multiply_block(const Job &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
+    const Tiles tiles(tokens);
+    const int64_t quarters = job.num_in / 4, groups = job.num_groups(), block_bytes = job.block_bytes();
+    int32_t *const wholes = reinterpret_cast<int32_t *>(scratch(tokens * (quarters + 2 * groups)));
+    float *const scales = reinterpret_cast<float *>(wholes + tokens * quarters), *const sums = scales + tokens * groups;
+    pool::each_of_many(job.threads, tiles.num, 2 * job.num_in * tokens / tiles.num, [&](int64_t t) {
+        const int64_t start = tiles.start(t);
+        const int rows = tiles.rows(t);
+        for (int r = 0; r < rows; r++)
+            quantise(job, x + (first + start + r) * x_stride, wholes + start * quarters + r, scales + start * groups + r, sums + start * groups + r, rows);
+    });
+    const int64_t values = std::max<int64_t>(1, BLOCK / 8 * job.num_in * (tokens + 8) / 8);  // four blocks of 768 inputs of a token: 5 us
+    pool::each_of_many(job.threads, ceil_div(job.num_out, BLOCK), values, [&](int64_t block) {
+        for (int64_t t = 0; t < tiles.num; t++) {
+            const Ahead ahead = ahead_of(job.weights + block * block_bytes, block_bytes, STEP, t, tiles.num);
+            const int64_t start = tiles.start(t);
+            const Inputs inputs = {wholes + start * quarters, scales + start * groups, sums + start * groups};
+            block_of<T>(tiles.rows(t), job, inputs, first + start, block * BLOCK, ahead);
+        }
+    });
+}
+
+template <class T>
+void multiply(const Job &job, const T *x, int64_t x_stride, int64_t tokens) {
+    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / job.num_in / MAX_ROWS) * MAX_ROWS, blocks = ceil_div(tokens, most);
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t first = tokens * b / blocks;
+        multiply_block(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
+    }
+}
+
+// A group of inputs of a block of columns, in the packed weights.
+struct Record {
+    uint8_t *bytes;
+    f16 *scales, *zeros;
+
+    Record(const Job &job, uint8_t *packed, int64_t out, int64_t group)
+        : bytes(packed + out / BLOCK * job.block_bytes() + group * (job.steps() + 1) * STEP),
+          scales(reinterpret_cast<f16 *>(bytes + job.steps() * STEP)), zeros(scales + BLOCK) {}
+    uint8_t &byte(int64_t column, int64_t in) const { return bytes[in / EIGHT * STEP + column * 4 + in % 4]; }
+    static int shift(int64_t in) { return in % EIGHT < 4 ? 0 : 4; }
+    void put(int64_t column, int64_t in, int q) const { byte(column, in) |= uint8_t(q << shift(in)); }
+    float value(int64_t column, int64_t in) const {
+        return ((byte(column, in) >> shift(in) & 15) - load_some(zeros + column, 1)[0]) * load_some(scales + column, 1)[0];
+    }
+};
+
+// Rounds a group of an output between its smallest and its largest weight; 0 stays 0.
+template <class T>
+void round_group(const T *weight, const Record &record, int64_t column, int64_t group) {
+    float values[MAX_GROUP], low = 0, high = 0;
+    for (int64_t i = 0; i < group; i += LANES) store(values + i, load(weight + i));
+    for (int64_t i = 0; i < group; i++) low = std::min(low, values[i]), high = std::max(high, values[i]);
+    store_some(record.scales + column, splat((high - low) / LEVELS), 1);
+    const float scale = load_some(record.scales + column, 1)[0], zero = scale > 0 ? std::nearbyint(-low / scale) : 0.0f;
+    store_some(record.zeros + column, splat(zero), 1);
+    for (int64_t i = 0; scale > 0 && i < group; i++)
+        record.put(column, i, int(std::clamp(std::nearbyint(values[i] / scale) + zero, 0.0f, LEVELS)));
+}
+
+// How a checkpoint packs the q of weights [M, N], eight in a word.
+enum Words { AWQ = 0, GPTQ = 1 };
+
+inline int q_of(int words, const uint32_t *at, int64_t num_out, int64_t out, int64_t in) {
+    if (words == GPTQ) return at[in / EIGHT * num_out + out] >> (in % EIGHT * 4) & 15;
+    return at[in * (num_out / EIGHT) + out / EIGHT] >> ((out % 2 * 4 + out % EIGHT / 2) * 4) & 15;  // first those of even outputs
+}
+
+}  // namespace
+
+// Bytes that `packed` has room for.
+extern "C" int64_t ramet_packed_int4_size(int64_t num_out, int64_t num_in, int64_t group) {
+    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, num_out, group, 1};
+    return ceil_div(num_out, BLOCK) * job.block_bytes();
+}
+
+// weight [M, N] with rows `stride` apart; packed is zero
+extern "C" void ramet_pack_int4(int dtype, const void *weight, int64_t stride, int64_t num_out, int64_t num_in, int64_t group, void *packed,
+                                int threads) {
+    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, num_out, group, threads};
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        pool::each_of_many(threads, num_out, num_in, [&](int64_t out) {
+            for (int64_t g = 0; g < job.num_groups(); g++)
+                round_group((const T *)weight + out * stride + g * group, Record(job, (uint8_t *)packed, out, g), out % BLOCK, group);
+        });
+    });
+}
+
+// q [N, M / 8] (AWQ) or [N / 8, M] (GPTQ) words as a checkpoint has them, scales and zeros [G, M] float16, order [N] or
+// null; packed is zero
+extern "C" void ramet_repack_int4(int words, const uint32_t *q, const f16 *scales, const f16 *zeros, const int32_t *order, int64_t num_out,
+                                  int64_t num_in, int64_t group, void *packed, int threads) {
+    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, num_out, group, threads};
+    pool::each(threads, ceil_div(num_out, BLOCK), [&](int64_t block) {
+        const int64_t first = block * BLOCK, columns = std::min<int64_t>(BLOCK, num_out - first);
+        for (int64_t g = 0; g < job.num_groups(); g++) {
+            const Record record(job, (uint8_t *)packed, first, g);
+            std::memcpy(record.scales, scales + g * num_out + first, columns * sizeof(f16));
+            std::memcpy(record.zeros, zeros + g * num_out + first, columns * sizeof(f16));
+            for (int64_t i = 0; i < group; i++) {
+                const int64_t in = order ? order[g * group + i] : g * group + i;
+                for (int64_t c = 0; c < columns; c++) record.put(c, i, q_of(words, q, num_out, first + c, in));
+            }
+        }
+    });
+}
+
+// x [T, N] and out [T, M] with rows a stride apart; order [N] or null; bias [M] or null; out is float32 if `is_wide`
+extern "C" void ramet_linear_int4(int dtype, const void *x, int64_t x_stride, const void *packed, const int32_t *order, int64_t group,
+                                  const void *bias, void *out, int64_t out_stride, int64_t tokens, int64_t num_in, int64_t num_out, int is_wide,
+                                  int threads) {
+    const Job job = {(const uint8_t *)packed, order, bias, out, is_wide != 0, out_stride, num_in, num_out, group, threads};
+    with_dtype(dtype, [&](auto value) { multiply(job, (const decltype(value) *)x, x_stride, tokens); });
+}
+REPLAYABLE(ramet_linear_int4)
+
+// out [num, N]: these rows of a packed weight, times `scale`
+extern "C" void ramet_unpack_int4(int dtype, const void *packed, const int32_t *order, int64_t group, int64_t num_in, const int64_t *rows, int64_t num,
+                                  float scale, void *out, int threads) {
+    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, 0, group, threads};
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        pool::each_of_many(threads, num, 4 * num_in, [&](int64_t i) {
+            for (int64_t in = 0; in < num_in; in++) {
+                const Record record(job, (uint8_t *)packed, rows[i], in / group);
+                const int64_t to = order ? order[in] : in;
+                store_some((T *)out + i * num_in + to, splat(record.value(rows[i] % BLOCK, in % group) * scale), 1);
+            }
+        });
+    });
+}
+REPLAYABLE(ramet_unpack_int4)

@@ -1,0 +1,101 @@
+"""In which form the weights of linear layers are kept: as they are, or in 8 or 4 bits. Decides it, and its size."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ramet.kernels import reference_weights as oracle
+from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8, repack_int4
+from ramet.kernels.int4_words import GROUPS, group_of
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.layers.modules import Embedding, Linear, PackedWeight, Packer, WordsPacker, pack_linears
+from ramet.runtime.layers.ops import Ops
+from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.shape import CheckpointQuantization
+
+PLAIN = "plain"
+SCALES_BYTES = 4  # a group's scale and zero
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Names are those of --quantization, or PLAIN. The head may be a tied embedding."""
+
+    layers: str
+    head: str
+    group: int = GROUPS[0]  # of 4-bit weights: inputs that share a scale, at most
+
+
+FORMS = {
+    None: Form(PLAIN, PLAIN),
+    "int8": Form("int8", "int8"),
+    "int8wo": Form("int8wo", "int8wo"),
+    "int4": Form("int4", "int8"),
+}
+
+
+def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> Form:
+    """What a checkpoint says of itself counts. Raises ConfigError if something else is asked for."""
+    if checkpoint is None:
+        if asked not in FORMS:
+            raise ConfigError(f"--quantization is {asked}, but config.json has no quantization_config")
+        return FORMS[asked]
+    if asked not in (None, checkpoint.method):
+        raise ConfigError(
+            f"--quantization is {asked}, must be {checkpoint.method}, which config.json says, or left out"
+        )
+    size = checkpoint.group_size
+    return Form("int4", PLAIN, GROUPS[0] if size is None else size & -size)
+
+
+def pack_model(model: Decoder, form: Form, ops: Ops) -> None:
+    """What is plain so far."""
+    for part, name in ((model.layers, form.layers), (model.head or model.embed, form.head)):
+        packer = packer_of(name, form.group, ops)
+        if packer is not None:
+            pack_linears(part, packer)
+
+
+def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
+    """None: weights stay plain, for torch."""
+    if name == PLAIN:
+        return partial(pack, ops) if isinstance(ops, CpuOps) else None
+    whole: Callable[..., PackedWeight] = partial(pack_int8, ops) if isinstance(ops, CpuOps) else oracle.Int8Weight.of
+    if name != "int4":
+        return partial(whole, weight_only=name == "int8wo")
+    fours: Callable[..., PackedWeight] = partial(pack_int4, ops) if isinstance(ops, CpuOps) else oracle.Int4Weight.of
+
+    def packed(weight: Tensor) -> PackedWeight:
+        fitting = group_of(weight.shape[1], group)
+        return whole(weight) if fitting is None else fours(weight, fitting)
+
+    return packed
+
+
+def words_packer(ops: Ops) -> WordsPacker:
+    return partial(repack_int4, ops) if isinstance(ops, CpuOps) else oracle.Int4Weight.of_words
+
+
+def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form) -> int:
+    """Of all parameters, as they are once they are packed."""
+    total = 0.0
+    for name, module in model.named_modules():
+        kept = form.layers if name.startswith("layers.") else form.head
+        for parameter in module.parameters(recurse=False):
+            is_packed = isinstance(module, Linear | Embedding) and module.is_read_whole and parameter.ndim == 2
+            total += parameter.numel() * (
+                _bytes_of(kept, parameter.shape[1], form.group, dtype) if is_packed else dtype.itemsize
+            )
+    return round(total)
+
+
+def _bytes_of(kept: str, num_in: int, most: int, dtype: torch.dtype) -> float:
+    """A weight."""
+    if kept == PLAIN:
+        return dtype.itemsize
+    group = group_of(num_in, most) if kept == "int4" else None
+    return 1.0 if group is None else 0.5 + SCALES_BYTES / group

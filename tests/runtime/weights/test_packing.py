@@ -1,0 +1,82 @@
+"""Which form weights are kept in: what is asked for, what a checkpoint says, and how many bytes it comes to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compiled import KERNELS
+from quantised_checkpoints import Kind, quantise_folder
+from tiny_model import make_tiny
+
+from ramet.kernels import reference
+from ramet.kernels.cpu.quantised import Int4Weight, Int8Weight
+from ramet.kernels.reference_weights import Int4Weight as Int4Oracle
+from ramet.kernels.reference_weights import Int8Weight as Int8Oracle
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.llm import LLM
+from ramet.runtime.models.registry import family_of, read_shape
+from ramet.runtime.models.shape import CheckpointQuantization
+from ramet.runtime.weights.packing import FORMS, Form, form_of, pack_model, weight_bytes
+from ramet.runtime.weights.random import fill_random
+
+AWQ = CheckpointQuantization("awq", 64, is_symmetric=False, zeros_less_one=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny(tmp_path / "model", hidden=128, heads=4, kv_heads=2, intermediate=176, vocab=300, tied=False)
+
+
+def build(folder: Path, ops: Any) -> Any:
+    shape = read_shape(folder)
+    model = family_of(shape.architecture).decoder(shape, torch.float32, ops)
+    fill_random(model, 0)
+    return model
+
+
+@pytest.mark.parametrize("ops", KERNELS)
+def test_int4_takes_the_groups_that_fit_and_8_bits_elsewhere(folder: Path, ops: Any) -> None:
+    model = build(folder, ops)
+    pack_model(model, FORMS["int4"], ops)
+    fours, eights = (Int4Oracle, Int8Oracle) if ops is reference else (Int4Weight, Int8Weight)
+    layer = model.layers[0]
+    assert isinstance(layer.attention.qkv._packed, fours) and isinstance(layer.mlp.gate_up._packed, fours)
+    assert isinstance(layer.mlp.down._packed, eights), "176 is no multiple of 32"
+    assert isinstance(model.head._packed, eights) and model.embed.weight is not None
+    x = torch.ones(2, 128)
+    assert torch.isfinite(layer.mlp.gate_up(x)).all() and model.head.wide(x).shape == (2, 300)
+
+
+def test_bytes_of_weights_are_those_of_their_form(folder: Path) -> None:
+    model = build(folder, reference)
+    qkv, o, gate_up, down, head = 256 * 128, 128 * 128, 352 * 128, 128 * 176, 300 * 128
+    rest = 300 * 128 + 5 * 128  # the embedding, and norms
+    layers = 2 * (qkv + o + gate_up + down)
+    two = torch.bfloat16
+    assert weight_bytes(model, two, FORMS[None]) == 2 * (layers + head + rest)
+    assert (
+        weight_bytes(model, two, FORMS["int8"]) == weight_bytes(model, two, FORMS["int8wo"]) == layers + head + 2 * rest
+    )
+    fours = 2 * (qkv + o + gate_up)
+    assert weight_bytes(model, two, FORMS["int4"]) == fours * (0.5 + 4 / 128) + 2 * down + head + 2 * rest
+    assert weight_bytes(model, two, form_of(None, AWQ)) == fours * (0.5 + 4 / 64) + 2 * down + 2 * (head + rest)
+
+
+def test_what_a_checkpoint_says_of_itself_counts() -> None:
+    assert form_of("int4", None) == Form("int4", "int8", 128) and form_of(None, None) == Form("plain", "plain", 128)
+    assert form_of(None, AWQ) == form_of("awq", AWQ) == Form("int4", "plain", 64)
+    with pytest.raises(ConfigError, match="--quantization is gptq, must be awq, which"):
+        form_of("gptq", AWQ)
+    with pytest.raises(ConfigError, match="--quantization is awq, but config"):
+        form_of("awq", None)
+
+
+def test_dummy_weights_of_a_quantised_checkpoint_have_its_form(folder: Path, tmp_path: Path) -> None:
+    quantise_folder(folder, tmp_path / "4", tmp_path / "meant", Kind("awq"), modules="self_attn")
+    options = {"model_path": str(tmp_path / "4"), "random_seed": 0, "log_level": "error"}
+    with LLM(**options, load_format="dummy") as dummy:
+        assert dummy.resolved["quantization"] == "awq"
+        assert dummy.generate([[1, 2, 3]], {"max_new_tokens": 3, "ignore_eos": True})[0]["output_ids"]
+    with pytest.raises(ConfigError, match="--quantization is int8, must be awq, which"):
+        LLM(**options, quantization="int8")
