@@ -66,6 +66,7 @@ bench: install
 	$(RUN) -m ramet bench tuning
 	$(RUN) -m ramet bench backlog
 	$(RUN) -m ramet bench stalls
+	$(RUN) -m ramet bench attention
 	$(RUN) -m ramet bench masks
 	$(RUN) -m ramet bench structured
 	$(RUN) -m ramet bench compiles

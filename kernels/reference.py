@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.kernels.reference_weights import rounded
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
@@ -71,9 +72,26 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
 
 
 def store_kv(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
-    """k, v [T, G, D] (rows may be strided) into keys, values [S, G, D], which are WRITTEN, at slots [T] int64."""
-    keys[slots] = k
-    values[slots] = v
+    """k, v [T, G, D] (rows may be strided) into keys, values [S, G, D], which are WRITTEN, at slots [T] int64.
+
+    keys and values of int8 are [S, G, D + 4]: whole numbers and a scale, as `quantised` makes them.
+    """
+    is_int8 = keys.dtype == torch.int8
+    keys[slots] = quantised(k) if is_int8 else k
+    values[slots] = quantised(v) if is_int8 else v
+
+
+def quantised(x: Tensor) -> Tensor:
+    """[..., D] -> [..., D + 4] int8: whole numbers in [-127, 127] and the bytes of their float32 scale."""
+    whole, scales = rounded(x)
+    return torch.cat((whole.to(torch.int8), scales.contiguous().view(torch.int8)), dim=-1)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Keys or values of any dtype as float32; of int8 [..., D + 4] -> [..., D]."""
+    if x.dtype != torch.int8:
+        return x.float()
+    return x[..., :-4].float() * x[..., -4:].contiguous().view(torch.float32)
 
 
 def extend_attention(
@@ -89,7 +107,8 @@ def extend_attention(
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
-    q [T, H, D], keys and values [S, G, D], table [R, L] integer: the slot of every position of every row.
+    q [T, H, D], keys and values [S, G, D] (of int8 as store_kv writes them), table [R, L] integer: the slot of every
+    position of every row.
     Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
     own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). Returns [T, H, D].
     """
@@ -98,8 +117,8 @@ def extend_attention(
     first = 0
     for row, (new, length) in enumerate(zip(num_new, seq_lens, strict=True)):
         at = table[row, :length].long()
-        k = keys[at].float().repeat_interleave(group, dim=1)  # [length, H, D]
-        v = values[at].float().repeat_interleave(group, dim=1)
+        k = widened(keys[at]).repeat_interleave(group, dim=1)  # [length, H, D]
+        v = widened(values[at]).repeat_interleave(group, dim=1)
         scores = torch.einsum("qhd,khd->hqk", q[first : first + new].float(), k) * scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)

@@ -20,7 +20,8 @@ usage: ramet COMMAND [OPTIONS]
                    simulated time), programs (the workloads of the paper), overhead (what keeping the tree costs),
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
-                   imports (how long `import ramet` takes), contexts (documents side by side, or in sequence)
+                   imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
+                   attention (what a layer reads and multiplies, beside the machine's limits)
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   backends         what each backend of the language can do
@@ -32,7 +33,7 @@ Every command takes --help."""
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
-    "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling",
+    "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
     "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",

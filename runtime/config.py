@@ -67,6 +67,10 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
 class CacheArgs(Struct, frozen=True, kw_only=True):
     """Memory for keys and values."""
 
+    kv_cache_dtype: Annotated[
+        Literal["auto", "int8"],
+        _about("of cached keys and values; auto: that of --dtype, int8: 8 bits, with a scale for each token and head"),
+    ] = "auto"
     page_size: Annotated[Literal[1, 16], _about("tokens of a page: the unit of allocation and of sharing")] = 1
     max_total_tokens: Annotated[
         Annotated[int, Meta(ge=16)] | None, _about("tokens in the KV pool; unset: what memory allows")

@@ -202,7 +202,8 @@ def choice(args: Args, has_gpu: bool) -> Finding:
     attention = args.execute.attention_backend
     if attention == "auto":
         attention = "reference" if device == "cuda" else "cpu"
-    return Finding("ok", "ramet will choose", f"--device {device} --attention-backend {attention}")
+    cache = "" if args.cache.kv_cache_dtype == "auto" else f" --kv-cache-dtype {args.cache.kv_cache_dtype}"
+    return Finding("ok", "ramet will choose", f"--device {device} --attention-backend {attention}{cache}")
 
 
 def speed(threads: int) -> Finding:

@@ -4,274 +4,57 @@
 // long row cut in pieces, rows that share a prefix (its keys are read once for all of them) and short extends (each
 // query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
 // Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
-// FlashInfer, for shared prefixes). Arithmetic is float32.
+// FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_attend_with_dots` products of bfloat16 queries and
+// keys, and of weights rounded to bfloat16 and values where queries are many, are made in pairs.
 //
 // T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <type_traits>
-#include <vector>
-
-#include "plan.h"
+#include "attend_few.h"
+#include "attend_many.h"
 #include "pool.h"
 #include "replay.h"
-#include "vector.h"
-
-// What a layer does with its scores.
-struct Rule {
-    float scale;
-    int32_t window;  // keys that a query sees, its own included; 0: all before it
-    float softcap;   // scaled scores s become softcap * tanh(s / softcap); 0: they stay
-};
 
 namespace {
 
-constexpr int TILE = 2 * LANES;  // keys computed at once
-constexpr int MAX_HEAD_DIM = 256;
-constexpr int CHUNK = 4;         // vectors of the head that are accumulated in registers
-constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
-
-// One item's queries, weights and sums for all heads; grows once and stays with its thread.
-struct Scratch {
-    std::vector<float> q, out, best, sum;
-    alignas(64) float keys[TILE * MAX_HEAD_DIM];   // [D][TILE], transposed
-    alignas(64) float values[TILE * MAX_HEAD_DIM]; // [TILE][D]
-    alignas(64) float weights[4 * TILE];
-    void fit(size_t queries, size_t head_dim) {
-        if (q.size() < queries * head_dim + LANES) q.resize(queries * head_dim + LANES), out.resize(queries * head_dim + LANES);
-        if (best.size() < queries) best.resize(queries), sum.resize(queries);
-    }
-};
+using namespace attention;
 
 thread_local Scratch scratch;
+bool with_dots = false;
 
-// A head's values as floats in the order of load_pair, the last 16 of an odd size as they are.
-template <class T>
-inline void widen(const T *from, float *to, int head_dim, float scale = 1.0f) {
-    int d = 0;
-    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
-        vf a, b;
-        load_pair(from + d, a, b);
-        store_pair(to + d, a * scale, b * scale);
-    }
-    if (d < head_dim) store(to + d, load(from + d) * scale);
-}
-
-// The way back.
-template <class T>
-inline void narrow(const float *from, T *to, int head_dim, float scale) {
-    int d = 0;
-    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) store_pair(to + d, load(from + d) * scale, load(from + d + LANES) * scale);
-    if (d < head_dim) store(to + d, load(from + d) * scale);
-}
-
-template <class T>
-void widen_rows(const T *const *rows, int count, int head_dim, float *to) {
-    for (int j = 0; j < count; j++) widen(rows[j], to + j * head_dim, head_dim);
-}
-
-// [TILE, D] -> [D, TILE]
-void turn(const float *rows, int head_dim, float *columns) {
-    for (int d = 0; d < head_dim; d += LANES)
-        for (int half = 0; half < TILE; half += LANES) {
-            vf block[LANES];
-#pragma GCC unroll 16
-            for (int j = 0; j < LANES; j++) block[j] = load(rows + (half + j) * head_dim + d);
-            transpose(block);
-#pragma GCC unroll 16
-            for (int j = 0; j < LANES; j++) store(columns + (d + j) * TILE + half, block[j]);
-        }
-}
-
-// The keys [first, stop) of a tile, counted from its start, that one query sees; [0, TILE) is the most.
-struct Seen {
-    int first, stop;
+// What one call computes. T: of queries and results. C: of keys and values.
+template <class T, class C>
+struct Call {
+    const Plan &p;
+    const Rule &rule;
+    const T *q;
+    int64_t q_stride;
+    const char *keys, *values;
+    T *out;
+    int64_t row_bytes() const { return p.kv_heads * head_bytes<C>(p.head_dim); }
 };
 
-inline Seen seen_of(int32_t limit, const Rule &rule, int start, int count) {
-    return {rule.window ? std::max(0, limit - rule.window - start) : 0, std::min(count, limit - start)};
-}
-
-// Turn a query's scores of one tile into weights; rescale what it has summed when a larger score turns up.
-inline void soften(vf low, vf high, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out, float *weights) {
-    const vi lane = lane_numbers();
-    if (softcap > 0) low = tanh_of(low / softcap) * softcap, high = tanh_of(high / softcap) * softcap;
-    if (seen.stop < TILE) {
-        low = lane < seen.stop ? low : splat(LOWEST);
-        high = lane + LANES < seen.stop ? high : splat(LOWEST);
-    }
-    if (seen.first > 0) {
-        low = lane >= seen.first ? low : splat(LOWEST);
-        high = lane + LANES >= seen.first ? high : splat(LOWEST);
-    }
-    const float top = max_of(larger(low, high));
-    if (top > best) {
-        const float shrink = std::exp(best - top);
-        sum *= shrink;
-        for (int d = 0; d < head_dim; d += LANES) store(out + d, load(out + d) * shrink);
-        best = top;
-    }
-    low = exp_of(low - best), high = exp_of(high - best);
-    sum += sum_of(low + high);
-    store(weights, low), store(weights + LANES, high);
-}
-
-// `N` queries of one kv head against a widened tile, of which query i sees the keys seen[i]. For a query that sees none
-// of them every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
-template <int N>
-void attend_block(Scratch &s, size_t query, const Seen *seen, float softcap, int count, int head_dim) {
-    vf low[N] = {}, high[N] = {};
-    const float *q = s.q.data() + query * head_dim;
-    for (int d = 0; d < head_dim; d++) {
-        const vf k0 = load(s.keys + d * TILE), k1 = load(s.keys + d * TILE + LANES);
-#pragma GCC unroll 4
-        for (int i = 0; i < N; i++) low[i] += q[i * head_dim + d] * k0, high[i] += q[i * head_dim + d] * k1;
-    }
-    float *out = s.out.data() + query * head_dim;
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++)
-        soften(low[i], high[i], seen[i], softcap, head_dim, s.best[query + i], s.sum[query + i], out + i * head_dim, s.weights + i * TILE);
-    for (int d = 0; d < head_dim; d += CHUNK * LANES) {
-        const int vectors = std::min(CHUNK, (head_dim - d) / LANES);
-        auto accumulate = [&](auto width) {
-            constexpr int W = decltype(width)::value;
-            vf acc[N][W];
-#pragma GCC unroll 4
-            for (int i = 0; i < N; i++)
-#pragma GCC unroll 4
-                for (int w = 0; w < W; w++) acc[i][w] = load(out + i * head_dim + d + w * LANES);
-            for (int j = 0; j < count; j++) {
-                const float *v = s.values + j * head_dim + d;
-#pragma GCC unroll 4
-                for (int w = 0; w < W; w++) {
-                    const vf x = load(v + w * LANES);
-#pragma GCC unroll 4
-                    for (int i = 0; i < N; i++) acc[i][w] += s.weights[i * TILE + j] * x;
-                }
-            }
-#pragma GCC unroll 4
-            for (int i = 0; i < N; i++)
-#pragma GCC unroll 4
-                for (int w = 0; w < W; w++) store(out + i * head_dim + d + w * LANES, acc[i][w]);
-        };
-        switch (vectors) {
-            case 1: accumulate(std::integral_constant<int, 1>{}); break;
-            case 2: accumulate(std::integral_constant<int, 2>{}); break;
-            case 3: accumulate(std::integral_constant<int, 3>{}); break;
-            default: accumulate(std::integral_constant<int, 4>{});
-        }
-    }
-}
-
-// out [W pairs of vectors] += weights * values, over one part of the head
-template <class T, int W>
-inline void add_values(const T *const *v, int count, int d, const float *weights, float *out) {
-    vf even[2 * W], odd[2 * W];
-#pragma GCC unroll 8
-    for (int w = 0; w < 2 * W; w++) even[w] = load(out + d + w * LANES), odd[w] = vf{};
-    int j = 0;
-    for (; j + 1 < count; j += 2)
-#pragma GCC unroll 4
-        for (int w = 0; w < W; w++) {
-            vf a, b;
-            load_pair(v[j] + d + 2 * w * LANES, a, b);
-            even[2 * w] += weights[j] * a, even[2 * w + 1] += weights[j] * b;
-            load_pair(v[j + 1] + d + 2 * w * LANES, a, b);
-            odd[2 * w] += weights[j + 1] * a, odd[2 * w + 1] += weights[j + 1] * b;
-        }
-    if (j < count)
-#pragma GCC unroll 4
-        for (int w = 0; w < W; w++) {
-            vf a, b;
-            load_pair(v[j] + d + 2 * w * LANES, a, b);
-            even[2 * w] += weights[j] * a, even[2 * w + 1] += weights[j] * b;
-        }
-#pragma GCC unroll 8
-    for (int w = 0; w < 2 * W; w++) store(out + d + w * LANES, even[w] + odd[w]);
-}
-
-// A single query needs no widened tile: keys are read where they lie. k and v point to TILE rows, the last ones repeated.
-template <class T>
-void attend_one(Scratch &s, size_t query, const T *const *k, const T *const *v, Seen seen, float softcap, int head_dim) {
-    const int count = seen.stop;
-    const float *q = s.q.data() + query * head_dim;
-    const int paired = head_dim & ~(2 * LANES - 1);
-    vf scores[2];
-    for (int half = 0; half < 2; half++) {
-        vf rows[LANES] = {};
-        for (int d = 0; d < paired; d += 2 * LANES) {
-            const vf x = load(q + d), y = load(q + d + LANES);
-#pragma GCC unroll 16
-            for (int j = 0; j < LANES; j++) {
-                vf a, b;
-                load_pair(k[half * LANES + j] + d, a, b);
-                rows[j] += x * a, rows[j] += y * b;
-            }
-        }
-        if (paired < head_dim)
-            for (int j = 0; j < LANES; j++) rows[j] += load(q + paired) * load(k[half * LANES + j] + paired);
-        scores[half] = sums_of(rows);
-    }
-    float *out = s.out.data() + query * head_dim;
-    soften(scores[0], scores[1], seen, softcap, head_dim, s.best[query], s.sum[query], out, s.weights);
+// A query as floats: in the order of load_pair where its keys are of the same type, the last 16 of an odd size as they are.
+template <class C, class T>
+inline void widen(const T *from, float *to, int head_dim, float scale) {
     int d = 0;
-    for (; d + 4 * LANES <= head_dim; d += 4 * LANES) add_values<T, 2>(v, count, d, s.weights, out);
-    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<T, 1>(v, count, d, s.weights, out);
-    if (d < head_dim) {
-        vf total = load(out + d);
-        for (int j = 0; j < count; j++) total += s.weights[j] * load(v[j] + d);
-        store(out + d, total);
-    }
-}
-
-template <class T>
-inline void prefetch_row(const T *row, int64_t size) {
-    for (int64_t i = 0; i < size; i += 64 / sizeof(T)) __builtin_prefetch(row + i, 0, 2);
-}
-
-template <class T>
-void attend_tile(Scratch &s, const Plan &p, const Rule &rule, const Item &item, const T *keys, const T *values, int start, int count) {
-    const int D = p.head_dim, group = p.heads / p.kv_heads, queries = item.num_members * group;
-    const int64_t stride = (int64_t)p.kv_heads * D;
-    const int32_t *slots = p.table + item.row * p.table_stride + start;
-    const T *k[TILE], *v[TILE];
-    const int ahead = std::min(item.stop - start - count, TILE);
-    for (int j = 0; j < TILE; j++) {
-        const int64_t at = slots[std::min(j, count - 1)] * stride;
-        k[j] = keys + at, v[j] = values + at;
-    }
-    for (int g = 0; g < p.kv_heads; g++) {
-        // the next tile, a token's whole row after the other: memory is read faster in the order of its addresses
-        for (int j = ahead * g / p.kv_heads; j < ahead * (g + 1) / p.kv_heads; j++)
-            prefetch_row(keys + slots[count + j] * stride, stride), prefetch_row(values + slots[count + j] * stride, stride);
-        if (queries == 1) {
-            const Seen seen = seen_of(p.limits[p.members[item.first_member]], rule, start, count);
-            if (seen.stop > 0) attend_one(s, g, k, v, seen, rule.softcap, D);
-        } else {
-            widen_rows(k, TILE, D, s.values);
-            turn(s.values, D, s.keys);
-            widen_rows(v, count, D, s.values);
-            for (int i = 0; i < queries; i += 4) {
-                Seen seen[4];
-                const int n = std::min(4, queries - i);
-                bool any_seen = false;
-                for (int j = 0; j < n; j++) {
-                    seen[j] = seen_of(p.limits[p.members[item.first_member + (i + j) / group]], rule, start, count);
-                    any_seen |= seen[j].first < seen[j].stop;
-                }
-                if (!any_seen) continue;  // the keys of this block's queries all lie before the tile or behind it
-                const size_t query = (size_t)g * queries + i;
-                switch (n) {
-                    case 1: attend_block<1>(s, query, seen, rule.softcap, count, D); break;
-                    case 2: attend_block<2>(s, query, seen, rule.softcap, count, D); break;
-                    case 3: attend_block<3>(s, query, seen, rule.softcap, count, D); break;
-                    default: attend_block<4>(s, query, seen, rule.softcap, count, D);
-                }
-            }
+    if constexpr (std::is_same_v<C, T>)
+        for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
+            vf a, b;
+            load_pair(from + d, a, b);
+            store_pair(to + d, a * scale, b * scale);
         }
-        for (int j = 0; j < TILE; j++) k[j] += D, v[j] += D;
+    for (; d < head_dim; d += LANES) store(to + d, load(from + d) * scale);
+}
+
+// Sums in the order of load_pair -> in order.
+template <class C>
+inline void put_in_order(const float *from, float *to, int head_dim) {
+    int d = 0;
+    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
+        vf a = load(from + d), b = load(from + d + LANES);
+        in_order<C>(a, b);
+        store_pair(to + d, a, b);
     }
+    for (; d < head_dim; d += LANES) store(to + d, load(from + d));
 }
 
 // The first key of an item that one of its queries sees.
@@ -282,37 +65,137 @@ inline int first_key(const Plan &p, const Rule &rule, const Item &item) {
     return std::max(item.start, least - rule.window);
 }
 
-// Query (member m, head g * group + h) is number (g * members + m) * group + h of the scratch.
-template <class T>
-void attend_item(const Plan &p, const Rule &rule, const Item &item, const T *q, int64_t q_stride, const T *keys, const T *values, T *out) {
-    const int D = p.head_dim, group = p.heads / p.kv_heads, members = item.num_members;
-    const size_t total = (size_t)members * p.heads;
+// An item while it is computed. Query (member m, head g * group + h) is number m * group + h of kv head g.
+template <class T, class C, bool DOTS>
+struct Work {
+    const Call<T, C> &call;
+    const Item &item;
+    const Plan &p = call.p;
     Scratch &s = scratch;
-    s.fit(total, D);
-    std::fill_n(s.best.begin(), total, LOWEST), std::fill_n(s.sum.begin(), total, 0.0f);
-    std::fill_n(s.out.begin(), total * D, 0.0f);
-    for (int m = 0; m < members; m++)
-        for (int h = 0; h < p.heads; h++) {
-            const T *from = q + p.members[item.first_member + m] * q_stride + h * D;
-            float *to = s.q.data() + (((size_t)(h / group) * members + m) * group + h % group) * D;
-            widen(from, to, D, rule.scale);
+    const int head_dim = p.head_dim, group = p.heads / p.kv_heads, queries = item.num_members * group;
+    const bool few = queries <= FEW;
+    const int num = few ? queries : (queries + LANES - 1) / LANES * LANES;  // with those that fill up the last vector
+
+    int32_t token(int i) const { return p.members[item.first_member + std::min(i, queries - 1) / group]; }
+    float *queries_of(int g) const { return s.q.data() + (int64_t)g * num * head_dim; }
+    float *sums_of(int g) const { return s.out.data() + (int64_t)g * num * head_dim; }
+    const T *query(int g, int i) const { return call.q + token(i) * call.q_stride + (g * group + std::min(i, queries - 1) % group) * (int64_t)head_dim; }
+
+    // Keys and values of the first tile come while the queries are placed.
+    void begin(int start) {
+        ahead_of(start).fetch(0, 1);
+        s.fit((size_t)num * p.kv_heads, head_dim);
+        std::fill_n(s.best.begin(), num * p.kv_heads, LOWEST), std::fill_n(s.sum.begin(), num * p.kv_heads, 0.0f);
+        std::fill_n(s.out.begin(), (size_t)num * p.kv_heads * head_dim, 0.0f);
+        s.limits.resize(num);
+        for (int i = 0; i < num; i++) s.limits[i] = p.limits[token(i)];
+        for (int g = 0; g < p.kv_heads; g++) few ? place_rows(g) : place_columns(g);
+    }
+    void place_rows(int g) {
+        for (int i = 0; i < num; i++) place(query(g, i), queries_of(g) + i * head_dim);
+    }
+    void place(const T *from, float *to) {
+        if constexpr (DOTS)
+            std::memcpy(to, from, head_dim * sizeof(T));
+        else
+            widen<C>(from, to, head_dim, call.rule.scale);
+    }
+    void place_columns(int g) {
+        const int width = DOTS ? (head_dim / 2 + LANES - 1) / LANES * LANES : head_dim;
+        for (int at = 0; at < num; at += LANES) {
+            for (int i = 0; i < LANES; i++)
+                if constexpr (DOTS)
+                    std::memcpy(s.turned + i * width, query(g, at + i), head_dim * sizeof(T));
+                else
+                    widen<void>(query(g, at + i), s.turned + i * width, head_dim, call.rule.scale);
+            for (int d = 0; d < width; d += LANES) turn(s.turned + d, width, queries_of(g) + (int64_t)d * num + at, num);
         }
-    for (int start = first_key(p, rule, item); start < item.stop; start += TILE)
-        attend_tile(s, p, rule, item, keys, values, start, std::min(TILE, item.stop - start));
-    for (int m = 0; m < members; m++)
-        for (int h = 0; h < p.heads; h++) {
-            const size_t query = ((size_t)(h / group) * members + m) * group + h % group;
-            const float *from = s.out.data() + query * D;
-            const int64_t partial = p.partials[item.first_member + m];
-            if (partial < 0) {
-                T *to = out + ((int64_t)p.members[item.first_member + m] * p.heads + h) * D;
-                narrow(from, to, D, 1.0f / s.sum[query]);
+    }
+    // a block of LANES rows and columns
+    static void turn(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+        vf block[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) block[i] = load(from + i * from_stride);
+        transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) store(to + i * to_stride, block[i]);
+    }
+
+    // The tile that begins at `start`; none behind the item's end.
+    Ahead ahead_of(int start) const {
+        const int32_t *slots = p.table + item.row * p.table_stride + start;
+        return {call.keys, call.values, slots, std::min(item.stop - start, TILE), call.row_bytes()};
+    }
+
+    void attend_tile(int start, int count) {
+        const int64_t row_bytes = call.row_bytes(), bytes = head_bytes<C>(head_dim);
+        const int32_t *slots = p.table + item.row * p.table_stride + start;
+        Rows<C> k, v;
+        const Ahead ahead = ahead_of(start + count);
+        for (int j = 0; j < TILE; j++) {
+            const int64_t at = slots[std::min(j, count - 1)] * row_bytes;
+            k.at[j] = call.keys + at, v.at[j] = call.values + at;
+        }
+        for (int g = 0; g < p.kv_heads; g++) {
+            const size_t first = (size_t)g * num;
+            ahead.fetch(g, p.kv_heads);
+            if (few) {
+                attend_rows(first, k, v, start, count);
             } else {
-                float *to = p.partial_out + (partial * p.heads + h) * D, *lse = p.partial_lse + (partial * p.heads + h) * 2;
-                for (int d = 0; d < D; d += LANES) store(to + d, load(from + d));
-                lse[0] = s.best[query], lse[1] = s.sum[query];
+                attend_many<C, DOTS>(s, k, v, num, s.limits.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
             }
+            for (int j = 0; j < TILE; j++) k.at[j] += bytes, v.at[j] += bytes;
         }
+    }
+    void attend_rows(size_t first, const Rows<C> &k, const Rows<C> &v, int start, int count) {
+        for (int i = 0; i < queries;) {
+            Seen seen[4];
+            const int n = queries - i >= 4 ? 4 : queries - i >= 2 ? 2 : 1;
+            bool any_seen = false;
+            for (int j = 0; j < n; j++) seen[j] = seen_of(s.limits[i + j], call.rule, start, count), any_seen |= seen[j].any();
+            if (any_seen)  // else the keys all lie before what these queries see, or behind it
+                switch (n) {
+                    case 1: attend_few<C, DOTS, 1>(s, first + i, k, v, seen, call.rule, count, head_dim); break;
+                    case 2: attend_few<C, DOTS, 2>(s, first + i, k, v, seen, call.rule, count, head_dim); break;
+                    default: attend_few<C, DOTS, 4>(s, first + i, k, v, seen, call.rule, count, head_dim);
+                }
+            i += n;
+        }
+    }
+
+    void finish() {
+        for (int g = 0; g < p.kv_heads; g++)
+            for (int at = 0; at < queries; at += LANES) {
+                const int some = std::min(LANES, queries - at);
+                if (few)
+                    for (int i = 0; i < some; i++) put_in_order<C>(sums_of(g) + (at + i) * head_dim, s.turned + i * head_dim, head_dim);
+                else
+                    for (int d = 0; d < head_dim; d += LANES) turn(sums_of(g) + (int64_t)d * num + at, num, s.turned + d, head_dim);
+                for (int i = 0; i < some; i++) give(g, at + i, s.turned + i * head_dim);
+            }
+    }
+    void give(int g, int i, const float *from) {
+        const int h = g * group + i % group;
+        const float best = s.best[(size_t)g * num + i], sum = s.sum[(size_t)g * num + i];
+        const int64_t partial = p.partials[item.first_member + i / group];
+        if (partial < 0) {
+            T *to = call.out + ((int64_t)token(i) * p.heads + h) * head_dim;
+            for (int d = 0; d < head_dim; d += LANES) store(to + d, load(from + d) * (1.0f / sum));
+        } else {
+            float *to = p.partial_out + (partial * p.heads + h) * head_dim, *lse = p.partial_lse + (partial * p.heads + h) * 2;
+            std::memcpy(to, from, head_dim * sizeof(float));
+            lse[0] = best, lse[1] = sum;
+        }
+    }
+};
+
+template <bool DOTS, class T, class C>
+void attend_item(const Call<T, C> &call, const Item &item) {
+    Work<T, C, DOTS> work{call, item};
+    const int first = first_key(call.p, call.rule, item);
+    work.begin(first);
+    for (int start = first; start < item.stop; start += TILE) work.attend_tile(start, std::min(TILE, item.stop - start));
+    work.finish();
 }
 
 template <class T>
@@ -327,15 +210,21 @@ void merge(const Plan &p, const int32_t *job, T *out) {
             sum += lse[i * H * 2 + 1] * weight;
             for (int d = 0; d < D; d += LANES) store(total + d, load(total + d) + load(parts + (int64_t)i * H * D + d) * weight);
         }
-        narrow(total, out + ((int64_t)job[0] * H + h) * D, D, 1.0f / sum);
+        T *to = out + ((int64_t)job[0] * H + h) * D;
+        for (int d = 0; d < D; d += LANES) store(to + d, load(total + d) * (1.0f / sum));
     }
 }
 
-template <class T>
-void run(const Plan &p, const Rule &rule, const void *q, int64_t q_stride, const void *keys, const void *values, void *out) {
+template <class T, class C>
+void run(const Call<T, C> &call) {
+    const Plan &p = call.p;
     // a region that starts a second thread for one item, or for little merging, costs more than it saves
-    pool::each(p.threads, p.num_items, [&](int64_t i) { attend_item(p, rule, p.items[i], (const T *)q, q_stride, (const T *)keys, (const T *)values, (T *)out); });
-    pool::each_of_many(p.threads, p.num_merges, 4 * p.heads * p.head_dim, [&](int64_t i) { merge(p, p.merges + i * 3, (T *)out); });
+    pool::each(p.threads, p.num_items, [&](int64_t i) {
+        if constexpr (RAMET_DOTS && std::is_same_v<C, bf16>)
+            if (with_dots) return attend_item<true>(call, p.items[i]);
+        attend_item<false>(call, p.items[i]);
+    });
+    pool::each_of_many(p.threads, p.num_merges, 4 * p.heads * p.head_dim, [&](int64_t i) { merge(p, p.merges + i * 3, call.out); });
 }
 
 template <class T>
@@ -343,16 +232,48 @@ void store_rows(const T *from, int64_t stride, T *to, const int64_t *slots, int6
     pool::each_of_many(threads, tokens, width / 4, [&](int64_t t) { std::memcpy(to + slots[t] * width, from + t * stride, width * sizeof(T)); });
 }
 
+// A head as whole numbers in [-127, 127], and behind them the float that they are multiplied by.
+template <class T>
+void quantise(const T *from, int8_t *to, int64_t head_dim) {
+    vf most = {};
+    for (int64_t d = 0; d < head_dim; d += LANES) {
+        const vf some = load(from + d);
+        most = larger(most, larger(some, -some));
+    }
+    const float largest = std::fabs(max_of(most)), scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    for (int64_t d = 0; d < head_dim; d += LANES) {
+        const vf nearest = load(from + d) * inverse + 12582912.0f;  // 1.5 * 2^23: the whole number in the low bits
+        const vb bytes = __builtin_convertvector(bit_cast<vi>(nearest), vb);
+        std::memcpy(to + d, &bytes, sizeof bytes);
+    }
+    std::memcpy(to + head_dim, &scale, sizeof scale);
+}
+
+template <class T>
+void quantise_rows(const T *from, int64_t stride, int8_t *to, const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim, int threads) {
+    pool::each_of_many(threads, tokens, heads * head_dim, [&](int64_t t) {
+        for (int64_t h = 0; h < heads; h++)
+            quantise(from + t * stride + h * head_dim, to + (slots[t] * heads + h) * head_bytes<int8_t>(int(head_dim)), head_dim);
+    });
+}
+
 }  // namespace
 
-// q [T, H, D] with rows q_stride elements apart, keys and values [S, G, D], out [T, H, D].
-extern "C" void ramet_attention(const Plan *plan, const Rule *rule, int dtype, const void *q, int64_t q_stride, const void *keys, const void *values,
-                                void *out) {
-    switch (dtype) {
-        case FLOAT32: return run<float>(*plan, *rule, q, q_stride, keys, values, out);
-        case BFLOAT16: return run<bf16>(*plan, *rule, q, q_stride, keys, values, out);
-        case FLOAT16: return run<f16>(*plan, *rule, q, q_stride, keys, values, out);
-    }
+// 1: products of bfloat16 in pairs, where the CPU has an operation for that; 0, as it begins, and elsewhere: in float32.
+extern "C" void ramet_attend_with_dots(int on) { with_dots = on != 0; }
+
+// q [T, H, D] with rows q_stride elements apart, keys and values [S, G, D] of `dtype`, or of INT8 [S, G, D + 4] (see
+// ramet_store_kv_int8), out [T, H, D].
+extern "C" void ramet_attention(const Plan *plan, const Rule *rule, int dtype, int cache, const void *q, int64_t q_stride, const void *keys,
+                                const void *values, void *out) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        const char *k = (const char *)keys, *v = (const char *)values;
+        if (cache == INT8)
+            run(Call<T, int8_t>{*plan, *rule, (const T *)q, q_stride, k, v, (T *)out});
+        else
+            run(Call<T, T>{*plan, *rule, (const T *)q, q_stride, k, v, (T *)out});
+    });
 }
 REPLAYABLE(ramet_attention)
 
@@ -368,3 +289,15 @@ extern "C" void ramet_store_kv(int element_bytes, const void *k, const void *v, 
     }
 }
 REPLAYABLE(ramet_store_kv)
+
+// k and v [T, G, D] with rows `stride` elements apart into keys and values [S, G, D + 4] at slots [T]: each head as D whole
+// numbers of 8 bits and the float32 that they are multiplied by.
+extern "C" void ramet_store_kv_int8(int dtype, const void *k, const void *v, int64_t k_stride, int64_t v_stride, int8_t *keys, int8_t *values,
+                                    const int64_t *slots, int64_t tokens, int64_t heads, int64_t head_dim, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        quantise_rows((const T *)k, k_stride, keys, slots, tokens, heads, head_dim, threads);
+        quantise_rows((const T *)v, v_stride, values, slots, tokens, heads, head_dim, threads);
+    });
+}
+REPLAYABLE(ramet_store_kv_int8)

@@ -14,8 +14,12 @@ inline vf add(vf sums, vi a, vi b) { return (vf)_mm512_dpbf16_ps((__m512)sums, (
 namespace dots {
 inline vf add(vf sums, vi a, vi b) { return (vf)vbfdotq_f32((float32x4_t)sums, bit_cast<bfloat16x8_t>(a), bit_cast<bfloat16x8_t>(b)); }
 }  // namespace dots
-#elif defined(RAMET_EMULATE_DOTS)
+#else
+#if defined(RAMET_EMULATE_DOTS)
 #define RAMET_DOTS 1
+#else
+#define RAMET_DOTS 0
+#endif
 namespace dots {
 inline vf add(vf sums, vi a, vi b) {
     const vu x = bit_cast<vu>(a), y = bit_cast<vu>(b);
@@ -23,6 +27,4 @@ inline vf add(vf sums, vi a, vi b) {
     return sums + bit_cast<vf>(x << 16) * bit_cast<vf>(y << 16);
 }
 }  // namespace dots
-#else
-#define RAMET_DOTS 0
 #endif

@@ -1,7 +1,8 @@
 """The compiled ops behind the signatures of kernels/reference.py, and packed weights.
 
-Decides nothing: takes addresses and sizes out of tensors. Every tensor is on the CPU, of float32, bfloat16 or float16;
-the last dimension is contiguous. Large results lie in memory that is used again (memory.py).
+Decides nothing: takes addresses and sizes out of tensors. Every tensor is on the CPU, of float32, bfloat16 or float16
+(keys and values of int8 as well); the last dimension is contiguous. Large results lie in memory that is used again
+(memory.py).
 T tokens, N in or hidden, M out, F intermediate, R rows, H query heads, G kv heads, D head size.
 """
 
@@ -26,6 +27,7 @@ Ints = npt.NDArray[np.int32]
 Call = tuple[str, *tuple[int | None, ...]]  # name of a native, and words for it
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+CACHE_INT8 = 3  # of keys and values alone
 NATIVES = {  # function -> kinds of its arguments (native.py)
     "rms_norm": "ipnpppnnfii",
     "norm_heads": "ipnpnnnfii",
@@ -34,8 +36,9 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "softcap": "pnnfi",
     "gather": "ippfpnni",
     "rotate": "ipnpppnnnni",
-    "attention": "ppipnppp",
+    "attention": "ppiipnppp",
     "store_kv": "ippnnpppnni",
+    "store_kv_int8": "ippnnpppnnni",
     "penalise": "pnpppppnppni",
     "count_tokens": "pnpppn",
     "mask": "pnpnpni",
@@ -65,6 +68,7 @@ class CpuOps:
     _rotate: Native
     _attention: Native
     _store_kv: Native
+    _store_kv_int8: Native
     _penalise: Native
     _count_tokens: Native
     _mask: Native
@@ -162,6 +166,9 @@ class CpuOps:
         tokens, kv_heads, head_dim = k.shape
         sources = k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0)
         targets = keys.data_ptr(), values.data_ptr(), slots.data_ptr()
+        if keys.dtype == torch.int8:
+            self._store_kv_int8(DTYPES[k.dtype], *sources, *targets, tokens, kv_heads, head_dim, self.threads)
+            return
         self._store_kv(k.element_size(), *sources, *targets, tokens, kv_heads * head_dim, self.threads)
 
     def plan(
@@ -185,9 +192,14 @@ class CpuOps:
         self._plan(planner.handle, addressof(step), planner.address)
 
     def attend(self, planner: "Planner", rule: Rule, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
-        """WRITES out [T, H, D] for the tokens of the plan; q [T, H, D] may have strided rows."""
+        """WRITES out [T, H, D] for the tokens of the plan; q [T, H, D] may have strided rows.
+
+        keys and values [S, G, D] of q's dtype, or [S, G, D + 4] int8 as store_kv writes them.
+        """
+        assert keys.dtype in (q.dtype, torch.int8), (keys.dtype, q.dtype)
+        dtypes = DTYPES[q.dtype], CACHE_INT8 if keys.dtype == torch.int8 else DTYPES[q.dtype]
         addresses = keys.data_ptr(), values.data_ptr(), out.data_ptr()
-        self._attention(planner.address, addressof(rule), DTYPES[q.dtype], q.data_ptr(), q.stride(0), *addresses)
+        self._attention(planner.address, addressof(rule), *dtypes, q.data_ptr(), q.stride(0), *addresses)
 
     def linear(self, x: Tensor, weight: "NativeWeight", bias: Tensor | None, wide: bool) -> Tensor:
         """x [T, N], whose rows may be strided, and bias [M] -> [T, M], float32 if `wide`."""

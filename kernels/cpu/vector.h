@@ -26,8 +26,9 @@ typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
+typedef int8_t vb __attribute__((vector_size(LANES)));
 
-enum Dtype { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+enum Dtype { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 3 };
 
 struct bf16 {
     uint16_t bits;
@@ -115,6 +116,22 @@ static inline vf load(const f16 *p) {
     return from_f16_bits(x);
 }
 
+static inline vf load(const int8_t *p) {  // whole numbers; GCC 12 widens a vector of them one by one
+#if defined(__AVX512F__) && !defined(RAMET_LANES)
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
+#elif defined(__AVX2__) && !defined(RAMET_LANES)
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+#elif defined(__aarch64__) && !defined(RAMET_LANES)
+    int32_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return (vf)vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes))))));
+#else
+    vb x;
+    std::memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(__builtin_convertvector(x, vi), vf);
+#endif
+}
+
 static inline vh to_bf16_bits(vf x) {
     const vu bits = bit_cast<vu>(x);
     const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -183,6 +200,10 @@ static inline void store_pair(bf16 *p, vf a, vf b) {
     std::memcpy(p, &both, sizeof both);
 }
 
+// What load_pair took apart, in order; and nothing to do for dtypes whose pairs are in order.
+template <class T>
+static inline void in_order(vf &, vf &) {}
+
 static inline bool any(vi x) {
 #if defined(__AVX512F__) && !defined(RAMET_LANES)
     return _mm512_test_epi32_mask((__m512i)x, (__m512i)x) != 0;
@@ -219,6 +240,18 @@ static inline vf lanes_of(vf a, vf b, std::integer_sequence<int, I...>) {
 #endif
 }
 typedef std::make_integer_sequence<int, LANES> AllLanes;
+
+struct FirstMerged {
+    static constexpr int lane(int i) { return i / 2 + (i & 1) * LANES; }
+};
+struct SecondMerged {
+    static constexpr int lane(int i) { return LANES / 2 + FirstMerged::lane(i); }
+};
+template <>
+inline void in_order<bf16>(vf &even, vf &odd) {
+    const vf first = lanes_of<FirstMerged>(even, odd, AllLanes{});
+    odd = lanes_of<SecondMerged>(even, odd, AllLanes{}), even = first;
+}
 
 template <int STEP>
 struct Swapped {

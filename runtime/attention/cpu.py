@@ -24,7 +24,7 @@ MAX_HEAD_DIM = 256
 
 def fits(pool: KVPool) -> bool:
     """What the kernel is compiled for."""
-    return pool.head_dim % 16 == 0 and pool.head_dim <= MAX_HEAD_DIM and pool.keys[0].dtype in DTYPES
+    return pool.head_dim % 16 == 0 and pool.head_dim <= MAX_HEAD_DIM and pool.dtype in (*DTYPES, torch.int8)
 
 
 class CpuAttention:

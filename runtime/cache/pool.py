@@ -2,7 +2,7 @@
 
 Decides their layout. Knows slots, not their owners. Slots [0, page_size) are the padding page: they are never
 allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one token is one contiguous run, whatever the
-page size.
+page size. Of int8 it is [S, G, D + 4]: whole numbers of each head, then the float32 that they are multiplied by.
 """
 
 import torch
@@ -26,8 +26,8 @@ class KVPool:
         device: torch.device,
     ) -> None:
         self.page_size = page_size
-        self.head_dim = head_dim
-        shape = (max_total_tokens + page_size, kv_heads, head_dim)
+        self.head_dim, self.dtype = head_dim, dtype
+        shape = (max_total_tokens + page_size, kv_heads, bytes_per_head(head_dim, dtype) // dtype.itemsize)
         self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
 
@@ -47,6 +47,11 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     return huge_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
 
 
-def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype_bytes: int) -> int:
+def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
     """Of keys and values over all layers."""
-    return 2 * layers * kv_heads * head_dim * dtype_bytes
+    return 2 * layers * kv_heads * bytes_per_head(head_dim, dtype)
+
+
+def bytes_per_head(head_dim: int, dtype: torch.dtype) -> int:
+    """Of one token's keys or values, with their scale."""
+    return head_dim * dtype.itemsize + (torch.float32.itemsize if dtype == torch.int8 else 0)

@@ -76,6 +76,7 @@ def use(library: CDLL, found: Measured) -> None:
     """For the whole process."""
     chosen = found.choice
     native(library, "choose_linear", "iin")(ARITHMETICS.index(chosen.few), ARITHMETICS.index(chosen.many), chosen.at)
+    native(library, "attend_with_dots", "i")(int(found.limits.dots_pay))
 
 
 def float32_is_faster(dtype: torch.dtype, tokens: int = 32, size: int = 1024) -> bool:
@@ -116,7 +117,10 @@ def choose_attention(
             f"--attention-backend is {name}, but the pool is on {device.type} with head size {pool.head_dim}: it "
             "needs a cpu and a multiple of 16 up to 256; use auto"
         )
-    if name == "reference" or not possible:
+    is_int8 = pool.dtype == torch.int8
+    if is_int8 and name == "gather":
+        raise ConfigError("--kv-cache-dtype is int8, which --attention-backend gather does not read; use auto")
+    if name == "reference" or not possible or (is_int8 and ops is None):  # torch's own attention reads no int8
         why = "asked for" if name == "reference" else f"no kernel for {device.type} with head size {pool.head_dim}"
         log.info("attention by the reference in plain torch (%s): %s", why, describe(layers))
         return ReferenceAttention(pool, layers)

@@ -47,9 +47,10 @@ class MemoryPlan:
         pool = (self.max_total_tokens + needs.page_size) * needs.bytes_per_token
         table = (needs.max_running + PART_ROWS + 1) * self.context_length * SLOT_BYTES
         reserve = self.available - needs.weights - pool - table - needs.activations - needs.penalties
+        pool_flags = "--max-total-tokens, --mem-fraction-static, --kv-cache-dtype"
         return [
             ("weights", needs.weights, "--dtype"),
-            (f"KV pool, {self.max_total_tokens} tokens", pool, "--max-total-tokens, --mem-fraction-static"),
+            (f"KV pool, {self.max_total_tokens} tokens", pool, pool_flags),
             ("slot table", table, "--max-running-requests, --context-length"),
             ("activations", needs.activations, "--chunked-prefill-size"),
             ("penalty counts", needs.penalties, "--max-penalised-requests"),

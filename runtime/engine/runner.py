@@ -33,7 +33,7 @@ from ramet.runtime.engine.batch import (
 )
 from ramet.runtime.engine.device import choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import Readback, SlotTable, StepGraphs, place
-from ramet.runtime.engine.startup import Report, dtype_name, load_model, padding_batch, phase, plan_of
+from ramet.runtime.engine.startup import Report, cache_dtype, dtype_name, load_model, padding_batch, phase, plan_of
 from ramet.runtime.engine.step_tape import record
 from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
@@ -198,6 +198,7 @@ class ModelRunner:
             "device": self.device.type,
             "dtype": str(self.dtype).removeprefix("torch."),
             "quantization": self._quantization,
+            "kv_cache_dtype": str(self.pool.dtype).removeprefix("torch."),
             "attention_backend": self._attention.name,
             "num_threads": self._threads,
             "mem_fraction_static": self.plan.share,
@@ -291,7 +292,7 @@ class ModelRunner:
             layers=shape.num_layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
-            dtype=self.dtype,
+            dtype=cache_dtype(args, self.dtype),
             device=self.device,
         )
         num_rows = self.max_running + PART_ROWS

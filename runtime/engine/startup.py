@@ -43,6 +43,11 @@ def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
     return "float32"
 
 
+def cache_dtype(args: Args, dtype: torch.dtype) -> torch.dtype:
+    """Of keys and values, for a model of `dtype`."""
+    return torch.int8 if args.cache.kv_cache_dtype == "int8" else dtype
+
+
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
     with torch.device("meta"):
         skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
@@ -53,7 +58,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     needs = Needs(
         weights=weights,
-        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, dtype.itemsize),
+        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, cache_dtype(args, dtype)),
         max_running=args.max_running,
         context_length=asked,
         page_size=args.cache.page_size,

@@ -117,7 +117,7 @@ def agrees(*command: str) -> None:
         ["-march=x86-64"],
         ["-march=x86-64-v3"],
         ["-march=x86-64", "-DRAMET_LANES=16"],
-        ["-march=x86-64", "-DRAMET_LANES=8", "-DRAMET_EMULATE_TILES"],
+        ["-march=x86-64", "-DRAMET_LANES=8", "-DRAMET_EMULATE_TILES", "-DRAMET_EMULATE_DOTS"],
     ],
     ids=" ".join,
 )

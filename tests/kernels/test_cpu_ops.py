@@ -105,6 +105,22 @@ def test_store_writes_the_named_slots_alone(ops: CpuOps, dtype: torch.dtype, tok
     assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [16, 64, 80])
+def test_store_of_int8_rounds_as_the_reference(ops: CpuOps, dtype: torch.dtype, head_dim: int) -> None:
+    packed = random(200, 6, head_dim, dtype=dtype)
+    packed[3] = 0  # whose scale is 0
+    slots = torch.randperm(400, generator=torch.Generator().manual_seed(1))[:200]
+    ours = [torch.zeros(400, 2, head_dim + 4, dtype=torch.int8) for _ in range(2)]
+    theirs = [torch.zeros(400, 2, head_dim + 4, dtype=torch.int8) for _ in range(2)]
+    ops.store_kv(packed[:, 2:4], packed[:, 4:], *ours, slots)
+    reference.store_kv(packed[:, 2:4], packed[:, 4:], *theirs, slots)
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+    wide = reference.widened(ours[0][slots])
+    largest = packed[:, 2:4].float().abs().amax(-1, keepdim=True)
+    assert ((wide - packed[:, 2:4].float()).abs() <= largest / 253).all()
+
+
 def test_bfloat16_rounds_to_even_and_keeps_nan(ops: CpuOps) -> None:
     """The norm of a residual is where the kernels round: compare bit for bit with torch's own rounding."""
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(2))

@@ -91,6 +91,18 @@ def test_linear_layers_use_the_instructions_of_their_class(name: str, tmp_path: 
     assert re.search(wanted, listing) and not re.search(forbidden, listing)
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_attention_uses_the_instructions_of_its_class(name: str, tmp_path: Path) -> None:
+    march, wanted, forbidden = CLASSES[name]
+    if name in ("avx512-bf16", "amx"):
+        wanted, forbidden = r"vdpbf16ps .*%zmm", r"%tmm"
+    target = tmp_path / "attention.o"
+    run(compiler(), *FLAGS, *WARNINGS, "-O2", f"-march={march}", "-c", build.FOLDER / "attention.cpp", "-o", target)
+    listing = run("objdump", "-d", "--no-show-raw-insn", target)
+    assert re.search(wanted, listing) and not re.search(forbidden, listing)
+    assert re.search(r"prefetcht1", listing), "prefetching was left out"
+
+
 def test_linear_layers_use_the_instructions_of_arm(tmp_path: Path) -> None:
     root = toolchains.unpacked(tmp_path / "arm", "g++-aarch64-linux-gnu")
     arm = toolchains.wrapped(tmp_path, root, "aarch64-linux-gnu-g++")

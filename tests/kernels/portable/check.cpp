@@ -32,7 +32,9 @@ void ramet_repack_int4(int, const uint32_t *, const f16 *, const f16 *, const in
 void ramet_linear_int4(int, const void *, int64_t, const void *, const int32_t *, int64_t, const void *, void *, int64_t, int64_t, int64_t, int64_t,
                        int, int);
 void ramet_unpack_int4(int, const void *, const int32_t *, int64_t, int64_t, const int64_t *, int64_t, float, void *, int);
-void ramet_attention(const Plan *, const Rule *, int, const void *, int64_t, const void *, const void *, void *);
+void ramet_attend_with_dots(int);
+void ramet_store_kv_int8(int, const void *, const void *, int64_t, int64_t, int8_t *, int8_t *, const int64_t *, int64_t, int64_t, int64_t, int);
+void ramet_attention(const Plan *, const Rule *, int, int, const void *, int64_t, const void *, const void *, void *);
 void ramet_rms_norm(int, const void *, int64_t, void *, const void *, void *, int64_t, int64_t, float, int, int);
 void ramet_silu_mul(int, const void *, int64_t, void *, int64_t, int64_t, int);
 void ramet_rotate(int, void *, int64_t, const float *, const float *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int);
@@ -144,12 +146,43 @@ static void check_small_ops(int dtype, float tolerance) {
     compare("rotate", floats(x), want, tolerance);
 }
 
+// Rows of heads in 8 bits, and what they say: each number is at most half a step of its head's largest from the exact one.
+template <class T>
+static std::vector<int8_t> quantised(int dtype, const std::vector<T> &exact, int rows, int heads, int head_dim, Floats &said) {
+    std::vector<int8_t> made((size_t)rows * heads * (head_dim + 4)), same(made.size());
+    std::vector<int64_t> slots;
+    for (int i = 0; i < rows; i++) slots.push_back(i);
+    const int64_t width = heads * head_dim;
+    ramet_store_kv_int8(dtype, exact.data(), exact.data(), width, width, made.data(), same.data(), slots.data(), rows, heads, head_dim, 2);
+    expect(made == same, "keys and values are quantised alike");
+    for (int i = 0; i < rows * heads; i++) {
+        const int8_t *head = made.data() + (size_t)i * (head_dim + 4);
+        float scale, largest = 0;
+        std::memcpy(&scale, head + head_dim, sizeof scale);
+        for (int d = 0; d < head_dim; d++) largest = std::max(largest, std::fabs(value_of(exact[(size_t)i * head_dim + d])));
+        for (int d = 0; d < head_dim; d++) {
+            said.push_back(head[d] * scale);
+            const float want = value_of(exact[(size_t)i * head_dim + d]);
+            expect(std::fabs(said.back() - want) <= largest / 253, "8 bits", said.back(), want);
+        }
+    }
+    return made;
+}
+
+enum Storage { SAME, DOTS, IN_8_BITS };
+
 // `tokens` queries at the end of `length` keys; with `cut`, each in two pieces that are merged.
 template <class T>
-static void check_attention(int dtype, float tolerance, int tokens, int length, int head_dim, Rule rule, bool cut) {
-    const int heads = 4, kv_heads = 2, group = heads / kv_heads;
+static void check_attention(int dtype, float tolerance, int tokens, int length, int head_dim, Rule rule, bool cut, Storage storage = SAME, int group = 2) {
+    const int kv_heads = 2, heads = kv_heads * group;
     const auto q = cast<T>(numbers((int64_t)tokens * heads * head_dim));
     const auto keys = cast<T>(numbers((int64_t)length * kv_heads * head_dim)), values = cast<T>(numbers((int64_t)length * kv_heads * head_dim));
+    Floats k, v;
+    std::vector<int8_t> k8, v8;
+    if (storage == IN_8_BITS)
+        k8 = quantised(dtype, keys, length, kv_heads, head_dim, k), v8 = quantised(dtype, values, length, kv_heads, head_dim, v);
+    else
+        k = floats(keys), v = floats(values);
     std::vector<int32_t> members, limits, partials, merges, table;
     for (int i = 0; i < length; i++) table.push_back((i * 7 + 3) % length);  // no multiple of 7 is a length
     for (int t = 0; t < tokens; t++) limits.push_back(length - tokens + t + 1);
@@ -163,7 +196,10 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     std::vector<T> out((size_t)tokens * heads * head_dim);
     const Plan plan = {items.data(), members.data(), limits.data(), partials.data(), merges.data(), table.data(), length, partial_out.data(),
                        partial_lse.data(), (int32_t)items.size(), (int32_t)merges.size() / 3, heads, kv_heads, head_dim, 2};
-    ramet_attention(&plan, &rule, dtype, q.data(), heads * head_dim, keys.data(), values.data(), out.data());
+    const void *const k_rows = storage == IN_8_BITS ? (const void *)k8.data() : keys.data(), *const v_rows = storage == IN_8_BITS ? (const void *)v8.data() : values.data();
+    ramet_attend_with_dots(storage == DOTS);
+    ramet_attention(&plan, &rule, dtype, storage == IN_8_BITS ? (int)INT8 : dtype, q.data(), heads * head_dim, k_rows, v_rows, out.data());
+    ramet_attend_with_dots(0);
     for (int t = 0; t < tokens; t++)
         for (int h = 0; h < heads; h++) {
             std::vector<double> total(head_dim);
@@ -171,12 +207,12 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
             for (int i = rule.window ? std::max(0, limits[t] - rule.window) : 0; i < limits[t]; i++) {
                 const size_t at = ((size_t)table[i] * kv_heads + h / group) * head_dim;
                 double score = 0;
-                for (int d = 0; d < head_dim; d++) score += (double)value_of(q[((size_t)t * heads + h) * head_dim + d]) * value_of(keys[at + d]);
+                for (int d = 0; d < head_dim; d++) score += (double)value_of(q[((size_t)t * heads + h) * head_dim + d]) * k[at + d];
                 score *= rule.scale;
                 if (rule.softcap > 0) score = rule.softcap * std::tanh(score / rule.softcap);
                 const double weight = std::exp(score);
                 sum += weight;
-                for (int d = 0; d < head_dim; d++) total[d] += weight * value_of(values[at + d]);
+                for (int d = 0; d < head_dim; d++) total[d] += weight * v[at + d];
             }
             for (int d = 0; d < head_dim; d++) want.push_back((float)(total[d] / sum));
         }
@@ -192,6 +228,11 @@ static void check_attentions(int dtype, float tolerance) {
                     check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, false);
                     if (!rule.window && length > 9) check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, true);
                 }
+    for (const Storage storage : {SAME, DOTS, IN_8_BITS})
+        for (const int group : {1, 2, 3, 4, 7, 8})
+            for (const int tokens : {1, 17})
+                for (const int head_dim : {16, 80, 256})
+                    check_attention<T>(dtype, tolerance, tokens, 40, head_dim, Rule{0.25f, 30, 0}, group == 3, storage, group);
 }
 
 static void check_draw() {

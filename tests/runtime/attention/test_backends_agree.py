@@ -1,5 +1,7 @@
 """Every way to compute attention against the reference: odd lengths, groups, dtypes, prefixes, mixed batches."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.engine.backends import machine, use
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -18,17 +21,24 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 Rows = list[tuple[int, int]]  # (cached, new) tokens of each row, decoding rows first
 
 
-def step(rows: Rows, shared: int, seed: int) -> tuple[ForwardInputs, int]:
-    """Rows over scattered slots, the first `shared` cached tokens of each being the same slots; and the slot count."""
+def step(rows: Rows, shared: int, seed: int, page_size: int = 1) -> tuple[ForwardInputs, int]:
+    """Rows over scattered pages, the first `shared` cached tokens of each being the same slots; and the slot count."""
     random = np.random.RandomState(seed)
     longest = max(cached + new for cached, new in rows)
-    num_slots = 1 + shared + sum(cached + new for cached, new in rows)
-    free = list(1 + random.permutation(num_slots - 1).astype(np.int32))
-    common = [free.pop() for _ in range(shared)]
+    num_pages = 1 + -(-shared // page_size) + sum(-(-(cached + new) // page_size) for cached, new in rows)
+    num_slots = num_pages * page_size
+    pages = iter(1 + random.permutation(num_pages - 1).astype(np.int32))
+
+    def take(num: int) -> list[np.int32]:
+        """So many slots of whole pages."""
+        taken = [next(pages) for _ in range(-(-num // page_size))]
+        return [page * page_size + i for page in taken for i in range(page_size)][:num]
+
+    common = take(shared)
     table = random.randint(0, num_slots, (len(rows) + 1, longest + 5)).astype(np.int32)  # old slots behind each end
     slots, positions = [], []
     for r, (cached, new) in enumerate(rows):
-        own = common[:cached] + [free.pop() for _ in range(cached + new - min(cached, shared))]
+        own = common[:cached] + take(cached + new - min(cached, shared))
         table[r + 1, : cached + new] = own
         slots += own[cached:]
         positions += range(cached, cached + new)
@@ -58,8 +68,10 @@ def check(
     compiled=True,
     window=None,
     softcap=None,
+    cache=None,
+    page_size=1,
 ) -> None:
-    inputs, num_slots = step(rows, shared, seed=len(rows))
+    inputs, num_slots = step(rows, shared, seed=len(rows), page_size=page_size)
     generator = torch.Generator().manual_seed(7)
     pools = [
         KVPool(
@@ -68,16 +80,16 @@ def check(
             layers=2,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            dtype=dtype,
+            dtype=cache or dtype,
             device=torch.device("cpu"),
         )
         for _ in range(3)
     ]
     for tensors in ("keys", "values"):
-        for one, *others in zip(*(getattr(pool, tensors) for pool in pools), strict=True):
-            one.normal_(generator=generator)
-            for other in others:
-                other.copy_(one)
+        for layer in zip(*(getattr(pool, tensors) for pool in pools), strict=True):
+            numbers = torch.randn(*layer[0].shape[:2], head_dim, generator=generator)
+            for each in layer:
+                each.copy_(reference.quantised(numbers) if cache else numbers)
     qkv = torch.randn(inputs.num_tokens, heads + 2 * kv_heads, head_dim, generator=generator).to(dtype)
     q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
     ops = compiled_kernels() if compiled else None
@@ -85,12 +97,20 @@ def check(
     expected = ReferenceAttention(pools[0], rules)
     expected.plan(inputs)
     expected_out = expected.forward(q, k, v, 1, inputs)
-    for kind, pool in zip((CpuAttention, GatheredAttention), pools[1:], strict=True):
+    for kind, pool in zip((CpuAttention, GatheredAttention)[: 1 if cache else 2], pools[1:], strict=False):
         backend = kind(pool, heads, rules, ops)
         backend.plan(inputs)
         out = backend.forward(q, k, v, 1, inputs)
         torch.testing.assert_close(out, expected_out, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
         assert torch.equal(pool.keys[1], pools[0].keys[1]) and torch.equal(pool.values[1], pools[0].values[1])
+
+
+@pytest.fixture
+def dots() -> Iterator[Callable[[int], None]]:
+    """Whether products of bfloat16 are made in pairs, until the test ends."""
+    ops = compiled_kernels()
+    yield ops.library.ramet_attend_with_dots
+    use(ops.library, machine(ops.library, ops.threads))
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -177,6 +197,48 @@ def test_a_cap_bounds_the_scores() -> None:
     out = reference.extend_attention(q, *pool, inputs.table[1:], [1], [21], 0.25, softcap=1e-6)
     mean = pool[1][inputs.table[1, :21].long()].mean(0).repeat_interleave(2, 0)
     torch.testing.assert_close(out[0], mean)
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "int8", "dots"])
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
+@pytest.mark.parametrize("group", range(1, 9))
+def test_every_length_group_and_storage(storage: str, head_dim: int, group: int, dots: Callable[[int], None]) -> None:
+    """Rows alone, of no key but their own, at the borders of a tile, cut in pieces and beside others."""
+    rows = [(0, 1), (14, 1), (15, 1), (16, 1), (31, 1), (32, 1), (0, 15), (17, 17), (2, 33)]
+    rows += [(4096, 1)] * (group in (1, 8) and head_dim == 64)
+    dots(int(storage == "dots"))
+    check(
+        sorted(rows, key=lambda row: row[1]),
+        heads=2 * group,
+        head_dim=head_dim,
+        dtype=torch.float32 if storage == "float32" else torch.bfloat16,
+        cache=torch.int8 if storage == "int8" else None,
+        page_size=16 if head_dim == 128 else 1,
+    )
+
+
+@pytest.mark.parametrize("storage", ["bfloat16", "int8", "dots"])
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("shared", [0, 96])
+@pytest.mark.parametrize("num_rows", [1, 2, 15, 16, 17, 64])
+def test_any_number_of_rows(
+    num_rows: int, shared: int, page_size: int, storage: str, dots: Callable[[int], None]
+) -> None:
+    dots(int(storage == "dots"))
+    cache = torch.int8 if storage == "int8" else None
+    rows = [(shared + i % 5, 1) for i in range(num_rows)]
+    check(rows, shared=shared, page_size=page_size, dtype=torch.bfloat16, cache=cache, head_dim=64)
+
+
+@pytest.mark.parametrize(("storage", "dtype"), [("dots", torch.bfloat16), *(("int8", dtype) for dtype in TOLERANCE)])
+@pytest.mark.parametrize(("window", "softcap"), [(None, None), (8, None), (31, 5.0), (4096, 0.7)])
+def test_windows_and_caps_of_other_storage(
+    window: int | None, softcap: float | None, dtype: torch.dtype, storage: str, dots: Callable[[int], None]
+) -> None:
+    dots(int(storage == "dots"))
+    rows = [(0, 1), (129, 1), (700, 1), (0, 9), (50, 7), (127, 63), (65, 129)]
+    cache = torch.int8 if storage == "int8" else None
+    check(rows, heads=14, dtype=dtype, window=window, softcap=softcap, cache=cache)
 
 
 def test_neighbours_do_not_change_a_row() -> None:

@@ -88,7 +88,8 @@ def test_a_replayed_step_computes_what_a_plain_one_does(both: tuple[Rows, Rows],
 def test_a_replay_after_other_steps_and_larger_ones(both: tuple[Rows, Rows]) -> None:
     replayed, plain = both
     for num, first in ((5, 1), (20, 3), (5, 7), (1, 2), (20, 5), (5, 1)):
-        replayed.runner.forward(replayed.batch([(9, 0, 40)]))  # a step that is no decode step plans attention anew
+        for rows in both:  # its keys are computed in another number of queries than before, which rounds in another way
+            rows.runner.forward(rows.batch([(9, 0, 40)]))  # a step that is no decode step plans attention anew
         assert torch.equal(replayed.logits(replayed.decoding(num, first)), plain.logits(plain.decoding(num, first)))
 
 

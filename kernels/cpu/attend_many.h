@@ -1,0 +1,183 @@
+// Many queries of one kv head, as extends and rows that share a prefix have: a lane is a query. Keys and values are
+// widened once for all of them and then need no turning, because each of their numbers meets all queries of a vector.
+//
+// Q queries of the kv head, rounded up to whole vectors. Queries and sums are [D][Q]; with DOTS queries are [D / 2][Q] pairs.
+#pragma once
+#include "attention.h"
+#include "dots.h"
+
+namespace attention {
+
+constexpr int NUMBERS = SUMS / 2;  // of a key, or of a head, whose sums for two vectors of queries are made at once
+
+// Rows of a tile as floats [TILE][D].
+template <class C>
+void widen_rows(const Rows<C> &rows, int count, int head_dim, float *to) {
+    for (int j = 0; j < count; j++) {
+        float scale = 1.0f;
+        if constexpr (std::is_same_v<C, int8_t>) scale = scale_of(rows[j], head_dim);
+        for (int d = 0; d < head_dim; d += LANES) store(to + j * head_dim + d, load(rows[j] + d) * scale);
+    }
+}
+
+// Rows of two neighbours each, [TILE / 2][D] pairs.
+inline void pair_rows(const Rows<bf16> &rows, int count, int head_dim, float *to) {
+    for (int j = 0; j < count; j += 2)
+        for (int d = 0; d < head_dim; d += LANES) {
+            const vu low = bit_cast<vu>(load(rows[j] + d)) >> 16, high = bit_cast<vu>(load(rows[j + 1] + d));
+            store(to + j / 2 * head_dim + d, bit_cast<vf>(low | high));
+        }
+}
+
+inline vu rounded_up(vf x) {  // bits of bfloat16 in the upper half of each lane; no NaN
+    const vu bits = bit_cast<vu>(x);
+    return (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
+}
+
+// The weights of two neighbouring keys, rounded, as a pair in each lane.
+inline vf paired(vf first, vf second) { return bit_cast<vf>(rounded_up(first) >> 16 | rounded_up(second)); }
+
+// Sums of `num` steps for NUMBERS numbers and W vectors of queries: step by step, numbers[n * number_stride + step *
+// step_stride] times the queries at x + step * x_stride. Without DOTS numbers and queries are floats, with it pairs.
+template <bool DOTS, int W>
+inline void multiply(const float *numbers, int64_t number_stride, int64_t step_stride, int num, const float *x, int64_t x_stride, vf (&sums)[NUMBERS][W]) {
+#pragma GCC unroll 1
+    for (int step = 0; step < num; step++) {
+        vf factors[W];
+#pragma GCC unroll 2
+        for (int w = 0; w < W; w++) factors[w] = load(x + step * x_stride + w * LANES);
+#pragma GCC unroll 8
+        for (int n = 0; n < NUMBERS; n++) {
+            const float *number = numbers + n * number_stride + step * step_stride;
+            if constexpr (DOTS) {
+                int32_t pair;
+                std::memcpy(&pair, number, sizeof pair);
+#pragma GCC unroll 2
+                for (int w = 0; w < W; w++) sums[n][w] = dots::add(sums[n][w], bit_cast<vi>(factors[w]), pair + vi{});
+            } else {
+#pragma GCC unroll 2
+                for (int w = 0; w < W; w++) sums[n][w] += *number * factors[w];
+            }
+        }
+    }
+}
+
+// Which queries of a vector see which keys of a tile.
+struct SeenBy {
+    vi first, stop;
+    bool none, all;
+};
+
+inline SeenBy seen_by(const int32_t *limits, const Rule &rule, int start, int count) {
+    SeenBy seen;
+    vi limit;
+    std::memcpy(&limit, limits, sizeof limit);
+    seen.stop = limit - start;
+    seen.stop = seen.stop < count ? seen.stop : vi{} + count;
+    seen.first = rule.window ? limit - rule.window - start : vi{};
+    seen.none = !any((seen.first < seen.stop) & (seen.stop > 0));
+    seen.all = !any((seen.first > 0) | (seen.stop < count));
+    return seen;
+}
+
+// W vectors of queries against a tile that is widened: weights of all keys, then their sums of values. Queries that see no
+// key of it are as in attend_few.
+template <class C, bool DOTS, int W>
+void attend_vectors(Scratch &s, const Rows<C> &k, int64_t num_queries, const float *q, float *out, float *best, float *sum, const SeenBy *seen, const Rule &rule,
+                    int count, int head_dim) {
+    constexpr int WIDTH = W * LANES;
+    float *const weights = s.weights;  // [TILE][WIDTH]
+    vf top[W];
+#pragma GCC unroll 2
+    for (int w = 0; w < W; w++) top[w] = load(best + w * LANES);
+    const int rows = (count + NUMBERS - 1) / NUMBERS * NUMBERS;
+    for (int first = 0; first < rows; first += NUMBERS) {
+        vf sums[NUMBERS][W] = {};
+        if constexpr (DOTS) {
+            for (int d = 0; d < head_dim / 2; d++) {
+                vi factors[W];
+#pragma GCC unroll 2
+                for (int w = 0; w < W; w++) factors[w] = bit_cast<vi>(load(q + d * num_queries + w * LANES));
+#pragma GCC unroll 8
+                for (int n = 0; n < NUMBERS; n++) {
+                    int32_t pair;
+                    std::memcpy(&pair, k[first + n] + 2 * d, sizeof pair);
+#pragma GCC unroll 2
+                    for (int w = 0; w < W; w++) sums[n][w] = dots::add(sums[n][w], factors[w], pair + vi{});
+                }
+            }
+        } else {
+            multiply<false, W>(s.keys + first * head_dim, head_dim, 1, head_dim, q, num_queries, sums);
+        }
+#pragma GCC unroll 8
+        for (int n = 0; n < NUMBERS; n++)
+#pragma GCC unroll 2
+            for (int w = 0; w < W; w++) {
+                vf score = DOTS ? sums[n][w] * rule.scale : sums[n][w];
+                if (rule.softcap > 0) score = tanh_of(score / rule.softcap) * rule.softcap;
+                if (!seen[w].all || first + n >= count) score = (first + n >= seen[w].first) & (first + n < seen[w].stop) ? score : splat(LOWEST);
+                top[w] = larger(top[w], score);
+                store(weights + (first + n) * WIDTH + w * LANES, score);
+            }
+    }
+    vf shrink[W], total[W];
+#pragma GCC unroll 2
+    for (int w = 0; w < W; w++) {
+        shrink[w] = exp_of(load(best + w * LANES) - top[w]), total[w] = load(sum + w * LANES) * shrink[w];
+        store(best + w * LANES, top[w]);
+    }
+    const int steps = DOTS ? (count + 1) / 2 : count;
+    for (int j = 0; j < steps; j++)
+#pragma GCC unroll 2
+        for (int w = 0; w < W; w++) {
+            float *const at = weights + w * LANES;
+            if constexpr (DOTS) {
+                const vf even = exp_of(load(at + 2 * j * WIDTH) - top[w]), odd = exp_of(load(at + (2 * j + 1) * WIDTH) - top[w]);
+                total[w] += 2 * j + 1 < count ? even + odd : even;
+                store(at + j * WIDTH, paired(even, 2 * j + 1 < count ? odd : vf{}));
+            } else {
+                const vf weight = exp_of(load(at + j * WIDTH) - top[w]);
+                total[w] += weight;
+                store(at + j * WIDTH, weight);
+            }
+        }
+#pragma GCC unroll 2
+    for (int w = 0; w < W; w++) store(sum + w * LANES, total[w]);
+    for (int d = 0; d < head_dim; d += NUMBERS) {
+        vf sums[NUMBERS][W];
+#pragma GCC unroll 8
+        for (int n = 0; n < NUMBERS; n++)
+#pragma GCC unroll 2
+            for (int w = 0; w < W; w++) sums[n][w] = load(out + (d + n) * num_queries + w * LANES) * shrink[w];
+        multiply<DOTS, W>(s.values + d, 1, head_dim, steps, weights, WIDTH, sums);
+#pragma GCC unroll 8
+        for (int n = 0; n < NUMBERS; n++)
+#pragma GCC unroll 2
+            for (int w = 0; w < W; w++) store(out + (d + n) * num_queries + w * LANES, sums[n][w]);
+    }
+}
+
+// All queries of one kv head. limits [Q]; q, out [D][Q]; best, sum [Q]
+template <class C, bool DOTS>
+void attend_many(Scratch &s, const Rows<C> &k, const Rows<C> &v, int64_t num_queries, const int32_t *limits, const float *q, float *out, float *best, float *sum,
+                 const Rule &rule, int start, int count, int head_dim) {
+    if constexpr (DOTS)
+        pair_rows(v, count, head_dim, s.values);
+    else
+        widen_rows(k, TILE, head_dim, s.keys), widen_rows(v, count, head_dim, s.values);
+    for (int64_t at = 0; at < num_queries;) {
+        SeenBy seen[2];
+        const bool two = at + 2 * LANES <= num_queries;
+        seen[0] = seen_by(limits + at, rule, start, count);
+        if (two) seen[1] = seen_by(limits + at + LANES, rule, start, count);
+        if (!(seen[0].none && (!two || seen[1].none))) {  // else all keys lie before what these queries see, or behind it
+            if (two)
+                attend_vectors<C, DOTS, 2>(s, k, num_queries, q + at, out + at, best + at, sum + at, seen, rule, count, head_dim);
+            else
+                attend_vectors<C, DOTS, 1>(s, k, num_queries, q + at, out + at, best + at, sum + at, seen, rule, count, head_dim);
+        }
+        at += two ? 2 * LANES : LANES;
+    }
+}
+
+}  // namespace attention

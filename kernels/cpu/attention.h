@@ -1,0 +1,93 @@
+// What both ways to attend share: the rule, the tile, a thread's scratch, and which keys a query sees.
+//
+// T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots. Keys and values are of the type C: the
+// queries' own, or int8_t, whose heads are D whole numbers and the float that they are multiplied by.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "plan.h"
+#include "vector.h"
+
+// What a layer does with its scores.
+struct Rule {
+    float scale;
+    int32_t window;  // keys that a query sees, its own included; 0: all before it
+    float softcap;   // scaled scores s become softcap * tanh(s / softcap); 0: they stay
+};
+
+namespace attention {
+
+constexpr int TILE = 32;  // keys computed at once
+constexpr int PARTS = TILE / LANES;
+constexpr int MAX_HEAD_DIM = 256;
+constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int SUMS = 16;  // vectors of sums that stay in registers, beside their factors
+#else
+constexpr int SUMS = 8;
+#endif
+
+template <class C>
+constexpr int64_t head_bytes(int head_dim) {
+    return head_dim * int64_t(sizeof(C)) + (std::is_same_v<C, int8_t> ? int64_t(sizeof(float)) : 0);
+}
+
+inline float scale_of(const int8_t *head, int head_dim) {
+    float scale;
+    std::memcpy(&scale, head + head_dim, sizeof scale);
+    return scale;
+}
+
+// The keys or values of one kv head in the tile that is computed.
+template <class C>
+struct Rows {
+    const char *at[TILE];  // the last ones repeated
+    const C *operator[](int j) const { return reinterpret_cast<const C *>(at[j]); }
+};
+
+// The keys and values that come next, fetched into the core's second cache before the products of each kv head: all heads of
+// a token after the other, because memory is read faster in the order of its addresses. Lines that are asked for one by one
+// between the products, or for the first cache, come slower.
+struct Ahead {
+    const char *keys, *values;
+    const int32_t *slots;
+    int num;
+    int64_t row_bytes;
+
+    // the `part`th of so many parts; where it is a call, GCC leaves it out, because it has no effect that it knows
+    __attribute__((always_inline)) void fetch(int part, int parts) const {
+        for (int j = num * part / parts; j < num * (part + 1) / parts; j++)
+            for (const char *from : {keys, values})
+                for (int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(from + slots[j] * row_bytes + at, 0, 2);
+    }
+};
+
+// A thread's memory: queries, sums and weights of one item for all heads. It grows once.
+struct Scratch {
+    std::vector<float> q, out, best, sum;
+    std::vector<int32_t> limits;
+    alignas(64) float keys[TILE * MAX_HEAD_DIM];    // [TILE][D]
+    alignas(64) float values[TILE * MAX_HEAD_DIM];  // [TILE][D]
+    alignas(64) float weights[TILE * 2 * MAX_LANES];
+    alignas(64) float turned[MAX_LANES * MAX_HEAD_DIM];
+    void fit(size_t queries, size_t head_dim) {
+        const size_t num = queries * head_dim + MAX_LANES;
+        if (q.size() < num) q.resize(num), out.resize(num);
+        if (best.size() < queries) best.resize(queries), sum.resize(queries);
+    }
+};
+
+// The keys [first, stop) of a tile, counted from its start, that one query sees; [0, TILE) is the most.
+struct Seen {
+    int first, stop;
+    bool any() const { return first < stop; }
+};
+
+inline Seen seen_of(int32_t limit, const Rule &rule, int start, int count) {
+    return {rule.window ? std::max(0, limit - rule.window - start) : 0, std::min(count, limit - start)};
+}
+
+}  // namespace attention
