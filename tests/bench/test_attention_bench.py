@@ -9,11 +9,14 @@ from compiled import compiled_kernels
 
 from ramet.bench.kernels import attention
 from ramet.bench.kernels.attention import MODEL, table_of
+from ramet.kernels.cpu import limits
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_a_run_has_a_figure_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_kernels()
+    monkeypatch.setattr(limits, "ROUNDS", 1)
+    monkeypatch.setattr(limits, "LOOP_S", 1e-4)
     small = [replace(MODEL, rows=2, context=20, cache=cache) for cache in ("float32", "bfloat16", "int8")]
     monkeypatch.setattr(attention, "DECODES", small)
     monkeypatch.setattr(attention, "EXTENDS", [replace(MODEL, rows=2, context=20, new=5, shared=10)])
