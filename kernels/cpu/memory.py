@@ -38,7 +38,8 @@ class Pages:
     """`size` bytes of zeros from `offset` of `memory` on, at an address that is a multiple of a huge page."""
 
     def __init__(self, size: int) -> None:
-        self.memory = mmap.mmap(-1, size + HUGE_PAGE)
+        # private: memory that a child would share counts as a file's, to which the system gives no huge pages by itself
+        self.memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.offset = -start % HUGE_PAGE
         self.address = start + self.offset

@@ -24,12 +24,18 @@ VIEWS = frozenset(
 )  # fmt: skip
 
 
-class _ViewsOnly(TorchDispatchMode):
+class _Refusing:
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
         if name not in VIEWS:
             raise NotReplayable(f"the model's forward pass calls {name}, which is none of our kernels")
         return func(*args, **(kwargs or {}))
+
+
+class _ViewsOnly(_Refusing, TorchDispatchMode):
+    """Inherits its method: torch wraps one that a mode has itself, and the first call then imports torch's compiler,
+    which takes more than a second and 60 MB.
+    """
 
 
 @dataclass(frozen=True, slots=True)
