@@ -5,6 +5,7 @@ VENV   ?= .venv
 CLIENTS_VENV ?= .venv-clients
 RUN     = $(VENV)/bin/python
 ARGS   ?=
+MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
@@ -21,7 +22,7 @@ help:
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
 	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
 	@echo "make docs       generate the tables and plots in docs/"
-	@echo "make build      a wheel and an sdist in dist/"
+	@echo "make build      an sdist, and a wheel with kernels built for each class of CPUs, in dist/ (MACHINE=aarch64: of ARM)"
 
 install: $(VENV)/installed
 
@@ -81,7 +82,7 @@ docs: install
 	$(RUN) scripts/gen_docs.py
 
 build: install
-	$(RUN) -m build
+	RAMET_BUILD_KERNELS=$(MACHINE) $(RUN) -m build
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,6 +44,17 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
             "bits and inputs in 8, the head as int8; awq, gptq: config.json must say so; unset: as the checkpoint is"
         ),
     ] = None
+    weights_cache_gb: Annotated[
+        float,
+        _about(
+            "files of packed weights, which the next start on a CPU maps; those used longest ago go first; 0: none",
+            ge=0,
+            le=65536,
+        ),
+    ] = 32.0
+    weights_cache_dir: Annotated[
+        str, _about("folder of these files, of this user alone; empty: ramet/weights in XDG_CACHE_HOME or ~/.cache")
+    ] = ""
     context_length: Annotated[
         Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
     ] = None

@@ -82,7 +82,7 @@ def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator
     yield memory(available_memory())
     gpu = nvidia()
     yield gpu
-    yield compiler()
+    yield kernels()
     try:
         args = parse([], env)
     except ConfigError as error:
@@ -141,11 +141,22 @@ def nvidia() -> Finding:
     return Finding("ok", "gpu", "; ".join(done.stdout.strip().splitlines()))
 
 
-def compiler() -> Finding:
+def kernels() -> Finding:
+    """Built ones that came with the wheel, for which nobody needs a compiler, or the compiler that makes them."""
+    try:
+        built, flags = build.built_library(), build.chosen_flags()
+    except build.WrongKernels as error:
+        return Finding("missing", "cpu kernels", str(error), "unset RAMET_KERNELS")
+    if built is not None:
+        return Finding("ok", "cpu kernels", f"came built for CPUs with {built.stem}")
+    return compiler(flags)
+
+
+def compiler(flags: Sequence[str] = build.FLAGS) -> Finding:
     """The first compiler that takes the kernels: not every one knows the vector built-ins they use."""
     refused = []
     for path in build.find_compilers():
-        why = _refusal_of(path)
+        why = _refusal_of(path, flags)
         if why is None:
             return Finding("ok", "c++ compiler", f"{path}, takes the kernels")
         refused.append(why)
@@ -155,9 +166,9 @@ def compiler() -> Finding:
     return Finding("note", "c++ compiler", f"{'; '.join(refused)}; {WITHOUT_KERNELS}", USE_GCC)
 
 
-def _refusal_of(path: Path) -> str | None:
+def _refusal_of(path: Path, flags: Sequence[str]) -> str | None:
     sources = [str(build.FOLDER / name) for name in build.SOURCES]
-    command = [str(path), *build.FLAGS, *build.WARNINGS, "-fsyntax-only", *sources]
+    command = [str(path), *flags, *build.WARNINGS, "-fsyntax-only", *sources]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=build.TIMEOUT_S, check=False)
     except OSError as error:

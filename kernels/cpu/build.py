@@ -1,5 +1,6 @@
-"""Compiles the C++ kernels once per machine and loads them. Decides flags, the cache's key and its place.
+"""Loads the C++ kernels: built ones, where a wheel has brought some that fit this CPU, else compiled once per machine.
 
+Decides which library is taken, flags, the cache's key and its place. Built ones have a hash of their sources inside.
 The key is the content of the sources, the flags, the compiler and the CPU's own feature flags, so a cache that is
 shared between machines or outlives an upgrade never serves a wrong library. Files compile side by side.
 """
@@ -14,38 +15,45 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ramet.ipc.folders import OwnedFolder
+from ramet.kernels.cpu.classes import CpuClass, classes_of, features_here, fitting
 
 FOLDER = Path(__file__).parent
+BUILT = FOLDER / "built"  # libraries by the names of their classes; a checkout has none
 # -march=native is not known to every clang for ARM; on x86-64 it is the one that both know
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 SOURCES = (
     "pool.cpp", "replay.cpp", "linear.cpp", "linear_int8.cpp", "linear_int8wo.cpp", "linear_int4.cpp",
     "plan.cpp", "attention.cpp", "small_ops.cpp",
-    "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp", "limits.cpp",
+    "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp", "limits.cpp", "identity.cpp",
 )  # fmt: skip
-FLAGS = (
+PORTABLE = (
     "-std=c++20",
     "-O2",
-    NATIVE,
     "-fPIC",
     "-pthread",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
+FLAGS = (*PORTABLE, NATIVE)
 WARNINGS = ("-Wno-psabi",)  # vector types wider than the ABI's registers never cross the library's border
 COMPILERS = ("g++", "c++", "clang++")
 VERSIONED = re.compile(r"(?:g|clang)\+\+-[0-9]+")
 TIMEOUT_S = 120
+COMPILE = "compile"  # as RAMET_KERNELS: also where built ones fit
 
 
 class NoCompiler(Exception):
     """No library can be made here: no compiler, or it failed; the message says which."""
+
+
+class WrongKernels(Exception):
+    """RAMET_KERNELS asks for what cannot run here; the message says why."""
 
 
 class NoCache(Exception):
@@ -53,14 +61,64 @@ class NoCache(Exception):
 
 
 def load_library() -> ctypes.CDLL:
-    """The kernels, compiled when the cache has none for this machine. Raises NoCompiler."""
+    """The kernels: built ones that fit, else compiled unless the cache has them. Raises NoCompiler, WrongKernels."""
+    built = built_library()
+    if built is not None:
+        return ctypes.CDLL(str(built))
     with kernels_folder() as folder:
         return _load_from(folder)
 
 
+def built_library(folder: Path = BUILT, features: frozenset[str] | None = None) -> Path | None:
+    """Of the best class that fits this CPU, or of the one that is asked for. None: compile. Raises WrongKernels."""
+    if not folder.is_dir() or compiles_anyway():
+        return None
+    features = features_here() if features is None else features
+    asked = class_asked_for(features)
+    for each in fitting(features) if asked is None else [asked]:
+        path = folder / f"{each.name}.so"
+        if path.is_file() and identity().encode() in path.read_bytes():
+            return path
+    return None
+
+
+def compiles_anyway() -> bool:
+    """Also where built ones fit. A compiler that is named is meant to be used."""
+    return os.environ.get("RAMET_KERNELS", COMPILE if "RAMET_CXX" in os.environ else "") == COMPILE
+
+
+def class_asked_for(features: frozenset[str]) -> CpuClass | None:
+    """By RAMET_KERNELS. Raises WrongKernels."""
+    name = os.environ.get("RAMET_KERNELS", "")
+    known = {each.name: each for each in classes_of(platform.machine())}
+    if name in ("", COMPILE):
+        return None
+    if name not in known:
+        raise WrongKernels(f"RAMET_KERNELS is {name!r}, must be {', '.join([COMPILE, *known])}, or unset")
+    if lacking := known[name].features - features:
+        raise WrongKernels(f"RAMET_KERNELS is {name!r}, but this CPU lacks {', '.join(sorted(lacking))}")
+    return known[name]
+
+
+def chosen_flags() -> tuple[str, ...]:
+    """Of a compilation: this CPU's own, or those of the class that is asked for. Raises WrongKernels."""
+    asked = class_asked_for(features_here())
+    return FLAGS if asked is None else (*PORTABLE, *asked.flags)
+
+
+def identity(sources: Path = FOLDER) -> str:
+    """What the library of these sources has inside (identity.cpp)."""
+    return f"ramet kernels of sources {sources_hash(sources)}"
+
+
+def sources_hash(sources: Path = FOLDER) -> str:
+    texts = (path.read_bytes() for path in sorted([*sources.glob("*.cpp"), *sources.glob("*.h")]))
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:20]
+
+
 def _load_from(folder: Path) -> ctypes.CDLL:
-    compilers = find_compilers()
-    paths = {compiler: folder / f"kernels-{cache_key(compiler)}.so" for compiler in compilers}
+    compilers, flags = find_compilers(), chosen_flags()
+    paths = {compiler: folder / f"kernels-{cache_key(compiler, flags=flags)}.so" for compiler in compilers}
     for path in paths.values():
         if path.is_file() and is_private(path):
             return ctypes.CDLL(str(path))
@@ -70,7 +128,7 @@ def _load_from(folder: Path) -> ctypes.CDLL:
             "compiling the CPU kernels with %s, once for this machine and version", compiler
         )
         try:
-            compile_library(path, compiler)
+            compile_library(path, compiler, flags=flags)
             return ctypes.CDLL(str(path))
         except (NoCompiler, OSError) as error:  # OSError: what was made cannot be loaded
             failures.append(str(error))
@@ -109,10 +167,9 @@ def kernels_folder() -> Iterator[Path]:
         yield folder
 
 
-def cache_folder() -> Path:
+def cache_folder(name: str = "kernels", folder: Path | None = None) -> Path:
     """Of this user, and writable by nobody else, for what lies here is executed. Raises NoCache."""
-    base = os.environ.get("XDG_CACHE_HOME") or _home_cache()
-    folder = Path(base) / "ramet" / "kernels"
+    folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or _home_cache()) / "ramet" / name
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -135,16 +192,16 @@ def _home_cache() -> Path:
         raise NoCache("there is no HOME") from None
 
 
-def cache_key(compiler: Path, sources: Path = FOLDER) -> str:
+def cache_key(compiler: Path, sources: Path = FOLDER, flags: Sequence[str] | None = None) -> str:
     binary = compiler.resolve().stat()
     parts = [
         str(compiler.resolve()),
         str(binary.st_size),
         str(binary.st_mtime_ns),
-        " ".join(FLAGS),
+        " ".join(flags or FLAGS),
         cpu_features(),
     ]
-    parts += [path.read_text() for path in sorted([*sources.glob("*.cpp"), *sources.glob("*.h")])]
+    parts.append(sources_hash(sources))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
@@ -158,17 +215,25 @@ def cpu_features() -> str:
     return "\n".join(dict.fromkeys(wanted))
 
 
-def compile_library(path: Path, compiler: Path, sources: Path = FOLDER) -> None:
+def compile_library(
+    path: Path,
+    compiler: Path,
+    sources: Path = FOLDER,
+    *,
+    flags: Sequence[str] | None = None,
+    link: Sequence[str] = (),
+) -> None:
     """Write the library to `path`, whole or not at all: two processes may do this at the same moment."""
     with OwnedFolder.make(path.parent, "compile-") as work:
         objects = [work.path / f"{Path(name).stem}.o" for name in SOURCES]
+        named = f'-DRAMET_SOURCES="{sources_hash(sources)}"'
         compiles = [
-            [str(compiler), *FLAGS, *WARNINGS, "-c", str(sources / name), "-o", str(target)]
+            [str(compiler), *(flags or FLAGS), *WARNINGS, named, "-c", str(sources / name), "-o", str(target)]
             for name, target in zip(SOURCES, objects)
         ]
         _run_together(compiles)
         whole = work.path / path.name
-        _run_together([[str(compiler), "-shared", "-pthread", *map(str, objects), "-o", str(whole)]])
+        _run_together([[str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]])
         whole.chmod(0o700)
         os.replace(whole, path)
 

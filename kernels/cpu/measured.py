@@ -96,7 +96,7 @@ def read(threads: int) -> Measured | None:
         measured = Measured(Limits(**found["limits"]), seconds)
         assert "float32" in seconds and all(len(each) == len(TOKENS) for each in seconds.values())
         return measured
-    except (build.NoCache, OSError, ValueError, KeyError, TypeError, AssertionError):
+    except (build.NoCache, build.WrongKernels, OSError, ValueError, KeyError, TypeError, AssertionError):
         return None
 
 
@@ -113,7 +113,7 @@ def write(measured: Measured) -> None:
 
 
 def _path(threads: int) -> Path:
-    """Of these sources on this CPU. Raises NoCache."""
-    sources = [path.read_bytes() for path in sorted([*build.FOLDER.glob("*.cpp"), *build.FOLDER.glob("*.h")])]
-    key = hashlib.sha256(b"\0".join([build.cpu_features().encode(), *sources])).hexdigest()[:20]
+    """Of these sources, as they are compiled or built, on this CPU. Raises NoCache, WrongKernels."""
+    form = build.built_library() or " ".join(build.chosen_flags())
+    key = hashlib.sha256("\0".join([build.cpu_features(), build.sources_hash(), str(form)]).encode()).hexdigest()[:20]
     return build.cache_folder() / f"measured-{key}-{threads}.json"

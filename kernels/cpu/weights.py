@@ -1,6 +1,9 @@
 """Packs weights of linear layers for the compiled kernels when a model is loaded. They are [M, N]: out, in."""
 
 import ctypes
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,3 +65,22 @@ def _size(library: ctypes.CDLL, name: str, *sizes: int) -> int:
     size = getattr(library, f"ramet_{name}")
     size.argtypes, size.restype = (ctypes.c_int64,) * len(sizes), ctypes.c_int64
     return int(size(*sizes))
+
+
+FORMS: dict[str, Any] = {form.__name__: form for form in (PlainWeight, Int8Weight, Int4Weight)}
+
+
+def form_of(weight: Any) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
+    """Of a packed weight: which of FORMS it has, its tensors, and what else it needs, as JSON has it."""
+    values = {field.name: getattr(weight, field.name) for field in fields(weight) if field.name != "ops"}
+    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    others = {name: value for name, value in values.items() if name not in tensors}
+    if "dtype" in others:
+        others["dtype"] = str(others["dtype"]).removeprefix("torch.")
+    return type(weight).__name__, tensors, others
+
+
+def weight_of(ops: CpuOps, form: str, tensors: Mapping[str, Tensor], others: Mapping[str, Any]) -> Any:
+    """What `form_of` took apart."""
+    dtype = {"dtype": getattr(torch, others["dtype"])} if "dtype" in others else {}
+    return FORMS[form](ops=ops, **tensors, **{**others, **dtype})

@@ -14,7 +14,7 @@ import torch
 
 from ramet.kernels import reference
 from ramet.kernels.cpu import measured
-from ramet.kernels.cpu.build import NoCompiler, load_library
+from ramet.kernels.cpu.build import NoCompiler, WrongKernels, load_library
 from ramet.kernels.cpu.limits import measure_all
 from ramet.kernels.cpu.measured import ARITHMETICS, Measured
 from ramet.kernels.cpu.native import native
@@ -51,6 +51,8 @@ def compiled_library() -> CDLL | None:
     """Compiled on the first call on a machine."""
     try:
         return load_library()
+    except WrongKernels as error:
+        raise ConfigError(str(error)) from None
     except (NoCompiler, OSError) as error:
         log.warning("no C++ kernels, torch runs in their place (slower): %s", error)
         return None

@@ -22,6 +22,7 @@ from ramet.runtime.models.registry import family_of
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.files import load_weights
+from ramet.runtime.weights.kept import KeptWeights
 from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
 from ramet.runtime.weights.random import fill_random
 
@@ -80,6 +81,20 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
 
 
 def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
+    """From the weights that an earlier start has packed and kept, or from the checkpoint."""
+    kept = KeptWeights.of(args.model, args.model_folder, dtype, ops) if isinstance(ops, CpuOps) else None
+    if kept is not None:
+        with torch.device("meta"):
+            model = family_of(shape.architecture).decoder(shape, dtype, ops)
+        if kept.fill(model):
+            return model
+    model = _load_and_pack(args, shape, dtype, device, ops)
+    if kept is not None:
+        kept.keep(model)
+    return model
+
+
+def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
     """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
     with torch.device(device):
         model = family_of(shape.architecture).decoder(shape, dtype, ops)

@@ -39,18 +39,18 @@ class Linear(nn.Module):
         super().__init__()
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(num_out, num_in, dtype=dtype), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(num_out, dtype=dtype), requires_grad=False) if bias else None
-        self._packed: PackedWeight | None = None
+        self.packed: PackedWeight | None = None
         self.is_read_whole = True
 
     def forward(self, x: Tensor) -> Tensor:
-        if self._packed is not None:
-            return self._packed.linear(x, self.bias)
+        if self.packed is not None:
+            return self.packed.linear(x, self.bias)
         assert self.weight is not None, "a layer has its weight in one form or the other"
         return functional.linear(x, self.weight, self.bias)
 
     def wide(self, x: Tensor) -> Tensor:
         """x [T, N] -> [T, M] float32, not rounded to the dtype of x where a kernel can leave that out."""
-        return self(x).float() if self._packed is None else self._packed.linear(x, self.bias, wide=True)
+        return self(x).float() if self.packed is None else self.packed.linear(x, self.bias, wide=True)
 
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""
@@ -59,7 +59,7 @@ class Linear(nn.Module):
 
     def take(self, packed: PackedWeight) -> None:
         """A weight that was never plain, in the place of the plain one."""
-        self._packed, self.weight = packed, None
+        self.packed, self.weight = packed, None
 
 
 class Embedding(nn.Module):
@@ -76,26 +76,29 @@ class Embedding(nn.Module):
         )
         self.is_read_whole = tied  # by the head; else only rows of it are
         self._ops = ops
-        self._packed: PackedWeight | None = None
+        self.packed: PackedWeight | None = None
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        if self._packed is not None:
-            return self._packed.rows(token_ids, self._scale)
+        if self.packed is not None:
+            return self.packed.rows(token_ids, self._scale)
         assert self.weight is not None, "an embedding has its weight in one form or the other"
         return self._ops.gather(self.weight, token_ids, self._scale)
 
     def wide(self, x: Tensor) -> Tensor:
         """The tied output head: x [Q, N] -> [Q, V] float32, as Linear.wide."""
-        if self._packed is not None:
-            return self._packed.linear(x, None, wide=True)
+        if self.packed is not None:
+            return self.packed.linear(x, None, wide=True)
         assert self.weight is not None, "an embedding has its weight in one form or the other"
         return functional.linear(x, self.weight).float()
 
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""
         assert self.weight is not None, "an embedding is packed once"
-        self._packed = packer(self.weight.data)
-        self.weight = None
+        self.place(packer(self.weight.data))
+
+    def place(self, packed: PackedWeight) -> None:
+        """In the place of the plain weight, which may be on the meta device."""
+        self.packed, self.weight = packed, None
 
 
 def pack_linears(model: nn.Module, packer: Packer) -> None:

@@ -1,0 +1,154 @@
+"""Packed weights that are kept for the next start: which file belongs to which model, and how much is kept in all.
+
+Decides the key: the checkpoint's files by path, size and time of change, what was asked of them, and the kernels.
+Random weights are not kept, nor are small models, which load as fast. What cannot be kept is a line in the log, never
+an error.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ramet.ipc.folders import OwnedFolder
+from ramet.kernels.cpu.build import NoCache, cache_folder, is_private, sources_hash
+from ramet.kernels.cpu.memory import HUGE_PAGE
+from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.cpu.weight_file import Damaged, Facts, read, write
+from ramet.kernels.cpu.weights import FORMS, form_of, weight_of
+from ramet.runtime.config import ModelArgs
+from ramet.runtime.layers.modules import Embedding, Linear
+from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.weights.files import shards
+
+log = logging.getLogger("ramet")
+
+LEAST_BYTES = 64 << 20  # of weights that are kept: loading fewer takes as long as mapping them
+GIB = 1 << 30
+SUFFIX = ".weights"
+Packed = Linear | Embedding
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """The file of one model, which may not be there yet."""
+
+    path: Path
+    ops: CpuOps
+    most_bytes: int  # of all files of the folder
+
+    @classmethod
+    def of(cls, model: ModelArgs, folder: Path, dtype: torch.dtype, ops: CpuOps) -> "KeptWeights | None":
+        """None where weights are not kept."""
+        if model.load_format == "dummy" or not model.weights_cache_gb:
+            return None
+        try:
+            own = Path(model.weights_cache_dir) if model.weights_cache_dir else None
+            place = cache_folder("weights", own)
+        except NoCache as why:
+            log.warning("packed weights are not kept: %s", why)
+            return None
+        path = place / f"{key_of(model, folder, dtype, ops)}{SUFFIX}"
+        return cls(path, ops, int(model.weights_cache_gb * GIB))
+
+    def fill(self, model: Decoder) -> bool:
+        """Give a model on the meta device its weights. False: it is not whole, because they are not kept."""
+        if not self.path.is_file():
+            return False
+        try:
+            if not is_private(self.path):
+                raise Damaged("others may write to it")
+            place_all(model, self.ops, *read(self.path))
+            os.utime(self.path)
+        except (Damaged, OSError) as why:
+            log.warning("weights are packed again, for %s cannot be used: %s", self.path, why)
+            return False
+        log.info("weights as an earlier start has packed them: %s", self.path)
+        return True
+
+    def keep(self, model: Decoder) -> None:
+        """Whole or not at all: two processes may do this at the same moment."""
+        odd = {type(module.packed).__name__ for _, module in packed_modules(model)} - FORMS.keys()
+        if odd:
+            log.info("packed weights are not kept: there is no form for %s in a file", ", ".join(odd))
+            return
+        tensors, facts = taken_apart(model)
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        if size < LEAST_BYTES or not self._fits(size + HUGE_PAGE):
+            return
+        try:
+            with OwnedFolder.make(self.path.parent, "write-") as work:
+                whole = work.path / self.path.name
+                write(whole, tensors, facts)
+                whole.chmod(0o600)
+                os.replace(whole, self.path)
+        except OSError as error:
+            log.warning("packed weights are not kept, the next start takes as long: %s", error)
+            return
+        log.info("packed weights are kept for the next start: %s", self.path)
+
+    def _fits(self, size: int) -> bool:
+        """Files that were used longest ago are removed until it does."""
+        if size > self.most_bytes:
+            log.info("packed weights are not kept: %.1f GB are more than --weights-cache-gb", size / GIB)
+            return False
+        files = []
+        for path in self.path.parent.glob(f"*{SUFFIX}"):
+            with suppress(OSError):  # another process has removed it
+                files.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+        used = sum(size for _, size, _ in files)
+        for _, freed, path in sorted(files):
+            if used + size <= self.most_bytes:
+                break
+            log.info("%s is removed: --weights-cache-gb", path)
+            path.unlink(missing_ok=True)
+            used -= freed
+        return True
+
+
+def key_of(model: ModelArgs, folder: Path, dtype: torch.dtype, ops: CpuOps) -> str:
+    parts = [
+        Path(ops.library._name).stem,
+        sources_hash(),
+        str(dtype),
+        str(model.quantization),
+        model.json_model_override_args,
+    ]
+    for path in sorted({*shards(folder), *folder.glob("*.json")}):
+        found = path.stat()
+        parts.append(f"{path.resolve()} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def packed_modules(model: nn.Module) -> Iterator[tuple[str, Packed]]:
+    for name, module in model.named_modules():
+        if isinstance(module, Linear | Embedding) and module.packed is not None:
+            yield name, module
+
+
+def taken_apart(model: nn.Module) -> tuple[dict[str, Tensor], Facts]:
+    """Every tensor of the model, and what else its packed weights are made of."""
+    tensors: dict[str, Tensor] = {}
+    facts: Facts = {}
+    for name, module in packed_modules(model):
+        form, parts, facts_of_it = form_of(module.packed)
+        tensors |= {f"{name}/{part}": tensor for part, tensor in parts.items()}
+        facts[name] = [form, list(parts), facts_of_it]
+    return tensors | {name: parameter.data for name, parameter in model.named_parameters()}, facts
+
+
+def place_all(model: nn.Module, ops: CpuOps, tensors: dict[str, Tensor], facts: Facts) -> None:
+    """What `taken_apart` has made of a model of the same shape."""
+    for name, (form, parts, facts_of_it) in facts.items():
+        module = model.get_submodule(name)
+        assert isinstance(module, Linear | Embedding), name
+        module.place(weight_of(ops, form, {part: tensors[f"{name}/{part}"] for part in parts}, facts_of_it))
+    for name, _ in list(model.named_parameters()):
+        owner, _, own = name.rpartition(".")
+        setattr(model.get_submodule(owner), own, nn.Parameter(tensors[name], requires_grad=False))
