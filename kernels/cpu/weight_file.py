@@ -14,7 +14,7 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, huge_empty
 
 MAGIC = b"ramet w1"
 START = struct.Struct("<8sQI")
-WRITTEN_BYTES = 1 << 24  # at a time: the system keeps large writes on large pages
+WRITTEN_BYTES = 1 << 24  # at a time, from huge page to huge page: so large writes are kept on huge pages
 Facts = dict[str, Any]  # what is kept beside the tensors, as JSON has it
 
 
@@ -47,11 +47,27 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Facts) -> None:
     with path.open("xb", buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, first + size)  # a disk that is full says so before it is
         file.write(START.pack(MAGIC, len(header), zlib.crc32(header)) + header)
-        for name, data in plain.items():
-            file.seek(first + entries[name]["at"])
-            whole: Any = memoryview(data.numpy())  # type: ignore[arg-type]
+        file.seek(first)
+        for chunk in _chunks((entries[name]["at"], data) for name, data in plain.items()):
+            whole: Any = memoryview(chunk.numpy())  # type: ignore[arg-type]
             while whole:
-                whole = whole[file.write(whole[:WRITTEN_BYTES]) :]
+                whole = whole[file.write(whole) :]
+
+
+def _chunks(placed: Iterable[tuple[int, Tensor]]) -> Iterator[Tensor]:
+    """The tensors behind one another, with zeros in between: WRITTEN_BYTES at a time, good until the next."""
+    chunk, begin, end = torch.zeros(WRITTEN_BYTES, dtype=torch.uint8), 0, 0
+    for at, data in placed:
+        end = at + len(data)
+        while at < end:
+            if at >= begin + WRITTEN_BYTES:
+                yield chunk
+                chunk.zero_()
+                begin += WRITTEN_BYTES
+            num = min(end, begin + WRITTEN_BYTES) - at
+            chunk[at - begin : at - begin + num] = data[len(data) - (end - at) :][:num]
+            at += num
+    yield chunk[: -(-(end - begin) // LINE) * LINE]
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], Facts]:

@@ -89,8 +89,8 @@ def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.
         if kept.fill(model):
             return model
     model = _load_and_pack(args, shape, dtype, device, ops)
-    if kept is not None:
-        kept.keep(model)
+    if kept is not None and kept.keep(model):
+        kept.fill(model)  # all in one place on huge pages: that is read faster, and others share it
     return model
 
 

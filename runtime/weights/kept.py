@@ -58,7 +58,7 @@ class KeptWeights:
         return cls(path, ops, int(model.weights_cache_gb * GIB))
 
     def fill(self, model: Decoder) -> bool:
-        """Give a model on the meta device its weights. False: it is not whole, because they are not kept."""
+        """Give a model, on the meta device or whole, the weights that are kept. False: there are none."""
         if not self.path.is_file():
             return False
         try:
@@ -72,16 +72,16 @@ class KeptWeights:
         log.info("weights as an earlier start has packed them: %s", self.path)
         return True
 
-    def keep(self, model: Decoder) -> None:
-        """Whole or not at all: two processes may do this at the same moment."""
+    def keep(self, model: Decoder) -> bool:
+        """Whole or not at all: two processes may do this at the same moment. False: they are not kept."""
         odd = {type(module.packed).__name__ for _, module in packed_modules(model)} - FORMS.keys()
         if odd:
             log.info("packed weights are not kept: there is no form for %s in a file", ", ".join(odd))
-            return
+            return False
         tensors, facts = taken_apart(model)
         size = sum(tensor.nbytes for tensor in tensors.values())
         if size < LEAST_BYTES or not self._fits(size + HUGE_PAGE):
-            return
+            return False
         try:
             with OwnedFolder.make(self.path.parent, "write-") as work:
                 whole = work.path / self.path.name
@@ -90,8 +90,9 @@ class KeptWeights:
                 os.replace(whole, self.path)
         except OSError as error:
             log.warning("packed weights are not kept, the next start takes as long: %s", error)
-            return
+            return False
         log.info("packed weights are kept for the next start: %s", self.path)
+        return True
 
     def _fits(self, size: int) -> bool:
         """Files that were used longest ago are removed until it does."""
