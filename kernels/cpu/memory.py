@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import math
 import mmap
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,15 +18,21 @@ from torch import Tensor
 HUGE_PAGE = 1 << 21
 CHUNK_BYTES = 1 << 24  # that an arena grows by
 LINE = 64  # bytes of a cache line
+SHARED_BYTES = 1 << 16  # from which on tensors that live long share huge pages
 
 
 def huge_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """As torch.empty on the CPU, on huge pages from two of them on."""
+    """As torch.empty on the CPU, on huge pages. For what lives long: smaller ones share pages, which go together."""
     num = math.prod(shape)
-    if num * dtype.itemsize < 2 * HUGE_PAGE:
+    size = num * dtype.itemsize
+    if size < SHARED_BYTES:
         return torch.empty(tuple(shape), dtype=dtype)
-    pages = Pages(num * dtype.itemsize)
-    return torch.frombuffer(pages.memory, dtype=dtype, count=num, offset=pages.offset).view(tuple(shape))
+    if size >= 2 * HUGE_PAGE:
+        pages = Pages(size)
+        memory, offset = pages.memory, pages.offset
+    else:
+        memory, offset = _shared.cut(size)
+    return torch.frombuffer(memory, dtype=dtype, count=num, offset=offset).view(tuple(shape))
 
 
 def huge_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -46,6 +53,27 @@ class Pages:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a system without them
                 self.memory.madvise(mmap.MADV_HUGEPAGE)
+
+
+class _SharedPages:
+    """Cuts pieces off pages, one after the other. Pages go when nothing refers to their last piece."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memory: mmap.mmap | None = None
+        self._next = self._end = 0
+
+    def cut(self, size: int) -> tuple[mmap.mmap, int]:
+        """Memory, and the piece's offset into it."""
+        with self._lock:
+            if self._memory is None or self._next + size > self._end:
+                pages = Pages(CHUNK_BYTES)
+                self._memory, self._next, self._end = pages.memory, pages.offset, pages.offset + CHUNK_BYTES
+            offset, self._next = self._next, self._next + -(-size // LINE) * LINE
+            return self._memory, offset
+
+
+_shared = _SharedPages()
 
 
 class Arena:

@@ -2,12 +2,14 @@
 
 import gc
 
+import pytest
 import torch
 from compiled import compiled_kernels
 from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
-from ramet.kernels.cpu.memory import HUGE_PAGE, Arena, huge_empty
+from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, SHARED_BYTES, Arena, huge_empty, huge_zeros
+from ramet.kernels.cpu.weight_file import gives_huge_pages, is_on_huge_pages
 
 
 @given(lists(tuples(integers(1, 5000), integers(0, 9)), min_size=1, max_size=60))
@@ -43,6 +45,23 @@ def test_an_arena_stays_as_large_as_what_lives_at_once() -> None:
 def test_large_tensors_begin_on_a_huge_page_and_small_ones_are_torchs() -> None:
     assert huge_empty((HUGE_PAGE,), torch.float32).data_ptr() % HUGE_PAGE == 0
     assert huge_empty((3, 5), torch.bfloat16).shape == (3, 5)
+
+
+@given(lists(integers(1, 1 << 21), min_size=1, max_size=30))
+def test_tensors_that_share_pages_share_no_memory(sizes: list[int]) -> None:
+    tensors = [huge_zeros((size,), torch.uint8) for size in sizes]
+    for number, tensor in enumerate(tensors):
+        assert not tensor.any() and (len(tensor) < SHARED_BYTES or tensor.data_ptr() % LINE == 0)
+        tensor.fill_(number + 1)
+    for number, tensor in enumerate(tensors):
+        assert tensor.eq(number + 1).all()
+
+
+def test_large_memory_is_on_huge_pages_where_the_system_has_some() -> None:
+    if not gives_huge_pages():
+        pytest.skip("this system gives no huge pages")
+    for size in (1 << 20, 1 << 24):
+        assert is_on_huge_pages(huge_empty((size,), torch.uint8).fill_(1))
 
 
 def test_a_tape_runs_its_calls_again_on_what_lies_there_now() -> None:
