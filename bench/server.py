@@ -108,6 +108,27 @@ def resident_bytes(parent: int, proc: Path = PROC) -> dict[str, int]:
     return _memory(parent, "VmRSS", proc)
 
 
+def proportional_bytes(parent: int, proc: Path = PROC) -> int:
+    """The memory of a process and all below it now; pages that several have count once in all (PSS)."""
+    total = 0
+    for folder in _tree(parent, proc):
+        with contextlib.suppress(*GONE):
+            found = re.search(r"^Pss:\s+(\d+) kB", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+            total += 1024 * int(found[1]) if found else 0
+    return total
+
+
+def _tree(parent: int, proc: Path) -> Iterator[Path]:
+    below: dict[int, list[int]] = {}
+    for folder in proc.glob("[0-9]*"):
+        with contextlib.suppress(*GONE):
+            below.setdefault(_parent((folder / "stat").read_text(errors="replace")), []).append(int(folder.name))
+    found = [parent]
+    for pid in found:  # which grows
+        found += below.get(pid, [])
+    return (proc / str(pid) for pid in found)
+
+
 def _memory(parent: int, line: str, proc: Path) -> dict[str, int]:
     sums: dict[str, int] = {}
     for role, folder in _children(parent, proc):

@@ -62,6 +62,11 @@ def _always(record: Record) -> bool:
     return True
 
 
+def _has_memory(record: Record) -> bool:
+    """Older lines are of another model."""
+    return "memory" in record
+
+
 QUESTIONS = {
     "offline": Question("offline", _compares, offline),
     "engines": Question("peers", _always, engines),
@@ -80,7 +85,7 @@ QUESTIONS = {
     "hit_rates": Question("programs", is_hit_rates, hit_rates),
     "policies": Question("programs", is_policies, ablations),
     "parts": Question("programs", is_parts, ablations),
-    "startup": Question("startup", _always, startup),
+    "startup": Question("startup", _has_memory, startup),
     "tuning": Question("tuning", _always, tuning),
     "options": Question("tuning", _always, options),
 }

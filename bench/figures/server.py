@@ -17,7 +17,7 @@ TUNED = {
 
 
 def startup(records: Sequence[Record]) -> View:
-    """Seconds of each phase of the last start, and the times of all starts."""
+    """Seconds of each phase of the last start, the times of all starts that mapped their weights, and the memory."""
     record = records[-1]
     ready, answered = record["ready_s"], record["first_answer_s"]
     parsed = {f"{role}: {name}": s for role, text in record["phases"].items() for name, s in phase_seconds(text)}
@@ -26,6 +26,7 @@ def startup(records: Sequence[Record]) -> View:
     numbers |= {"starts": len(ready), "ready": statistics.median(ready), "first": ready[0], "last": ready[-1]}
     numbers |= {"answered": statistics.median(answered), "slowest_later": max(ready[1:] or ready)}
     numbers["longest_phase"] = max(parsed.values())
+    numbers |= {"packing": record["first_start_s"], "memory_mb": record["memory"]["beyond_pool_bytes"] / 1e6}
     rows = [
         (name, f"{statistics.median(times):.2f}", ", ".join(f"{s:.2f}" for s in times))
         for name, times in (("ready", ready), ("first answer", answered))

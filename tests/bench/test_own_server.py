@@ -8,7 +8,7 @@ import pytest
 
 from ramet.bench import intake, pipeline, startup
 from ramet.bench.errors import BadOption
-from ramet.bench.server import ROLES, cpu_seconds, peak_bytes, started
+from ramet.bench.server import ROLES, cpu_seconds, peak_bytes, proportional_bytes, started
 
 SCRIPTED = ["--runner", "scripted", "--log-level", "info"]
 
@@ -56,6 +56,10 @@ def test_cpu_time_and_memory_are_of_a_parents_children_by_role(tmp_path: Path) -
     for pid, size in ((11, 500), (12, 20), (13, 30)):
         (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nVmPeak:\t 9999 kB\nVmHWM:\t{size} kB\n")
     assert peak_bytes(10, tmp_path) == {"scheduler": 500 * 1024, "tokenizer": 50 * 1024}
+    process(tmp_path, 16, 11, 0, 0, "python", "worker")
+    for pid in (10, 11, 15, 16):
+        (tmp_path / str(pid) / "smaps_rollup").write_text(f"Rss:  9999 kB\nPss:    {pid} kB\nPss_Anon: 5 kB\n")
+    assert proportional_bytes(10, tmp_path) == (10 + 11 + 16) * 1024
 
 
 def test_a_large_body_is_sent_and_others_are_asked_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
