@@ -1,4 +1,4 @@
-"""The model and the loads of `ramet bench offline`: shapes and lengths, no measuring."""
+"""The models and the loads of `ramet bench offline` and `peers`: shapes and lengths, no measuring."""
 
 import random
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ class Load:
     output: int
     target: float  # ratio to transformers that must hold
     their_batch: int  # requests that transformers gets at once
+    cached: bool = False  # whether the prompts are computed before the clock starts
 
     def prompts(self, seed: int) -> list[list[int]]:
         draw = random.Random(f"{self.name} {seed}")
@@ -41,7 +42,15 @@ LOADS = (
     Load("batch", 32, 0, 256, 128, 1.0, their_batch=32),
     Load("shared", 64, 1024, 128, 16, 5.0, their_batch=8),
 )
+GROWN_SHAPE = SHAPE | {"max_position_embeddings": 16384}
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 GROWTH = (
     *(Load(f"batch of {num}", num, 0, 256, 128, 1.0, num) for num in (1, 2, 4, 8, 16, 32, 64)),
-    *(Load(f"prompt of {num}", 1, 0, num, 1, 1.0, 1) for num in (128, 256, 512, 1024, 2048)),
+    *(Load(f"prompt of {num}", 1, 0, num, 1, 1.0, 1) for num in LENGTHS),
+    *(Load(f"context of {num}", 1, 0, num, 64, 1.0, 1, cached=True) for num in LENGTHS),
+)
+PEER_LOADS = (
+    Load("single", 1, 0, 128, 128, 1.0, 1),
+    Load("batch", 32, 0, 256, 128, 1.0, 32),
+    Load("shared", 64, 1024, 32, 16, 1.0, 8),
 )

@@ -11,7 +11,8 @@ its median. Prompts are new in every round: no cache carries over from one to th
 transformers runs with its dynamic cache and SDPA attention, without compilation, each load as one batch of equal
 lengths, but `shared` in batches of 8: with all 64 at once (73,728 tokens of activations) it runs at half the speed.
 
-With --grow ramet runs alone: batches of 1 to 64 such requests, and prompts of 128 to 2,048 tokens with one new token.
+With --grow ramet runs alone: batches of 1 to 64 such requests, prompts of 128 to 8,192 tokens with one new token, and
+64 new tokens after prompts of such lengths that are in the cache. The last lines say what the dearest doubling costs.
 """
 
 import argparse
@@ -25,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from ramet.bench import report, stamp
-from ramet.bench.loads import GROWTH, LOADS, SHAPE, Load
+from ramet.bench.loads import GROWN_SHAPE, GROWTH, LOADS, SHAPE, Load
 from ramet.bench.values import positive
 
 POOL_TOKENS = 32768
+MAX_DOUBLING = 2.2
 
 Side = Callable[[list[list[int]], int], list[int]]  # prompts, new tokens -> how many tokens each got
 
@@ -44,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--output-file", type=Path, default=report.results_file("offline"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
-        make_checkpoint(Path(folder))
+        make_checkpoint(Path(folder), GROWN_SHAPE if options.grow else SHAPE)
         record = measure(Path(folder), options)
     made = stamp.stamp(stamp.command_line("offline", argv))
     report.append_line(options.output_file, {"bench": "offline", **made, **record})
@@ -154,11 +156,29 @@ def grow(folder: Path, options: argparse.Namespace, loads: Sequence[Load] = GROW
     llm, generate = ours(folder, options.num_threads)
     sides = {"ramet": generate}
     _warm(sides)
-    return {
+    record = {
         "threads": llm.resolved["num_threads"],
         "rounds": options.rounds,
         "growth": [_run(load, sides, options) for load in loads],
     }
+    for what, (cost, where) in doublings(record["growth"]).items():
+        held = "holds" if cost <= MAX_DOUBLING else "MISSED"
+        print(f"{what}: the dearest doubling, to {where}, takes {cost:.2f} times as long (≤ {MAX_DOUBLING}: {held})")
+    return record
+
+
+def doublings(growth: Sequence[dict[str, Any]]) -> dict[str, tuple[float, str]]:
+    """What the dearest doubling costs of the requests in a batch, and of the tokens that one request has in the cache:
+    the ratio of median seconds, and the load that it leads to."""
+    batches = {load["requests"]: load for load in growth if load["output"] > 1 and not load.get("cached")}
+    contexts = {load["own"]: load for load in growth if load.get("cached")}
+    found = {}
+    for what, loads in (("requests", batches), ("context", contexts)):
+        seconds = {size: statistics.median(load["seconds"]["ramet"]) for size, load in loads.items()}
+        costs = [(seconds[2 * size] / seconds[size], loads[2 * size]["load"]) for size in loads if 2 * size in loads]
+        if costs:
+            found[what] = max(costs)
+    return found
 
 
 def _warm(sides: dict[str, Side]) -> None:
@@ -174,6 +194,8 @@ def _run(load: Load, sides: dict[str, Side], options: argparse.Namespace) -> dic
         order = list(sides) if number % 2 == 0 else list(reversed(sides))
         for name in order:
             prompts = load.prompts(number)
+            if load.cached:
+                sides[name](prompts, 1)
             start = time.perf_counter()
             size = load.their_batch if name == "transformers" else load.requests
             got = [n for at in range(0, load.requests, size) for n in sides[name](prompts[at : at + size], load.output)]
@@ -185,6 +207,8 @@ def _run(load: Load, sides: dict[str, Side], options: argparse.Namespace) -> dic
 
 def _outcome(load: Load, seconds: dict[str, list[float]]) -> dict[str, Any]:
     lengths = {"requests": load.requests, "shared": load.shared, "own": load.own, "output": load.output}
+    if load.cached:
+        lengths["cached"] = True
     rounded = {name: [round(s, 3) for s in values] for name, values in seconds.items()}
     result: dict[str, Any] = {"load": load.name, **lengths, "seconds": rounded}
     for name, values in seconds.items():

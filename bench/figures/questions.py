@@ -5,10 +5,11 @@ after what the line calls them, so that a conclusion can cite every cell of the 
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from ramet.bench.figures.constraints import compiles, jump_forward, masks
 from ramet.bench.figures.costs import penalties, phases, pipeline, sampling
-from ramet.bench.figures.engines import engines
+from ramet.bench.figures.engines import busy, engines, http, is_kind, starts
 from ramet.bench.figures.programs import (
     ablations,
     has_forward,
@@ -23,7 +24,7 @@ from ramet.bench.figures.programs import (
 )
 from ramet.bench.figures.records import MachineClass, Record, by_class
 from ramet.bench.figures.server import options, startup, tuning
-from ramet.bench.figures.throughput import growth, offline, prompts
+from ramet.bench.figures.throughput import context_growth, growth, offline, prompts
 from ramet.bench.figures.view import Question, View
 from ramet.bench.loads import LOADS
 
@@ -38,6 +39,10 @@ def _compares(record: Record) -> bool:
 
 def _has_growth(record: Record) -> bool:
     return "growth" in record
+
+
+def _has_contexts(record: Record) -> bool:
+    return any(load.get("cached") for load in record.get("growth", ()))
 
 
 def _grows(record: Record) -> bool:
@@ -69,9 +74,13 @@ def _has_memory(record: Record) -> bool:
 
 QUESTIONS = {
     "offline": Question("offline", _compares, offline),
-    "engines": Question("peers", _always, engines),
+    "engines": Question("peers", partial(is_kind, "engines"), engines),
+    "engine_starts": Question("peers", partial(is_kind, "starts"), starts),
+    "busy": Question("peers", partial(is_kind, "busy"), busy),
+    "http": Question("peers", partial(is_kind, "http"), http),
     "growth": Question("offline", _grows, growth),
     "prompts": Question("offline", _has_growth, prompts),
+    "context_growth": Question("offline", _has_contexts, context_growth),
     "phases": Question("offline", _has_phases, phases),
     "pipeline": Question("pipeline", _own_server, pipeline),
     "penalties": Question("penalties", _always, penalties),

@@ -8,6 +8,7 @@ from ramet.bench.figures.records import Record
 from ramet.bench.figures.svg import Plot, Row, Value
 from ramet.bench.figures.view import View, slug
 from ramet.bench.loads import LOADS
+from ramet.bench.offline import doublings
 
 RATE_AXIS = "output tokens per second, median and range of the rounds"
 
@@ -49,6 +50,7 @@ def growth(records: Sequence[Record]) -> View:
     """Requests of the same lengths, from one to many in a batch."""
     record = _grown(records)
     loads = [load for load in map(_with_lengths, _loads(record)) if not load["shared"] and load["output"] > 1]
+    loads = [load for load in loads if not load.get("cached")]
     loads.sort(key=lambda load: load["requests"])
     sides = tuple(loads[0]["seconds"])
     rates = [{side: _rates(load, side) for side in sides} for load in loads]
@@ -56,6 +58,7 @@ def growth(records: Sequence[Record]) -> View:
     each = [rate["ramet"].middle / num for num, rate in zip(counts, rates)]
     numbers = {"most": counts[-1], "each_alone": each[0], "each_together": each[-1]}
     numbers |= {slug(side, "gain"): rates[-1][side].middle / rates[0][side].middle for side in sides}
+    numbers |= {f"dearest_{what}": cost for what, (cost, _) in doublings(loads).items()}
     rows = tuple(
         (str(num), *(f"{rate[side].middle:,.1f}" for side in sides), f"{own:,.1f}")
         for num, rate, own in zip(counts, rates, each)
@@ -82,6 +85,21 @@ def prompts(records: Sequence[Record]) -> View:
     axis = "milliseconds to the first token, median and range of the rounds"
     header = ("prompt, tokens", "to the first token, ms", "prompt tokens/s")
     return View(numbers, header, rows, Plot("Time of one prompt, by its length", axis, ("ramet",), bars), (record,))
+
+
+def context_growth(records: Sequence[Record]) -> View:
+    """One request after prompts in the cache, from short to long."""
+    record = records[-1]
+    loads = sorted((load for load in record["growth"] if load.get("cached")), key=lambda load: load["own"])
+    rates = [_rates(load, "ramet") for load in loads]
+    numbers = {"longest": loads[-1]["own"], "shortest": loads[0]["own"]}
+    numbers |= {"longest_rate": rates[-1].middle, "shortest_rate": rates[0].middle}
+    numbers |= {f"dearest_{what}": cost for what, (cost, _) in doublings(loads).items()}
+    rows = tuple((f"{load['own']:,}", f"{rate.middle:,.1f}") for load, rate in zip(loads, rates))
+    bars = tuple(Row(f"{load['own']:,} tokens", (rate,)) for load, rate in zip(loads, rates))
+    header = ("in the cache, tokens", "output tokens/s")
+    plot = Plot("Throughput of one request, by its context", RATE_AXIS, ("ramet",), bars, "{:,.1f}")
+    return View(numbers, header, rows, plot, (record,))
 
 
 def _grown(records: Sequence[Record]) -> Record:

@@ -1,26 +1,24 @@
 """OpenVINO GenAI: its continuous batching with prefix caching, on a model converted once."""
 
-import argparse
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
-from protocol import serve
+from protocol import arguments, serve
 
-p = argparse.ArgumentParser()
-p.add_argument("model")
-p.add_argument("work")
-p.add_argument("--weights", default="fp16", help="fp16, int8 or int4")
-o = p.parse_args()
-folder = Path(o.work) / f"openvino-{Path(o.model).name}-{o.weights}"
+o = arguments(weights="fp16")
+folder = o.work / f"openvino-{o.model.name}-{o.weights}"
 if not folder.exists():
-    command = [str(Path(sys.executable).with_name("optimum-cli")), "export", "openvino", "-m", o.model]
-    command += ["--task", "text-generation-with-past", "--weight-format", o.weights, str(folder)]
-    subprocess.run(command, check=True, stdout=sys.stderr)
+    command = [sys.executable.replace("/python", "/optimum-cli"), "export", "openvino", "-m", str(o.model)]
+    command += ["--task", "text-generation-with-past", "--weight-format", o.weights]
+    if o.weights == "int4":
+        command += ["--group-size", "128", "--sym", "--ratio", "1.0"]
+    subprocess.run([*command, str(folder)], check=True, stdout=sys.stderr)
+if o.prepare:
+    raise SystemExit
 schedule = genai.SchedulerConfig()
 schedule.cache_size, schedule.max_num_batched_tokens = 3, 2048
 schedule.enable_prefix_caching, schedule.dynamic_split_fuse = True, True
@@ -35,5 +33,4 @@ def generate(prompts: list[list[int]], output: int) -> list[int]:
     return [len(result.m_generation_ids[0]) for result in results]
 
 
-generate([[5] * 64], 4)
 serve(version("openvino-genai"), generate)

@@ -1,18 +1,19 @@
-"""vLLM on a CPU, in process; VLLM_CPU_SGL_KERNEL chooses its second set of kernels."""
+"""vLLM on a CPU, by its own choice of kernels or with the set that a variable of its environment switches on."""
 
-import argparse
+import os
 
 import vllm
-from protocol import serve
+from protocol import arguments, serve
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser()
-    p.add_argument("model")
-    p.add_argument("work")
-    o = p.parse_args()
+    o = arguments(switch="")
+    if o.switch and o.switch not in vllm.envs.environment_variables:
+        raise SystemExit(f"error: vLLM {vllm.__version__} has no {o.switch}, it chooses these kernels by itself")
+    if o.switch:
+        os.environ[o.switch] = "1"
     llm = vllm.LLM(
-        model=o.model, dtype="bfloat16", max_model_len=2048, max_num_batched_tokens=2048, enable_prefix_caching=True,
-        disable_log_stats=True, seed=0,
+        model=str(o.model), dtype="bfloat16", max_model_len=2048, max_num_batched_tokens=2048,
+        enable_prefix_caching=True, disable_log_stats=True, seed=0,
     )  # fmt: skip
 
     def generate(prompts: list[list[int]], output: int) -> list[int]:
@@ -22,5 +23,4 @@ if __name__ == "__main__":
         replies = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False)
         return [len(reply.outputs[0].token_ids) for reply in replies]
 
-    generate([[5] * 64], 4)
-    serve(vllm.__version__, generate)
+    serve(vllm.__version__, generate, pool_bytes=int(os.environ["VLLM_CPU_KVCACHE_SPACE"]) << 30)

@@ -117,7 +117,7 @@ def sections() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "written"), sections(), ids=[name for name, _ in sections()])
 def test_every_name_in_a_conclusion_is_a_number_of_its_view(name: str, written: str):
     question = QUESTIONS[name]
-    more = {"offline": [grown()], "programs": [*workloads()]}.get(question.file, [])
+    more = {"offline": [grown()], "programs": [*workloads()], "peers": peer_lines()}.get(question.file, [])
     lines = [each for each in [*RESULTS[question.file], *more] if question.fits(each)]
     known = {number for each in lines for number in question.view([each]).numbers}
     conclusions = page.CONCLUSION.findall(written.split("\n## ")[0])
@@ -131,8 +131,30 @@ def grown() -> dict[str, Any]:
     """A line of `ramet bench offline --grow`, with other loads and round figures."""
     record = {key: RESULTS["offline"][0][key] for key in ("time", "command", "commit", "machine", "versions")}
     loads = [Load("a", 1, 0, 256, 100, 1.0, 1), Load("b", 4, 0, 256, 100, 1.0, 4), Load("c", 1, 0, 512, 1, 1.0, 1)]
-    seconds = [[2.0, 1.0, 4.0], [4.0], [0.25]]
+    loads += [Load(f"d{num}", 1, 0, num, 10, 1.0, 1, cached=True) for num in (64, 128)]
+    seconds = [[2.0, 1.0, 4.0], [4.0], [0.25], [1.0], [1.5]]
     return record | {"growth": [_outcome(load, {"ramet": each}) for load, each in zip(loads, seconds)]}
+
+
+def peer_lines() -> list[dict[str, Any]]:
+    """A line of each kind of `ramet bench peers`."""
+    record = {key: RESULTS["peers"][0][key] for key in ("time", "command", "commit", "machine", "versions")}
+    record |= {"model": "160m", "weights": "two-byte", "missing": ["Gone is not installed (make peers)"]}
+    load = {"load": "batch", "requests": 4, "shared": 0, "own": 9, "output": 10}
+    versions = {name: {"version": "1", "start_s": 2.0} for name in ("ramet", "A", "B", "ramet /generate")}
+    seconds = {"ramet": [1.0, 2.0], "A": [2.0, 3.0], "B": [1.5, 3.0]}
+    against = {"seconds": seconds, "limit_s": 0.75, "best": "B", "ratio": 1.5}
+    against["ratios"] = {"A": [1.75, 1.5, 2.0], "B": [1.5, 1.4, 1.6]}
+    through = {"seconds": {"ramet": [1.0], "ramet /generate": [1.25]}, "ratios": {"ramet /generate": [1.25, 1.0, 2.0]}}
+    through["client_cores"] = {"ramet /generate": 0.02}
+    beside = {"engine": "ramet", "quiet_s": [1.0], "busy_s": [2.0], "kept": [0.5, 0.4, 0.6]}
+    started = {"version": "1", "start_s": [1.0, 3.0, 2.0], "peak_bytes": 900_000_000, "kv_bytes": 100_000_000}
+    return [
+        record | {"kind": "engines", "peers": versions, "loads": [load | against]},
+        record | {"kind": "http", "peers": versions, "loads": [load | through]},
+        record | {"kind": "busy", "peers": versions, "loads": [load | beside]},
+        record | {"kind": "starts", "peers": {"ramet /generate": started}},
+    ]
 
 
 def figures_of(name: str, programs_per_s: float, **more: Any) -> dict[str, Any]:
@@ -218,6 +240,31 @@ def test_growth_is_of_the_batches_and_of_the_prompts_of_one_line():
     assert batches.plot.rows[0].values == (Value(50.0, 25.0, 100.0),)
     (lengths,) = views_of("prompts", {"offline": [grown()]}).values()
     assert lengths.rows == (("512", "250", "2,048"),)
+
+
+def test_a_context_that_doubles_is_compared_with_its_half():
+    (contexts,) = views_of("context_growth", {"offline": [grown()]}).values()
+    assert contexts.rows == (("64", "10.0"), ("128", "6.7"))
+    assert contexts.numbers["dearest_context"] == 1.5 and contexts.numbers["longest"] == 128
+
+
+def test_each_kind_of_line_of_the_peers_has_its_view():
+    lines = {"peers": peer_lines()}
+    (engines,) = views_of("engines", lines).values()
+    assert [row[1:] for row in engines.rows] == [
+        ("ramet 1", "26.7", "2.67", "50%", ""), ("A 1", "16.0", "1.60", "30%", "1.75 (1.50 to 2.00)"),
+        ("B 1", "17.8", "1.78", "33%", "1.50 (1.40 to 1.60)"),
+        ("not measured: Gone is not installed (make peers)", "", "", "", ""),
+    ]  # fmt: skip
+    assert engines.numbers["160m_batch_ratio"] == 1.5 and engines.plot.rows == (
+        Row("160m batch: B", (Value(1.5, 1.4, 1.6),)),
+    )
+    (http,) = views_of("http", lines).values()
+    assert http.rows == (("160m batch", "/generate", "0.80 (0.50 to 1.00)", "2.0%"),) and http.numbers["least"] == 0.8
+    (busy,) = views_of("busy", lines).values()
+    assert busy.rows == (("160m batch", "ramet", "0.50 (0.40 to 0.60)"),) and busy.numbers == {"least": 0.5}
+    (starts,) = views_of("engine_starts", lines).values()
+    assert starts.rows == (("160m", "ramet /generate 1", "2.00", "900", "800"),)
 
 
 def test_every_view_that_has_lines_is_on_the_page_or_in_tuning():
