@@ -101,9 +101,7 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--least-mb", type=positive, default=LEAST_BYTES >> 20, help="of keys and values of a case's layers")
     p.add_argument("--num-threads", type=positive, default=len(os.sched_getaffinity(0)), help="default: one per core")
     p.add_argument("--first", type=positive, help="so many cases of each kind; default: all")
-    p.add_argument(
-        "--dots", action="store_true", help="products of bfloat16 by the CPU's own instruction, if it has one"
-    )
+    p.add_argument("--dots", choices=("off", "on"), help="bfloat16 in pairs; default: if the limits say that it pays")
     p.add_argument("--output-file", type=Path, default=report.results_file("attention"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
     from ramet.kernels.cpu.build import load_library

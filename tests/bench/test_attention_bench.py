@@ -10,11 +10,16 @@ from compiled import compiled_kernels
 from ramet.bench.kernels import attention
 from ramet.bench.kernels.attention import MODEL, table_of
 from ramet.kernels.cpu import limits
+from ramet.kernels.cpu.measured import Limits
+from ramet.runtime.engine.backends import machine, use
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_run_has_a_figure_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled_kernels()
+def test_a_run_has_a_figure_for_each_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    ops = compiled_kernels()
+    request.addfinalizer(lambda: use(ops.library, machine(ops.library, ops.threads)))  # what the other tests have
     monkeypatch.setattr(limits, "ROUNDS", 1)
     monkeypatch.setattr(limits, "LOOP_S", 1e-4)
     small = [replace(MODEL, rows=2, context=20, cache=cache) for cache in ("float32", "bfloat16", "int8")]
@@ -22,8 +27,11 @@ def test_a_run_has_a_figure_for_each_case(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(attention, "EXTENDS", [replace(MODEL, rows=2, context=20, new=5, shared=10)])
     monkeypatch.setattr(attention, "GROWING", {name: small[:2] for name in attention.GROWTHS})
     lines = tmp_path / "lines.jsonl"
-    assert attention.main(["--rounds", "1", "--least-mb", "1", "--output-file", str(lines)]) == 0
-    (record,) = map(json.loads, lines.read_text().splitlines())
+    for dots in ([], ["--dots", "off"], ["--dots", "on"]):
+        assert attention.main(["--rounds", "1", "--least-mb", "1", "--output-file", str(lines), *dots]) == 0
+    record, without, with_dots = map(json.loads, lines.read_text().splitlines())
+    assert record["dots"] == Limits(**record["limits"]).dots_pay
+    assert not without["dots"] and with_dots["dots"]
     assert list(record["decode"]) == [case.name for case in small]
     bytes_of = {case.cache: record["decode"][case.name] for case in small}
     for cache, size in (("float32", 256), ("bfloat16", 128), ("int8", 68)):
