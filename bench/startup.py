@@ -54,7 +54,9 @@ def main(argv: Sequence[str]) -> int:
     print("first answer (s) ", "  ".join(f"{s:.2f}" for s in answered), f"  median {statistics.median(answered):.2f}")
     for role, phases in rounds[-1]["phases"].items():
         print(f"  {role:<12} {phases}")
-    print(f"memory (MB)       {memory['beyond_pool_bytes'] / 1e6:.0f} beyond the pool's {memory['pool_bytes'] / 1e6:.0f}")
+    print(
+        f"memory (MB)       {memory['beyond_pool_bytes'] / 1e6:.0f} beyond the pool's {memory['pool_bytes'] / 1e6:.0f}"
+    )
     print(f"targets: first answer within {TARGET_S:g} s, {TARGET_BYTES / 1e6:.0f} MB")
     record = {"bench": "startup", **stamp.stamp(stamp.command_line("startup", argv)), "model": "160m"}
     record |= {"ready_s": ready, "first_answer_s": answered, "first_start_s": first["ready_s"], "memory": memory}

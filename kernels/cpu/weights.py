@@ -67,11 +67,11 @@ def _size(library: ctypes.CDLL, name: str, *sizes: int) -> int:
     return int(size(*sizes))
 
 
-FORMS: dict[str, Any] = {form.__name__: form for form in (PlainWeight, Int8Weight, Int4Weight)}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (PlainWeight, Int8Weight, Int4Weight)}
 
 
-def form_of(weight: Any) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
-    """Of a packed weight: which of FORMS it has, its tensors, and what else it needs, as JSON has it."""
+def parts_of(weight: Any) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
+    """Of a packed weight: which of KINDS it is, its tensors, and what else it needs, as JSON has it."""
     values = {field.name: getattr(weight, field.name) for field in fields(weight) if field.name != "ops"}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     others = {name: value for name, value in values.items() if name not in tensors}
@@ -80,7 +80,7 @@ def form_of(weight: Any) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
     return type(weight).__name__, tensors, others
 
 
-def weight_of(ops: CpuOps, form: str, tensors: Mapping[str, Tensor], others: Mapping[str, Any]) -> Any:
-    """What `form_of` took apart."""
+def weight_of(ops: CpuOps, kind: str, tensors: Mapping[str, Tensor], others: Mapping[str, Any]) -> Any:
+    """What `parts_of` took apart."""
     dtype = {"dtype": getattr(torch, others["dtype"])} if "dtype" in others else {}
-    return FORMS[form](ops=ops, **tensors, **{**others, **dtype})
+    return KINDS[kind](ops=ops, **tensors, **{**others, **dtype})

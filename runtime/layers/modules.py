@@ -58,7 +58,7 @@ class Linear(nn.Module):
         self.take(packer(self.weight.data))
 
     def take(self, packed: PackedWeight) -> None:
-        """A weight that was never plain, in the place of the plain one."""
+        """In the place of the plain weight, which need not have been filled."""
         self.packed, self.weight = packed, None
 
 
@@ -94,10 +94,10 @@ class Embedding(nn.Module):
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""
         assert self.weight is not None, "an embedding is packed once"
-        self.place(packer(self.weight.data))
+        self.take(packer(self.weight.data))
 
-    def place(self, packed: PackedWeight) -> None:
-        """In the place of the plain weight, which may be on the meta device."""
+    def take(self, packed: PackedWeight) -> None:
+        """In the place of the plain weight, which need not have been filled."""
         self.packed, self.weight = packed, None
 
 

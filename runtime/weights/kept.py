@@ -21,7 +21,7 @@ from ramet.kernels.cpu.build import NoCache, cache_folder, is_private, sources_h
 from ramet.kernels.cpu.memory import HUGE_PAGE
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weight_file import Damaged, Facts, read, write
-from ramet.kernels.cpu.weights import FORMS, form_of, weight_of
+from ramet.kernels.cpu.weights import KINDS, parts_of, weight_of
 from ramet.runtime.config import ModelArgs
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.models.decoder import Decoder
@@ -74,9 +74,9 @@ class KeptWeights:
 
     def keep(self, model: Decoder) -> bool:
         """Whole or not at all: two processes may do this at the same moment. False: they are not kept."""
-        odd = {type(module.packed).__name__ for _, module in packed_modules(model)} - FORMS.keys()
+        odd = {type(module.packed).__name__ for _, module in packed_modules(model)} - KINDS.keys()
         if odd:
-            log.info("packed weights are not kept: there is no form for %s in a file", ", ".join(odd))
+            log.info("packed weights are not kept: a file has no form for %s", ", ".join(odd))
             return False
         tensors, facts = taken_apart(model)
         size = sum(tensor.nbytes for tensor in tensors.values())
@@ -138,18 +138,18 @@ def taken_apart(model: nn.Module) -> tuple[dict[str, Tensor], Facts]:
     tensors: dict[str, Tensor] = {}
     facts: Facts = {}
     for name, module in packed_modules(model):
-        form, parts, facts_of_it = form_of(module.packed)
+        kind, parts, facts_of_it = parts_of(module.packed)
         tensors |= {f"{name}/{part}": tensor for part, tensor in parts.items()}
-        facts[name] = [form, list(parts), facts_of_it]
+        facts[name] = [kind, list(parts), facts_of_it]
     return tensors | {name: parameter.data for name, parameter in model.named_parameters()}, facts
 
 
 def place_all(model: nn.Module, ops: CpuOps, tensors: dict[str, Tensor], facts: Facts) -> None:
     """What `taken_apart` has made of a model of the same shape."""
-    for name, (form, parts, facts_of_it) in facts.items():
+    for name, (kind, parts, facts_of_it) in facts.items():
         module = model.get_submodule(name)
         assert isinstance(module, Linear | Embedding), name
-        module.place(weight_of(ops, form, {part: tensors[f"{name}/{part}"] for part in parts}, facts_of_it))
+        module.take(weight_of(ops, kind, {part: tensors[f"{name}/{part}"] for part in parts}, facts_of_it))
     for name, _ in list(model.named_parameters()):
         owner, _, own = name.rpartition(".")
         setattr(model.get_submodule(owner), own, nn.Parameter(tensors[name], requires_grad=False))

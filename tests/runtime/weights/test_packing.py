@@ -41,9 +41,9 @@ def test_int4_takes_the_groups_that_fit_and_8_bits_elsewhere(folder: Path, ops: 
     pack_model(model, FORMS["int4"], ops)
     fours, eights = (Int4Oracle, Int8Oracle) if ops is reference else (Int4Weight, Int8Weight)
     layer = model.layers[0]
-    assert isinstance(layer.attention.qkv._packed, fours) and isinstance(layer.mlp.gate_up._packed, fours)
-    assert isinstance(layer.mlp.down._packed, eights), "176 is no multiple of 32"
-    assert isinstance(model.head._packed, eights) and model.embed.weight is not None
+    assert isinstance(layer.attention.qkv.packed, fours) and isinstance(layer.mlp.gate_up.packed, fours)
+    assert isinstance(layer.mlp.down.packed, eights), "176 is no multiple of 32"
+    assert isinstance(model.head.packed, eights) and model.embed.weight is not None
     x = torch.ones(2, 128)
     assert torch.isfinite(layer.mlp.gate_up(x)).all() and model.head.wide(x).shape == (2, 300)
 

@@ -82,7 +82,7 @@ def test_each_weight_is_what_the_checkpoint_says(plain: Path, tmp_path: Path, na
         if at == "head":
             assert torch.equal(layer.weight, weight)
         else:
-            assert layer.weight is None and torch.equal(layer._packed.rows(torch.arange(len(weight))), weight)
+            assert layer.weight is None and torch.equal(layer.packed.rows(torch.arange(len(weight))), weight)
 
 
 def likelihoods(llm: LLM) -> torch.Tensor:
