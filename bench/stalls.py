@@ -121,7 +121,7 @@ async def measure(url: str, parent: int, variant: str, options: argparse.Namespa
     draw = random.Random(f"{variant} {seed}")
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(300)) as session, AsyncExitStack() as stack:
         streams = [Stream() for _ in range(options.streams)]
-        reading = [asyncio.create_task(_follow(session, stream, _ids(draw, 16))) for stream in streams]
+        reading = [asyncio.create_task(follow(session, stream, _ids(draw, 16))) for stream in streams]
         stack.callback(lambda: [task.cancel() for task in reading])
         await asyncio.gather(*(stream.begun.wait() for stream in streams))
         before, start = cpu_seconds(parent), time.perf_counter()
@@ -134,7 +134,7 @@ async def measure(url: str, parent: int, variant: str, options: argparse.Namespa
     return Run(gap * 1000, end - start, size / 1e6, {role: after[role] - before[role] for role in after})
 
 
-async def _follow(session: aiohttp.ClientSession, stream: Stream, prompt: list[int]) -> None:
+async def follow(session: aiohttp.ClientSession, stream: Stream, prompt: list[int]) -> None:
     body = {"prompt": prompt, "max_tokens": 4000, "temperature": 0, "ignore_eos": True, "stream": True}
     async with session.post("/v1/completions", json=body) as response:
         async for _ in response.content.iter_any():

@@ -16,6 +16,7 @@ usage: ramet COMMAND [OPTIONS]
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
+                   pace (streams beside long prompts, without and with --max-itl-ms),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
                    simulated time), programs (the workloads of the paper), overhead (what keeping the tree costs),
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
@@ -34,7 +35,7 @@ OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback
 BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
-    "tuning": "tuning", "connections": "connections", "stalls": "stalls", "intake": "intake",
+    "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",
     "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",

@@ -115,7 +115,17 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
         float,
         _about("the oldest request that waited longer goes before priority and policy, once in 64 admissions", gt=0),
     ] = 10.0
-    chunked_prefill_size: Annotated[int, _about("new tokens in one step at most; -1: no limit", ge=-1)] = 2048
+    chunked_prefill_size: Annotated[
+        Annotated[int, Meta(ge=-1)] | None,
+        _about("prompt tokens of a step at most; -1: no limit; unset: 256 to 2048, what half a second allows here"),
+    ] = None
+    max_itl_ms: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        _about(
+            "bound on the time between two tokens of a request: steps compute fewer prompt tokens, though 16 at least, "
+            "and fewer requests run at once; unset: none"
+        ),
+    ] = None
     max_running_requests: Annotated[
         Annotated[int, Meta(ge=1, le=4096)] | None, _about("sequences in the running batch; unset: 256")
     ] = None

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.engine.step_cost import StepCost, StepLoad
 from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int32)
@@ -84,6 +85,10 @@ class Batch:
     shifts: Ints | None = None  # [R] how much smaller than its index a token's position is to the model; None: nowhere
     only_decodes: bool = False  # every row decodes and draws, and nothing else is asked of the forward pass
 
+    @property
+    def load(self) -> StepLoad:
+        return StepLoad.of(self.num_new, self.seq_lens, self.num_decode, len(self.draws))
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -151,6 +156,10 @@ class LoadedRunner(Runner, Protocol):
     @property
     def windowed(self) -> bool:
         """Whether some layer sees only the last tokens before each."""
+
+    @property
+    def cost(self) -> StepCost | None:
+        """What a step costs here; None: nothing is known of it."""
 
     @property
     def resolved(self) -> dict[str, object]:

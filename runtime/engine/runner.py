@@ -33,7 +33,17 @@ from ramet.runtime.engine.batch import (
 )
 from ramet.runtime.engine.device import choose_device, worthwhile_threads
 from ramet.runtime.engine.inputs import Readback, SlotTable, StepGraphs, place
-from ramet.runtime.engine.startup import Report, cache_dtype, dtype_name, load_model, padding_batch, phase, plan_of
+from ramet.runtime.engine.startup import (
+    Report,
+    cache_dtype,
+    dtype_name,
+    load_model,
+    measure_cost,
+    padding_batch,
+    phase,
+    plan_of,
+)
+from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import record
 from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
@@ -159,6 +169,10 @@ class ModelRunner:
             torch.set_num_threads(1)  # nothing large is left to torch, and its threads would spin against ours
         with phase(report, "warm-up"):
             self._warm_up()
+        with phase(report, "cost of steps"):
+            bounded = args.schedule.max_itl_ms is not None
+            self._cost = measure_cost(self.launch, self.shape, self.plan, bounded=bounded)
+        log.info("%s", self._cost)
 
     @property
     def blocking(self) -> bool:
@@ -191,6 +205,10 @@ class ModelRunner:
     @property
     def windowed(self) -> bool:
         return any(layer.attention.window is not None for layer in self.shape.layers)
+
+    @property
+    def cost(self) -> StepCost:
+        return self._cost
 
     @property
     def resolved(self) -> dict[str, object]:

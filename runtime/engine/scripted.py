@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, StepResult
+from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
 from ramet.runtime.sampling.columns import HealedPlace, LogitEntries
 
 Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
@@ -42,6 +43,14 @@ class ScriptedRunner:
         self.max_running = max_running
         self._script = script or self._scatter
         self._step_s, self._token_s, self._wait = step_s, token_s, wait
+
+    @property
+    def cost(self) -> StepCost | None:
+        """That of its formula; None: its steps take no time."""
+        if not (self._step_s or self._token_s):
+            return None
+        curve = ((1, self._step_s), (MAX_CHUNK, self._step_s + self._token_s * MAX_CHUNK))
+        return StepCost(curve, 0.0, 0.0, 0.0)
 
     @property
     def resolved(self) -> dict[str, object]:

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 
 from ramet.kernels import reference
+from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import compiled_library, float32_is_faster
-from ramet.runtime.engine.batch import Batch, SamplingColumns
+from ramet.runtime.engine.batch import Batch, Pending, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
+from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
@@ -30,6 +32,10 @@ log = logging.getLogger("ramet")
 
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
+MEASURED_TOKENS = (1, 8, 32, 128, 512, MAX_CHUNK)  # of steps whose cost is measured
+MEASURE_S = 0.15  # once it has taken so long, no larger step is measured
+BOUND_TOKENS = 32  # up to which steps are measured however long it takes, where --max-itl-ms asks for it
+REPEATED_S = 0.05  # a shorter step runs twice, because the first one may allocate
 
 
 def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
@@ -53,7 +59,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
     with torch.device("meta"):
         skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
     weights = weight_bytes(skeleton, dtype, form_of(args.model.quantization, shape.quantization))
-    chunk = args.schedule.chunked_prefill_size
+    chunk = args.schedule.chunked_prefill_size or MAX_CHUNK
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
@@ -123,6 +129,65 @@ def padding_batch(start: int, num_new: int) -> Batch:
         sampling=SamplingColumns.greedy(1),
         only_decodes=num_new == 1,
     )
+
+
+def padding_rows(num_rows: int) -> Batch:
+    """A decode step of that many rows, each of which is the padding row's first token."""
+    zeros, ones = np.zeros(num_rows, np.int32), np.ones(num_rows, np.int32)
+    return Batch(
+        rows=zeros,
+        num_new=ones,
+        seq_lens=ones,
+        token_ids=zeros,
+        positions=zeros,
+        slots=zeros,
+        num_decode=num_rows,
+        draws=np.arange(num_rows, dtype=np.int32),
+        sampling=SamplingColumns.greedy(num_rows),
+        only_decodes=True,
+    )
+
+
+def measure_cost(run: Callable[[Batch], Pending], shape: ModelShape, plan: MemoryPlan, *, bounded: bool) -> StepCost:
+    """What steps cost, by some of them in the padding row; see the constants. `bounded`: --max-itl-ms is set.
+
+    Draws are measured. What is read of contexts is counted at the speed at which a step of one token reads the weights,
+    and pairs at the speed at which the largest step multiplies.
+    """
+    points: list[tuple[int, float]] = []
+    started = time.perf_counter()
+    for num in MEASURED_TOKENS:
+        is_long = time.perf_counter() - started > MEASURE_S and not (bounded and num <= BOUND_TOKENS)
+        if points and (is_long or num >= plan.context_length):
+            break
+        seconds = _timed(run, padding_batch(0, num))
+        points.append((num, max(seconds, points[-1][1] if points else 0.0)))
+    largest, largest_s = points[-1]
+    rows = min(largest, BOUND_TOKENS, plan.needs.max_running)
+    draw_s = 0.0
+    if rows > 1:
+        of_one_row = next(seconds for num, seconds in points if num >= rows)
+        draw_s = max(0.0, _timed(run, padding_rows(rows)) - of_one_row) / (rows - 1)
+    products = (2 * shape.query_size + 2 * shape.kv_size + 3 * shape.intermediate) * shape.hidden * shape.num_layers
+    pair_products = 2 * shape.query_size * shape.num_layers
+    return StepCost(
+        tuple((num, max(seconds - draw_s, 0.0)) for num, seconds in points),
+        draw_s,
+        points[0][1] * plan.needs.bytes_per_token / plan.needs.weights,
+        largest_s / largest * pair_products / products,
+    )
+
+
+def _timed(run: Callable[[Batch], Pending], batch: Batch) -> float:
+    """Seconds of a step."""
+    best = float("inf")
+    for _ in range(2):
+        started = time.perf_counter()
+        run(batch).result()
+        best = min(best, time.perf_counter() - started)
+        if best > REPEATED_S:
+            break
+    return best
 
 
 @contextmanager

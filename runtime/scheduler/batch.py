@@ -25,6 +25,7 @@ from ramet.runtime.sampling.columns import (
     ProcessorRows,
     SamplingColumns,
 )
+from ramet.runtime.scheduler.pace import StepTime
 from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.returned import ReturnBudget
 from ramet.runtime.scheduler.running import RunningSet
@@ -41,20 +42,31 @@ class Prefill:
 
 
 class PrefillBudget:
-    """What one step may still compute of prompts. The first that takes of it gets one token at least."""
+    """What one step may still compute of prompts. The first that takes of it gets one token at least.
 
-    def __init__(self, tokens: int, hidden_size: int) -> None:
-        self.tokens, self._hidden_size = tokens, hidden_size
+    `time`: the step's, which prompts may not make too long; None: it has no bound.
+    """
+
+    def __init__(self, tokens: int, hidden_size: int, time: StepTime | None = None) -> None:
+        self.tokens, self._hidden_size, self._time = tokens, hidden_size, time
         self._returned: ReturnBudget | None = None  # made where something is returned of a prompt
         self._least = 1
 
     def take(self, running: RunningRequest) -> Iterator[Prefill]:
         """The next tokens of a prompt, as many as fit."""
-        num = cost = min(running.target - running.scheduled, self.tokens)
+        start, wanted = running.scheduled, running.target - running.scheduled
+        tokens = self.tokens
+        if self._time is not None and wanted > 0 and tokens > 0:
+            tokens = self._time.most(start, tokens if running.returns_prompt else min(wanted, tokens))
+        num = cost = min(wanted, tokens)
         if running.returns_prompt and num > 0:
             self._returned = self._returned or ReturnBudget(self._hidden_size)
-            num = max(self._returned.limit(running, num, self.tokens), self._least)
+            num = max(self._returned.limit(running, num, tokens), self._least)
             cost = self._returned.take(running, num)
+        if self._time is not None:
+            self._time.add(start, cost)
+            if num < wanted:
+                self.tokens = 0  # the step is as long as it may be
         if num > 0:
             self._least = 0
             self.tokens -= cost

@@ -34,6 +34,8 @@ from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.device_thread import DeviceThread
+from ramet.runtime.engine.step_cost import MAX_CHUNK
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.assembler import Assembler
@@ -43,6 +45,7 @@ from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_pa
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
+from ramet.runtime.scheduler.pace import Pace
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, seed_of_sample
@@ -65,6 +68,7 @@ class InFlight:
 
     step: Step
     pending: Pending
+    begun_s: float  # of its planning, by the scheduler's clock
     plan_s: float
     filling: Future[Ints] | None = None  # its masks, if they are made meanwhile
 
@@ -101,7 +105,8 @@ class Scheduler:
         self._in_flight: InFlight | None = None
         self.waits_for_kept = False  # what waits needs memory that is kept for follow-ups, and nothing runs
         self._num_planned = 0
-        self._chunk = args.schedule.chunked_prefill_size if args.schedule.chunked_prefill_size > 0 else 1 << 30
+        self.chunk = _chunk_of(args, runner)  # prompt tokens of a step
+        self._pace = _pace_of(args, runner, clock)
         page = args.cache.page_size
         pages = PageAllocator(max_total_tokens // page, page)
         self.cache = make_cache(args.cache.prefix_cache, pages, not args.cache.disable_radix_cache)
@@ -127,7 +132,7 @@ class Scheduler:
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._masks = MaskThread(self.running, runner.vocab_size)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
-        self._no_budget = f"the {self._chunk} prompt tokens of --chunked-prefill-size are used up in this step"
+        self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
         self._control = ControlHandler(server, clock, state=self.state, where=self.where, flush=self.flush)
 
@@ -269,14 +274,14 @@ class Scheduler:
 
         `masks` fills the step's masks while the device computes, where no result is waited for.
         """
-        started = time.perf_counter()
+        started, begun_s = time.perf_counter(), self._clock()
         step = self._plan()
         if step is None:
             return None
         plan_s = time.perf_counter() - started
         is_masked = masks is not None and step.batch.sampling.masked is not None
         filling = masks.fill(step) if masks is not None and is_masked else None
-        return InFlight(step, self._device.launch(step.batch), plan_s, filling)
+        return InFlight(step, self._device.launch(step.batch), begun_s, plan_s, filling)
 
     def _draw(self, launched: InFlight) -> None:
         """Give a step the masks that it waits for: every step before it has been applied."""
@@ -295,6 +300,8 @@ class Scheduler:
         ran = time.perf_counter()
         self._results.apply(launched.step, result)
         self._admission.ratio.step()
+        if self._pace is not None:
+            self._pace.applied(launched.step.batch.load, launched.begun_s)
         apply_s = time.perf_counter() - ran
         self.reporter.count(launched.step, result, plan_s=launched.plan_s, run_s=ran - waited, apply_s=apply_s)
 
@@ -307,7 +314,10 @@ class Scheduler:
             retracted += self._assembler.proceed()
         for request in retracted:
             self.waiting.add(request)
-        decoding, budget = self.running.decoding, PrefillBudget(self._chunk, self._hidden_size)
+        decoding, budget = self.running.decoding, PrefillBudget(self.chunk, self._hidden_size)
+        if self._pace is not None and self.running.num_in_output:
+            step_time = self._pace.beside(self.running.table, decoding)
+            budget = PrefillBudget(self.chunk, self._hidden_size, step_time)
         prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
         self._refusals.clear()
         if retracted:
@@ -336,6 +346,9 @@ class Scheduler:
         for request in self._policy.order(self.waiting, self._clock()):
             if budget.tokens <= 0:
                 self._queue_wait_reason = self._no_budget
+                break
+            if self._pace is not None and (reason := self._pace.refusal(self.running, request)):
+                self._queue_wait_reason = self._refusals[request.uid] = reason
                 break
             match self._admission.try_add(request):
                 case Admitted(running):
@@ -462,6 +475,27 @@ class Scheduler:
 
 def _no_text(token: int) -> None:
     """What a token adds to a text where no text is known."""
+
+
+def _chunk_of(args: Args, runner: LoadedRunner) -> int:
+    """--chunked-prefill-size; unset is what the measured cost of a step says."""
+    asked = args.schedule.chunked_prefill_size
+    if asked is None:
+        return MAX_CHUNK if runner.cost is None else runner.cost.chunk
+    return asked if asked > 0 else 1 << 30
+
+
+def _pace_of(args: Args, runner: LoadedRunner, clock: Clock) -> Pace | None:
+    """None: no bound on the time between tokens was asked for. Raises ConfigError."""
+    max_itl_ms = args.schedule.max_itl_ms
+    if max_itl_ms is None:
+        return None
+    if runner.cost is None:
+        raise ConfigError(
+            f"--max-itl-ms is {max_itl_ms:g}, but nothing is known of how long a step takes: --runner scripted needs "
+            "--scripted-step-ms or --scripted-token-us for it"
+        )
+    return Pace(max_itl_ms, runner.cost, clock)
 
 
 def _overlaps(args: Args, runner: LoadedRunner) -> bool:

@@ -85,7 +85,8 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
 
 def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]:
     """Options by name, as they are used: what "auto" and unset ones came to."""
-    return {**runner.resolved, "overlap": "on" if scheduler.overlapped else "off"}
+    overlap = "on" if scheduler.overlapped else "off"
+    return {**runner.resolved, "overlap": overlap, "chunked_prefill_size": scheduler.chunk}
 
 
 def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:

@@ -96,6 +96,12 @@ class RunningSet:
         return rows if able.all() else rows[able]
 
     @property
+    def num_in_output(self) -> int:
+        """Running requests that wait for their next token, and for no prompt."""
+        waits = self._prefilling.keys() | {assembly.owner.uid for assembly in self.parts.open}
+        return len(self._running.keys() - waits)
+
+    @property
     def num_free_rows(self) -> int:
         return self._rows.num_free
 

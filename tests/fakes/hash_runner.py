@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ramet.runtime.engine.batch import PART_ROWS, Batch, Done, HiddenRows, PlaceLogprobs, PromptLogprobs, StepResult
+from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.sampling.columns import HealedPlace, HealedRow, LogprobRow
 
 VOCABULARY = 97
@@ -103,6 +104,7 @@ class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
     blocking = asynchronous = windowed = False
+    cost: StepCost | None = None
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:
         self.max_total_tokens, self.max_running, self.context_length = max_total_tokens, max_running, context_length
