@@ -10,7 +10,18 @@ from msgspec.structs import replace
 
 from ramet.bench.errors import BadOption
 from ramet.ipc.channel import MemoryChannel
-from ramet.ipc.messages import Admit, Finish, ToDetokenizer, TokenStep, ToScheduler, ToServer, Uid, pack_ids, unpack_ids
+from ramet.ipc.messages import (
+    Abort,
+    Admit,
+    Finish,
+    ToDetokenizer,
+    TokenStep,
+    ToScheduler,
+    ToServer,
+    Uid,
+    pack_ids,
+    unpack_ids,
+)
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.arrays import Ints
@@ -124,12 +135,20 @@ class OneThread:
             self.scheduler.receive(block=False)
             idle = self.scheduler.idle
             self.scheduler.turn()
-            steps = self._steps.drain()
-            for step in steps:
-                self._take(step)
+            steps = self.take_steps()
             if idle and not steps:  # an idle scheduler still says which requests it refused
                 return
             yield
+
+    def abort(self, uid: int) -> None:
+        self._inbox.send(Abort([Uid(uid)]))
+
+    def take_steps(self) -> list[TokenStep]:
+        """What the scheduler has sent since the last time."""
+        steps: list[TokenStep] = self._steps.drain()
+        for step in steps:
+            self._take(step)
+        return steps
 
     def _take(self, step: TokenStep) -> None:
         for uid, token in zip(step.uids, unpack_ids(step.tokens), strict=True):

@@ -18,7 +18,8 @@ usage: ramet COMMAND [OPTIONS]
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    pace (streams beside long prompts, without and with --max-itl-ms),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
-                   simulated time), programs (the workloads of the paper), overhead (what keeping the tree costs),
+                   simulated time), queue (what 10,000 waiting requests cost a step), programs
+                   (the workloads of the paper), overhead (what keeping the tree costs),
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
@@ -36,7 +37,8 @@ BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
     "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",
-    "backlog": "programs.backlog", "masks": "kernels.masks", "structured": "programs.structured",
+    "backlog": "programs.backlog", "queue": "programs.queue",
+    "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
 }  # fmt: skip

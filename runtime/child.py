@@ -22,6 +22,7 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import decode_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
+from ramet.runtime.placement import bind_others, placement_of
 
 log = logging.getLogger("ramet")
 
@@ -43,6 +44,8 @@ def main(argv: list[str]) -> None:
     _live_and_die_with(int(os.environ["RAMET_PARENT_PID"]))
     args = decode_args((folder / "args.json").read_bytes())
     setup(args.serve.log_level, role)
+    if role != paths.SCHEDULER:  # whose runner binds the thread that it is on
+        bind_others(placement_of(args.execute.cpu_affinity))
     warnings.filterwarnings("ignore", "Possible (nested )?set", FutureWarning)  # of stop patterns, which are clients'
     sockets = SocketFolder(folder)
     parent = Sender(sockets.address(paths.PARENT))

@@ -16,6 +16,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.options import SECRET, options_of
 from ramet.runtime.origins import read_hosts, read_origins
+from ramet.runtime.placement import placement_of
 
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
 
@@ -193,8 +194,15 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     ] = ""
     num_threads: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
-        _about("threads of a CPU step; unset: one per core, one in all for a model under 16 MiB"),
+        _about("threads of a CPU step; unset: one per core of the model, one in all for a model under 16 MiB"),
     ] = None
+    cpu_affinity: Annotated[
+        str,
+        _about(
+            "cores of the model's threads, as 0-3,8; other processes get the rest; none: any core for all processes; "
+            "auto: any core, memory spread over the nodes that these are on"
+        ),
+    ] = "auto"
     disable_cuda_graph: Annotated[
         bool, _about("compute every step anew; else decode steps are prepared once and replayed, on a CPU as on a GPU")
     ] = False
@@ -369,6 +377,7 @@ def resolve(args: Args) -> Args:
             f"{args.tokenizer_folder} has no tokenizer.json: name a folder that has one with --tokenizer-path "
             "(transformers' save_pretrained of a fast tokenizer writes it)"
         )
+    placement_of(args.execute.cpu_affinity)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)
     if args.schedule.chunked_prefill_size == 0:

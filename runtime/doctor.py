@@ -25,6 +25,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import parse
 from ramet.runtime.machine import available_memory, usable_cores
+from ramet.runtime.placement import placement_of
 from ramet.version import __version__
 
 NEEDED = (  # what a serving process imports
@@ -88,6 +89,7 @@ def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator
     except ConfigError as error:
         yield Finding("missing", "options", str(error), "set the variable right, or unset it")
         args = Args()
+    yield placement(args)
     yield model(args)
     yield port(args.serve.host, args.serve.port)
     if deep:
@@ -126,6 +128,14 @@ def memory(available: int) -> Finding:
     if available < LEAST_MEMORY:
         return Finding("missing", "memory", found, f"free at least {LEAST_MEMORY / GIB:.0f} GiB")
     return Finding("ok", "memory", found)
+
+
+def placement(args: Args) -> Finding:
+    affinity = args.execute.cpu_affinity
+    try:
+        return Finding("ok", "placement", f"--cpu-affinity {affinity}: {placement_of(affinity)}")
+    except ConfigError as error:
+        return Finding("missing", "placement", str(error), "set RAMET_CPU_AFFINITY right, or unset it")
 
 
 def nvidia() -> Finding:

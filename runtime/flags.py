@@ -20,6 +20,7 @@ from ramet.runtime.config import Args, make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import usable_cores
 from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
+from ramet.runtime.placement import placement_of
 
 # Other servers' spellings of the same option.
 ALIASES = {
@@ -97,10 +98,12 @@ def parse_with(parser: Parser, argv: Sequence[str], env: Mapping[str, str]) -> t
     given |= {
         o.name: Given(check(o, value, o.flag), o.flag) for o in OPTIONS if (value := getattr(space, o.name)) is not None
     }
+    args = make_args(**{name: g.value for name, g in given.items()})
     if space.print_config:
         print(show(given), end="")
+        print(f"# --cpu-affinity on this machine: {placement_of(args.execute.cpu_affinity)}")
         raise SystemExit(0)
-    return make_args(**{name: g.value for name, g in given.items()}), space
+    return args, space
 
 
 def show(given: Mapping[str, Given]) -> str:

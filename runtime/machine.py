@@ -1,13 +1,22 @@
 """How much memory and how many cores this process may use. Decides that a container's limit counts as the machine's.
 
-Reads /proc and both versions of control groups; knows no device and no torch. `root` is where the file system begins.
+Reads /proc, /sys and both versions of control groups, and has the calls of Linux by which memory comes from chosen
+nodes; knows no device and no torch. `root` is where the file system begins.
 """
 
 import ctypes
 import os
+import platform
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path("/")
+NODES = "sys/devices/system/node"
+SYSCALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}  # numbers of set_mempolicy and get_mempolicy
+DEFAULT, BIND, INTERLEAVE = 0, 2, 3  # policies of set_mempolicy(2)
+MAX_NODES = 1024
 GROUPS = "sys/fs/cgroup"
 NO_LIMIT = 1 << 60  # version 1 of control groups writes a number above this where there is no limit
 MEMORY_FILES = (  # limit, used, details: version 2, version 1
@@ -26,6 +35,57 @@ def usable_cores(root: Path = ROOT) -> int:
     """The cores this process may use, a container's share rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([cores, *_cores_of_container(root)])
+
+
+def read_list(text: str) -> frozenset[int]:
+    """ "0-2,8" as the kernel and people write lists of cores and nodes. Raises ValueError."""
+    found = set[int]()
+    for part in filter(None, text.strip().split(",")):
+        first, dash, last = part.strip().partition("-")
+        numbers = range(int(first), int(last if dash else first) + 1)
+        if not numbers or numbers.start < 0:
+            raise ValueError(text)
+        found.update(numbers)
+    return frozenset(found)
+
+
+def memory_nodes(root: Path = ROOT) -> dict[int, frozenset[int]]:
+    """The cores of each memory node; empty where the system does not say."""
+    found = {}
+    for path in (root / NODES).glob("node[0-9]*/cpulist"):
+        try:
+            found[int(path.parent.name.removeprefix("node"))] = read_list(path.read_text())
+        except (OSError, ValueError):
+            return {}
+    return found
+
+
+def set_memory_policy(nodes: Sequence[int]) -> bool:
+    """What the calling thread touches first, or a thread that it starts, comes from this node, or in turn from these.
+
+    No node: as the system does by default. False: the system cannot, or does not let us.
+    """
+    mask = (ctypes.c_ulong * (MAX_NODES // 64))()
+    for node in nodes:
+        mask[node // 64] |= 1 << node % 64
+    policy = (INTERLEAVE if len(nodes) > 1 else BIND) if nodes else DEFAULT
+    return _policy_call(0, policy, mask if nodes else None, MAX_NODES if nodes else 0) == 0
+
+
+def memory_policy() -> tuple[int, tuple[int, ...]] | None:
+    """(policy, nodes) of the calling thread; None: the system does not say."""
+    policy, mask = ctypes.c_int(-1), (ctypes.c_ulong * (MAX_NODES // 64))()
+    if _policy_call(1, ctypes.byref(policy), mask, MAX_NODES, None, 0) != 0:
+        return None
+    return policy.value, tuple(node for node in range(MAX_NODES) if mask[node // 64] >> node % 64 & 1)
+
+
+def _policy_call(which: int, *arguments: Any) -> int:
+    """set_mempolicy (0) or get_mempolicy (1); glibc has no function for them."""
+    numbers = SYSCALLS.get(platform.machine()) if sys.platform == "linux" else None
+    if numbers is None:
+        return -1
+    return int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(numbers[which]), *arguments))
 
 
 def return_free_memory() -> None:

@@ -179,6 +179,14 @@ class PrefixCache:
         """As `peek`: what is cached of this prompt is evicted after what nobody waits for, until `unwant`."""
         return self._tree.want(tokens[:-1], namespace)
 
+    def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
+        """Whether a match is the longest one still: it ended at `end` (None: nothing was cached), which had lost its
+        end so often, and `page` follows. False: it may be.
+        """
+        if end is None:
+            return not self._tree.has_root_with(page, namespace)
+        return end.num_losses == num_losses and page not in end.children
+
     def unwant(self, node: Node) -> None:
         self._tree.unwant(node)
 

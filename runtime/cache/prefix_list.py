@@ -16,7 +16,7 @@ import numpy as np
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PageAllocator, PrefixCache
-from ramet.runtime.cache.radix import Node, Path, RadixTree
+from ramet.runtime.cache.radix import Namespace, Node, Path, RadixTree
 
 
 def make_cache(kind: str, pages: PageAllocator, enabled: bool) -> PrefixCache:
@@ -94,6 +94,9 @@ class ListCache(PrefixCache):
             return replace(lease, length=0, node=root), NO_SLOTS
         self._copies[entry] = slots.copy(), own
         return replace(lease, node=entry), own
+
+    def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
+        return False  # any entry may be longer now
 
     def release(self, lease: Lease) -> None:
         """A copy that was never made goes with its lease."""

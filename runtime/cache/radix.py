@@ -24,15 +24,15 @@ class Node:
     """One edge and its end. `locks` counts leases on this node or below it; a locked node is never evicted.
 
     `wanted` counts in the same way who waits for it, which lets it be evicted after all others. A node that was removed
-    still knows its parent: whoever waited for it has counted there as well.
+    still knows its parent: whoever waited for it has counted there as well. `num_losses`: evictions of its end.
     """
 
-    __slots__ = ("children", "locks", "namespace", "parent", "removed", "run", "slots", "used", "wanted")
+    __slots__ = ("children", "locks", "namespace", "num_losses", "parent", "removed", "run", "slots", "used", "wanted")
 
     def __init__(self, namespace: Namespace, parent: "Node | None", run: Ints, slots: Ints, used: int) -> None:
         self.namespace, self.parent, self.run, self.slots, self.used = namespace, parent, run, slots, used
         self.children: dict[bytes, Node] = {}
-        self.locks = self.wanted = 0
+        self.locks = self.wanted = self.num_losses = 0
         self.removed = False
 
     @property
@@ -90,6 +90,11 @@ class RadixTree:
         shared, each = self.walk_each(before, afters, namespace)
         length = sum(common for _, common in shared)
         return [length + sum(common for _, common in path) for path in each]
+
+    def has_root_with(self, page: bytes, namespace: Namespace = ()) -> bool:
+        """Whether something begins with it."""
+        root = self._roots.get(namespace)
+        return root is not None and page in root.children
 
     def path(self, tokens: Ints, namespace: Namespace = ()) -> list[Node]:
         """The nodes along the longest cached prefix, from the top; the last may match in part. Changes nothing."""
@@ -253,6 +258,7 @@ class RadixTree:
         self.evictable_tokens -= len(leaf.run) - keep
         self.version += 1
         leaf.run, leaf.slots = leaf.run[:keep], leaf.slots[:keep]
+        leaf.num_losses += 1
         self._offer(leaf)
 
     def _in_pages(self, num_tokens: int) -> int:
@@ -267,6 +273,7 @@ class RadixTree:
         self.version += 1
         self._num_nodes -= 1
         leaf.removed = True
+        leaf.num_losses += 1
         self._offer(parent)
         self._drop_empty_root(parent)
 

@@ -1,6 +1,7 @@
 """The device a step runs on: which one, how much of its memory is free, how many threads pay. Decides no limits."""
 
 import logging
+from collections.abc import Sequence
 
 import torch
 
@@ -31,6 +32,10 @@ def available_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
 
-def worthwhile_threads(weight_bytes: int) -> int:
-    """One thread for a model that a core reads in less time than threads need to meet, else one a core."""
-    return 1 if weight_bytes < SMALL_MODEL_BYTES else usable_cores()
+def worthwhile_threads(weight_bytes: int, cores: Sequence[int] | None) -> int:
+    """One thread for a model that a core reads in less time than threads need to meet, else one a core.
+
+    `cores`: those that the model has; None: any.
+    """
+    usable = usable_cores() if cores is None else min(len(cores), usable_cores())
+    return 1 if weight_bytes < SMALL_MODEL_BYTES else usable

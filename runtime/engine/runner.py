@@ -49,6 +49,7 @@ from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import read_shape
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.placement import bind_model, placement_of
 from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
@@ -134,6 +135,9 @@ class ModelRunner:
     def __init__(self, args: Args, report: Report) -> None:
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
+        placement = placement_of(args.execute.cpu_affinity)
+        bind_model(placement)
+        log.info("%s", placement)
         self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
@@ -147,7 +151,7 @@ class ModelRunner:
                 "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
                 self.context_length, self.plan.needs.context_length,
             )  # fmt: skip
-        self._threads = args.execute.num_threads or worthwhile_threads(self.plan.needs.weights)
+        self._threads = args.execute.num_threads or worthwhile_threads(self.plan.needs.weights, placement.model)
         with phase(report, "kernels"):
             self._kernels = choose_ops(self.device, self._threads)
         if self.device.type == "cpu":

@@ -97,7 +97,8 @@ class GrammarSource(Protocol):
 
 
 class CompilePool:
-    """`ready` is called whenever a constraint is done, from its threads, by one at a time.
+    """`ready` is called whenever a constraint is done, from its threads, by one at a time. `begin` is the first
+    thing that each of them calls.
 
     Threads and processes start with the first constraint. `wants_fsm`: Loaded.fsm is wanted where there is one.
     """
@@ -109,10 +110,11 @@ class CompilePool:
         timeout_s: float,
         cache_bytes: int,
         ready: Callable[[], None],
+        begin: Callable[[], None] = lambda: None,
         wants_fsm: bool = False,
         niceness: int = NICENESS,
     ) -> None:
-        self._vocabulary, self._timeout_s, self._ready = vocabulary, timeout_s, ready
+        self._vocabulary, self._timeout_s, self._ready, self._begin = vocabulary, timeout_s, ready, begin
         self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
@@ -162,6 +164,7 @@ class CompilePool:
         threading.stack_size(before)
 
     def _serve(self, jobs: _Jobs, worker: WorkerProcess, only_short: bool) -> None:
+        self._begin()
         while (constraint := jobs.take(only_short)) is not None:
             with self._lock:
                 if not self._open[constraint].wanted:

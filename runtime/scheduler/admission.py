@@ -89,7 +89,7 @@ class Policy:
             "lof": self._longest_output,
             "random": self._random,
         }[name]
-        self._cache = cache
+        self._cache, self._is_longest = cache, cache.is_longest
         self._max_wait_s = max_wait_s
         self._num_since_aged = AGED_EVERY  # admissions since the last one by age
         self._aged: Uid | None = None  # who goes first in the last order because of its age
@@ -97,7 +97,10 @@ class Policy:
 
     def order(self, waiting: WaitingQueue, now_s: float) -> list[Request]:
         """Of a queue that is not empty."""
-        ordered = sorted(self._order(waiting.highest(WINDOW)), key=lambda r: r.rank[0])  # the policy's among equals
+        highest = waiting.highest(WINDOW)
+        ordered = self._order(highest)
+        if highest[0].spec.priority != highest[-1].spec.priority:
+            ordered = sorted(ordered, key=lambda r: -r.spec.priority)  # the policy's among equals
         self._aged = None
         oldest = waiting.first(1)[0]
         if self._num_since_aged < AGED_EVERY or now_s - oldest.arrival_s <= self._max_wait_s:
@@ -114,22 +117,31 @@ class Policy:
         self._num_since_aged = 0 if self.is_aged(request) else self._num_since_aged + 1
 
     def matched(self, request: Request) -> int:
-        """Cached tokens of a waiting request, looked up again only when the tree has changed; it waits for them."""
-        if request.match_version != self._cache.version:
-            before, tokens, namespace = request.match_length, request.reusable, request.spec.namespace
-            request.match_length = self._cache.peek(tokens, namespace)
-            request.match_version = self._cache.version
-            if request.match_length != before or request.wanted is None:
-                if request.wanted is not None:
-                    self._cache.unwant(request.wanted)
-                request.wanted = self._cache.want(tokens, namespace) if request.match_length else None
+        """Cached tokens of a waiting request, looked up again only where the tree has changed; it waits for them."""
+        version = self._cache.version
+        if request.match_version != version:
+            end, namespace, known = request.wanted, request.spec.namespace, request.match_version >= 0
+            if not (known and self._is_longest(end, request.match_losses, request.match_next, namespace)):
+                self._look_up(request)
+            request.match_version = version
         return request.match_length
+
+    def _look_up(self, request: Request) -> None:
+        tokens, namespace = request.reusable, request.spec.namespace
+        if request.wanted is not None:
+            self._cache.unwant(request.wanted)
+            request.wanted = None
+        length = request.match_length = self._cache.peek(tokens, namespace)
+        if length:
+            request.wanted = self._cache.want(tokens, namespace)
+            request.match_losses = request.wanted.num_losses
+        request.match_next = tokens[:-1][length : length + self._cache.page_size].tobytes()
 
     def _arrival(self, requests: list[Request]) -> list[Request]:
         return requests
 
     def _longest_prefix(self, requests: list[Request]) -> list[Request]:
-        return sorted(requests, key=lambda r: -self.matched(r))
+        return sorted(requests, key=self.matched, reverse=True)  # which keeps the order of equals
 
     def _longest_output(self, requests: list[Request]) -> list[Request]:
         return sorted(requests, key=lambda r: -r.remaining)

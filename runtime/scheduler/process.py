@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -18,6 +19,7 @@ from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
 from ramet.runtime.grammar.jump import Retokenizer
+from ramet.runtime.placement import bind_others, placement_of
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -79,6 +81,7 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
         timeout_s=args.grammar.grammar_timeout_s,
         cache_bytes=int(args.grammar.grammar_cache_mb * (1 << 20)),
         ready=ready,
+        begin=partial(bind_others, placement_of(args.execute.cpu_affinity)),
         wants_fsm=retokenizes,
     )
 

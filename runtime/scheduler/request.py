@@ -60,6 +60,8 @@ class Request:
         "groups",
         "healing",
         "match_length",
+        "match_losses",
+        "match_next",
         "match_version",
         "next_hidden",
         "next_logprob",
@@ -114,6 +116,7 @@ class Request:
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
         self.wanted: Node | None = None  # where it ends, while the request waits
+        self.match_losses, self.match_next = 0, b""  # losses of that node then, and the page that follows the match
         self.num_calls = 0  # that its program has made before on the same state, as far as they are known
 
     @property

@@ -1,11 +1,23 @@
 """What this process may use: the machine's, or less where a container's limit says so."""
 
 import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from ramet.runtime.machine import available_memory, usable_cores
+from ramet.runtime.machine import (
+    BIND,
+    DEFAULT,
+    INTERLEAVE,
+    available_memory,
+    memory_nodes,
+    memory_policy,
+    read_list,
+    set_memory_policy,
+    usable_cores,
+)
 
 
 def machine(root: Path, available_kib: int, files: dict[str, str]) -> Path:
@@ -62,3 +74,38 @@ def test_a_containers_share_of_cores_is_rounded_up(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     files = {"cpu.max": share} if share else {}
     assert usable_cores(machine(tmp_path, 1, files)) == cores
+
+
+def test_a_list_of_cores_as_the_kernel_writes_it() -> None:
+    assert read_list("0-2,8\n") == {0, 1, 2, 8} and read_list("5") == {5} and read_list("\n") == set()
+    for wrong in ("x", "3-1", "-1", "1-", "1,,x"):
+        with pytest.raises(ValueError, match=r".*"):
+            read_list(wrong)
+
+
+def test_the_cores_of_each_memory_node(tmp_path: Path) -> None:
+    for node, cores in (("node0", "0-3,8\n"), ("node1", "4-7\n")):
+        (tmp_path / "sys/devices/system/node" / node).mkdir(parents=True)
+        (tmp_path / "sys/devices/system/node" / node / "cpulist").write_text(cores)
+    (tmp_path / "sys/devices/system/node/power").mkdir()
+    assert memory_nodes(tmp_path) == {0: {0, 1, 2, 3, 8}, 1: {4, 5, 6, 7}}
+    assert memory_nodes(tmp_path / "nothing") == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="calls of Linux")
+def test_the_kernel_says_the_policy_that_was_set() -> None:
+    found = []
+
+    def on_a_thread_of_its_own() -> None:
+        found.append(memory_policy())
+        if set_memory_policy((0,)):
+            found.append(memory_policy())
+        assert set_memory_policy(())
+        found.append(memory_policy())
+
+    thread = threading.Thread(target=on_a_thread_of_its_own)
+    thread.start()
+    thread.join()
+    assert found == [(DEFAULT, ()), (BIND, (0,)), (DEFAULT, ())]
+    assert not set_memory_policy((1000,)), "there is no such node"
+    assert INTERLEAVE != BIND

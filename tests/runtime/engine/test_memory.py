@@ -67,5 +67,6 @@ def test_by_default_the_pool_of_a_cpu_has_its_share_of_what_the_weights_leave() 
 
 
 def test_a_small_model_runs_on_one_thread() -> None:
-    assert worthwhile_threads(2 * MIB) == 1
-    assert worthwhile_threads(200 * MIB) == usable_cores()
+    assert worthwhile_threads(2 * MIB, None) == worthwhile_threads(2 * MIB, (0, 1)) == 1
+    assert worthwhile_threads(200 * MIB, None) == usable_cores()
+    assert worthwhile_threads(200 * MIB, (0,)) == 1
