@@ -95,7 +95,7 @@ class ListCache(PrefixCache):
         self._copies[entry] = slots.copy(), own
         return replace(lease, node=entry), own
 
-    def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
+    def is_longest(self, end: Node | None, num_losses: int, page: bytes, _: Namespace) -> bool:
         return False  # any entry may be longer now
 
     def release(self, lease: Lease) -> None:
