@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from ramet.kernels import reference
-from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import compiled_library, float32_is_faster
@@ -88,7 +87,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
 
 def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
     """From the weights that an earlier start has packed and kept, or from the checkpoint."""
-    kept = KeptWeights.of(args.model, args.model_folder, dtype, ops) if isinstance(ops, CpuOps) else None
+    kept = KeptWeights.of(args.model, args.model_folder, dtype, ops)
     if kept is not None:
         with torch.device("meta"):
             model = family_of(shape.architecture).decoder(shape, dtype, ops)

@@ -24,6 +24,7 @@ from ramet.kernels.cpu.weight_file import Damaged, Facts, read, write
 from ramet.kernels.cpu.weights import KINDS, parts_of, weight_of
 from ramet.runtime.config import ModelArgs
 from ramet.runtime.layers.modules import Embedding, Linear
+from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.weights.files import shards
 
@@ -44,9 +45,9 @@ class KeptWeights:
     most_bytes: int  # of all files of the folder
 
     @classmethod
-    def of(cls, model: ModelArgs, folder: Path, dtype: torch.dtype, ops: CpuOps) -> "KeptWeights | None":
+    def of(cls, model: ModelArgs, folder: Path, dtype: torch.dtype, ops: Ops) -> "KeptWeights | None":
         """None where weights are not kept."""
-        if model.load_format == "dummy" or not model.weights_cache_gb:
+        if not isinstance(ops, CpuOps) or model.load_format == "dummy" or not model.weights_cache_gb:
             return None
         try:
             own = Path(model.weights_cache_dir) if model.weights_cache_dir else None
