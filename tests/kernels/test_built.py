@@ -34,7 +34,7 @@ from ramet.kernels.cpu import build
 
 logging.basicConfig(stream=sys.stderr)
 llm = LLM(max_total_tokens=2048, random_seed=0)
-reply = llm.generate("The capital of France is", {"max_new_tokens": 1, "temperature": 0})
+(reply,) = llm.generate(["The capital of France is"], {"max_new_tokens": 1, "temperature": 0})
 print(build.built_library(), reply["meta_info"]["completion_tokens"], llm.resolved["attention_backend"])
 """
 
