@@ -119,16 +119,20 @@ def _process(
         os.close(written)
         try:
             yield process, answers
+            _end(process)
         finally:
-            assert process.stdin is not None
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGCONT)
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()  # which ends the worker
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=END_WITHIN_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """A worker ends with its input."""
+    assert process.stdin is not None
+    with contextlib.suppress(ProcessLookupError, BrokenPipeError):
+        os.killpg(process.pid, signal.SIGCONT)
+        process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=END_WITHIN_S)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ bytes read and products made a second, measured in the same run (kernels/cpu/lim
 import argparse
 import json
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -49,6 +50,7 @@ TOKENIZER = {  # what converters ask for
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(list(argv))
     kind = "http" if options.http else "busy" if options.busy else "starts" if options.starts else "engines"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # engines would stay
     options.rounds = options.rounds or (HTTP_ROUNDS if options.http else ROUNDS)
     try:
         for record in measure(kind, options):
