@@ -20,26 +20,9 @@ void widen_rows(const Rows<C> &rows, int count, int head_dim, float *to) {
     }
 }
 
-// Rows of two neighbours each, [TILE / 2][D] pairs.
-inline void pair_rows(const Rows<bf16> &rows, int count, int head_dim, float *to) {
-    for (int j = 0; j < count; j += 2)
-        for (int d = 0; d < head_dim; d += LANES) {
-            const vu low = bit_cast<vu>(load(rows[j] + d)) >> 16, high = bit_cast<vu>(load(rows[j + 1] + d));
-            store(to + j / 2 * head_dim + d, bit_cast<vf>(low | high));
-        }
-}
-
-inline vu rounded_up(vf x) {  // bits of bfloat16 in the upper half of each lane; no NaN
-    const vu bits = bit_cast<vu>(x);
-    return (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
-}
-
-// The weights of two neighbouring keys, rounded, as a pair in each lane.
-inline vf paired(vf first, vf second) { return bit_cast<vf>(rounded_up(first) >> 16 | rounded_up(second)); }
-
 // Sums of `num` steps for NUMBERS numbers and W vectors of queries: step by step, numbers[n * number_stride + step *
-// step_stride] times the queries at x + step * x_stride. Without DOTS numbers and queries are floats, with it pairs.
-template <bool DOTS, int W>
+// step_stride] times the queries at x + step * x_stride.
+template <int W>
 inline void multiply(const float *numbers, int64_t number_stride, int64_t step_stride, int num, const float *x, int64_t x_stride, vf (&sums)[NUMBERS][W]) {
 #pragma GCC unroll 1
     for (int step = 0; step < num; step++) {
@@ -48,16 +31,9 @@ inline void multiply(const float *numbers, int64_t number_stride, int64_t step_s
         for (int w = 0; w < W; w++) factors[w] = load(x + step * x_stride + w * LANES);
 #pragma GCC unroll 8
         for (int n = 0; n < NUMBERS; n++) {
-            const float *number = numbers + n * number_stride + step * step_stride;
-            if constexpr (DOTS) {
-                int32_t pair;
-                std::memcpy(&pair, number, sizeof pair);
+            const float number = numbers[n * number_stride + step * step_stride];
 #pragma GCC unroll 2
-                for (int w = 0; w < W; w++) sums[n][w] = dots::add(sums[n][w], bit_cast<vi>(factors[w]), pair + vi{});
-            } else {
-#pragma GCC unroll 2
-                for (int w = 0; w < W; w++) sums[n][w] += *number * factors[w];
-            }
+            for (int w = 0; w < W; w++) sums[n][w] += number * factors[w];
         }
     }
 }
@@ -107,7 +83,7 @@ void attend_vectors(Scratch &s, const Rows<C> &k, int64_t num_queries, const flo
                 }
             }
         } else {
-            multiply<false, W>(s.keys + first * head_dim, head_dim, 1, head_dim, q, num_queries, sums);
+            multiply<W>(s.keys + first * head_dim, head_dim, 1, head_dim, q, num_queries, sums);
         }
 #pragma GCC unroll 8
         for (int n = 0; n < NUMBERS; n++)
@@ -126,20 +102,13 @@ void attend_vectors(Scratch &s, const Rows<C> &k, int64_t num_queries, const flo
         shrink[w] = exp_of(load(best + w * LANES) - top[w]), total[w] = load(sum + w * LANES) * shrink[w];
         store(best + w * LANES, top[w]);
     }
-    const int steps = DOTS ? (count + 1) / 2 : count;
-    for (int j = 0; j < steps; j++)
+    for (int j = 0; j < count; j++)
 #pragma GCC unroll 2
         for (int w = 0; w < W; w++) {
-            float *const at = weights + w * LANES;
-            if constexpr (DOTS) {
-                const vf even = exp_of(load(at + 2 * j * WIDTH) - top[w]), odd = exp_of(load(at + (2 * j + 1) * WIDTH) - top[w]);
-                total[w] += 2 * j + 1 < count ? even + odd : even;
-                store(at + j * WIDTH, paired(even, 2 * j + 1 < count ? odd : vf{}));
-            } else {
-                const vf weight = exp_of(load(at + j * WIDTH) - top[w]);
-                total[w] += weight;
-                store(at + j * WIDTH, weight);
-            }
+            float *const at = weights + j * WIDTH + w * LANES;
+            const vf weight = exp_of(load(at) - top[w]);
+            total[w] += weight;
+            store(at, weight);
         }
 #pragma GCC unroll 2
     for (int w = 0; w < W; w++) store(sum + w * LANES, total[w]);
@@ -149,7 +118,7 @@ void attend_vectors(Scratch &s, const Rows<C> &k, int64_t num_queries, const flo
         for (int n = 0; n < NUMBERS; n++)
 #pragma GCC unroll 2
             for (int w = 0; w < W; w++) sums[n][w] = load(out + (d + n) * num_queries + w * LANES) * shrink[w];
-        multiply<DOTS, W>(s.values + d, 1, head_dim, steps, weights, WIDTH, sums);
+        multiply<W>(s.values + d, 1, head_dim, count, weights, WIDTH, sums);
 #pragma GCC unroll 8
         for (int n = 0; n < NUMBERS; n++)
 #pragma GCC unroll 2
@@ -161,10 +130,8 @@ void attend_vectors(Scratch &s, const Rows<C> &k, int64_t num_queries, const flo
 template <class C, bool DOTS>
 void attend_many(Scratch &s, const Rows<C> &k, const Rows<C> &v, int64_t num_queries, const int32_t *limits, const float *q, float *out, float *best, float *sum,
                  const Rule &rule, int start, int count, int head_dim) {
-    if constexpr (DOTS)
-        pair_rows(v, count, head_dim, s.values);
-    else
-        widen_rows(k, TILE, head_dim, s.keys), widen_rows(v, count, head_dim, s.values);
+    if constexpr (!DOTS) widen_rows(k, TILE, head_dim, s.keys);
+    widen_rows(v, count, head_dim, s.values);
     for (int64_t at = 0; at < num_queries;) {
         SeenBy seen[2];
         const bool two = at + 2 * LANES <= num_queries;

@@ -5,7 +5,7 @@
 // query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
 // Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
 // FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_attend_with_dots` products of bfloat16 queries and
-// keys, and of weights rounded to bfloat16 and values where queries are many, are made in pairs.
+// keys are made in pairs. The weights of values stay float32.
 //
 // T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
 #include "attend_few.h"
