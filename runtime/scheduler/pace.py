@@ -51,11 +51,14 @@ class Prediction:
         shares = terms / predicted
         error = min(max(seconds / predicted - 1, -MAX_ERROR), MAX_ERROR)
         covariance = self._covariance
-        if np.trace(covariance) < 4 * UNSURE:  # what no step tells of is not forgotten without end
-            covariance = covariance + np.eye(4) * DRIFT
         gain = covariance @ shares / (NOISE + shares @ covariance @ shares)
         self._factors = np.clip(self._factors + gain * error, 1 / MOST_TIMES, MOST_TIMES)
         self._covariance = covariance - np.outer(gain, shares @ covariance)
+
+    def drift(self) -> None:
+        """A step has run, of this kind or of another: what was learned counts a little less."""
+        if np.trace(self._covariance) < 4 * UNSURE:  # what no step tells of is not forgotten without end
+            self._covariance = self._covariance + np.eye(4) * DRIFT
 
 
 class StepTime:
@@ -86,7 +89,7 @@ class StepTime:
 class Pace:
     def __init__(self, max_itl_ms: float, cost: StepCost, clock: Callable[[], float]) -> None:
         self._max_itl_ms, self._bound_s, self._clock = max_itl_ms, max_itl_ms / 1e3 * HEADROOM, clock
-        self._prediction = Prediction(cost)
+        self._decoding, self._mixed = Prediction(cost), Prediction(cost)  # steps that only decode are replayed
         self._applied_s = self._said_s = -float("inf")
         if self._is_hopeless:
             log.LOGGER.warning(
@@ -97,14 +100,14 @@ class Pace:
 
     def seconds(self, load: StepLoad) -> float:
         """As it is predicted now."""
-        return self._prediction.seconds(load)
+        return (self._mixed if _has_prompts(load) else self._decoding).seconds(load)
 
     def beside(self, table: RowTable, decoding: Ints) -> StepTime:
         """A step in which the rows `decoding` get one token each."""
         load = _decode(decoding, table.scheduled)
         if len(decoding) and self.seconds(load) > self._bound_s:
             self._say(len(decoding), self.seconds(load))
-        return StepTime(self.seconds, self._bound_s, load)
+        return StepTime(self._mixed.seconds, self._bound_s, load)
 
     def refusal(self, running: RunningSet, request: Request) -> str:
         """Why it cannot run beside those that do; empty: it can."""
@@ -118,7 +121,9 @@ class Pace:
     def applied(self, load: StepLoad, begun_s: float) -> None:
         """The result of a step, whose planning began at `begun_s`, was applied now."""
         now_s = self._clock()
-        self._prediction.learn(load, now_s - max(begun_s, self._applied_s))
+        self._decoding.drift()
+        self._mixed.drift()
+        (self._mixed if _has_prompts(load) else self._decoding).learn(load, now_s - max(begun_s, self._applied_s))
         self._applied_s = now_s
 
     @property
@@ -136,6 +141,10 @@ class Pace:
             "%d tokens a step until it is less",
             num, seconds * 1e3, self._max_itl_ms, MIN_TOKENS,
         )  # fmt: skip
+
+
+def _has_prompts(load: StepLoad) -> bool:
+    return load.pairs > 0 or load.tokens > load.draws
 
 
 def _decode(rows: Ints, lengths: Ints) -> StepLoad:

@@ -133,3 +133,16 @@ def test_so_many_run_as_keep_the_bound_and_the_others_hear_why_they_wait() -> No
     assert waits is not None and "--max-itl-ms 40" in str(waits["reason"])
     top.run()
     assert len(top.finish) == 59
+
+
+def test_steps_that_only_decode_say_nothing_of_steps_with_prompts() -> None:
+    """Those are replayed on a CPU, so they are faster than the curve that both begin with."""
+    top = PacedTop([1.0] + [0.5] * 400, max_itl_ms=60)
+    for uid in range(1, 9):
+        top.add(uid, [uid, uid + 1], 300)
+    for _ in range(200):
+        top.turn()
+    top.add(20, [i % 90 for i in range(400)], 3)
+    top.turn()
+    load = top.runner.batches[-1].load  # type: ignore[attr-defined]
+    assert load.pairs and COST.seconds(load) <= 0.060 * HEADROOM * 1.001

@@ -44,6 +44,7 @@ def test_a_prediction_learns_what_steps_really_take() -> None:
     prediction = Prediction(COST)
     for _ in range(200):
         for load in (DECODE, MIXED):
+            prediction.drift()
             prediction.learn(load, truth.seconds(load))
     for load in (DECODE, MIXED):
         assert prediction.seconds(load) == pytest.approx(truth.seconds(load), rel=0.02)
@@ -52,10 +53,12 @@ def test_a_prediction_learns_what_steps_really_take() -> None:
 def test_one_disturbed_step_moves_a_prediction_by_little_and_a_slower_machine_by_all() -> None:
     prediction = Prediction(COST)
     for _ in range(30):
+        prediction.drift()
         prediction.learn(DECODE, COST.seconds(DECODE))
     prediction.learn(DECODE, 50 * COST.seconds(DECODE))
     assert prediction.seconds(DECODE) == pytest.approx(COST.seconds(DECODE), rel=0.05)
     for _ in range(100):
+        prediction.drift()
         prediction.learn(DECODE, 2 * COST.seconds(DECODE))
     assert prediction.seconds(DECODE) == pytest.approx(2 * COST.seconds(DECODE), rel=0.05)
 
