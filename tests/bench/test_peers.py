@@ -175,8 +175,10 @@ def sides(times: dict[str, Callable[[int], float]], client: str = "") -> list[An
 
 def test_both_sides_get_the_same_prompts_in_turn_and_ratios_are_of_a_round() -> None:
     ours, theirs = sides({"ramet": lambda seed: 1.0 + seed % 3, "B": lambda seed: 2.0 * (1 + seed % 3)}, client="B")
-    record: dict[str, Any] = {"seconds": {"ramet": [9.0]}, "ratios": {}}
-    peers._compare(ours, theirs, PEER_LOADS[0], 3, 30, record)
+    record: dict[str, Any] = {"seconds": {"ramet": [9.0]}, "ratios": {}, "limits_s": [0.4]}
+    limits = iter([0.5, 0.7, 0.60001])
+    peers._compare(ours, theirs, PEER_LOADS[0], 3, 30, lambda _: next(limits), record)
+    assert record["limits_s"] == [0.4, 0.5, 0.7, 0.6]
     assert ours.asked == [("ramet", 30), ("B", 30), ("B", 31), ("ramet", 31), ("ramet", 32), ("B", 32)]
     assert record["seconds"] == {"ramet": [9.0, 1.0, 2.0, 3.0], "B": [2.0, 4.0, 6.0]}
     assert record["ratios"] == {"B": [2.0, 2.0, 2.0]} and record["client_cores"] == {"B": 0.125}
