@@ -215,7 +215,7 @@ def _outcome(load: Load, seconds: dict[str, list[float]]) -> dict[str, Any]:
         middle = statistics.median(values)
         out, whole = load.requests * load.output / middle, load.requests / middle
         result[name] = {"output_tokens_per_s": round(out, 1), "requests_per_s": round(whole, 2)}
-        print(f"{load.name:<8} {name:<13} {middle:8.2f} s  {out:8.1f} output tok/s  {whole:7.2f} req/s", flush=True)
+        print(f"{load.name:<15} {name:<13} {middle:8.2f} s  {out:8.1f} output tok/s  {whole:7.2f} req/s", flush=True)
     if "transformers" in seconds:
         ratios = [b / a for a, b in zip(seconds["ramet"], seconds["transformers"])]
         result["ratio"] = round(statistics.median(ratios), 2)
