@@ -19,7 +19,6 @@
 namespace {
 
 constexpr int64_t PAIR = 2 * BLOCK;      // weights of a pair of inputs
-constexpr int64_t ROWS_BYTES = 1 << 19;  // of widened inputs that are kept in the cache of a core
 
 template <class T>
 inline void widen_pair(const T *p, vf &even, vf &odd) {
@@ -36,10 +35,9 @@ inline int64_t place(int64_t out, int64_t in, int64_t num_pairs) {
 
 template <class T>
 struct Job {
-    const T *weights, *bias;
-    void *out;  // of T, or of float
-    bool is_wide;
-    int64_t out_stride, num_in, num_out;
+    const T *weights;
+    Output<T> out;
+    int64_t num_in;
     int threads;
     int64_t num_pairs() const { return padded(num_in) / 2; }
 };
@@ -100,59 +98,7 @@ void tile(const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_
         ahead.ask<PAIR * sizeof(T)>();
         Arithmetic::add(weights, x, sums);
     }
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) {
-        const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, job.num_out - at);
-        if (num <= 0) break;
-        const vf bias = job.bias ? load_some(job.bias + at, num) : vf{};
-#pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++) {
-            const int64_t to = (first_row + r) * job.out_stride + at;
-            job.is_wide ? put<float>(job.out, to, sums[r][v] + bias, num) : put<T>(job.out, to, sums[r][v] + bias, num);
-        }
-    }
-}
-
-// A block of columns for a tile of so many tokens.
-template <class T, class Arithmetic, int ROWS = 1>
-void block_of(int rows, const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_row, int64_t column, Ahead ahead) {
-    if constexpr (ROWS <= MAX_ROWS) {
-        if (rows != ROWS) return block_of<T, Arithmetic, ROWS + 1>(rows, job, x, first_row, column, ahead);
-        constexpr int VECTORS = vectors_of(ROWS);
-        const int64_t end = std::min(column + BLOCK, job.num_out);
-        for (; column < end; column += VECTORS * LANES) tile<T, Arithmetic, ROWS, VECTORS>(job, x, first_row, column, ahead);
-    }
-}
-
-// A vector of inputs from n on, with zeros behind the last; as words, a pair of bfloat16 each.
-template <class T>
-inline vf inputs_at(const T *x, int64_t n, int64_t num_in, float) {
-    const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
-    return num == LANES ? load(x + n) : load_some(x + n, num);
-}
-inline vf inputs_at(const bf16 *x, int64_t n, int64_t num_in, int32_t) {
-    const int64_t num = std::clamp<int64_t>(num_in - n, 0, 2 * LANES);
-    vf words = {};
-    if (num == 2 * LANES) std::memcpy(&words, x + n, sizeof words);
-    else std::memcpy(&words, x + n, num * sizeof(bf16));
-    return words;
-}
-
-// x [rows, N] with rows `stride` apart -> [padded N, or half of it][rows]; MAX_LANES behind it may be written.
-template <class T, class Input>
-void turn(const T *x, int64_t stride, int rows, int64_t num_in, Input *to) {
-    constexpr int GROUPS = (MAX_ROWS + LANES - 1) / LANES;
-    constexpr int64_t VALUES = std::is_same_v<Input, float> ? 1 : 2;  // of an Input
-    for (int64_t n = 0; n < padded(num_in); n += VALUES * LANES) {
-        vf parts[GROUPS][LANES];
-        for (int g = 0; g * LANES < rows; g++) {
-            for (int r = 0; r < LANES; r++)
-                parts[g][r] = g * LANES + r >= rows ? vf{} : inputs_at(x + (g * LANES + r) * stride, n, num_in, Input{});
-            transpose(parts[g]);
-        }
-        for (int64_t i = 0; i < LANES; i++)  // what a store writes too much is written over by the next
-            for (int g = 0; g * LANES < rows; g++) std::memcpy(to + (n / VALUES + i) * rows + g * LANES, &parts[g][i], sizeof(vf));
-    }
+    job.out.template put_tile<ROWS, VECTORS>(first_row, column, [&](int r, int v) { return sums[r][v]; });
 }
 
 // Of a block of columns, as pool::each_of_many counts: reading it takes as long as computing it for some tokens.
@@ -172,24 +118,17 @@ void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t fir
     pool::each_of_many(job.threads, tiles.num, num_in * tokens / tiles.num, [&](int64_t t) {
         turn(x + (first + tiles.start(t)) * x_stride, x_stride, tiles.rows(t), job.num_in, x_of(t));
     });
-    pool::each_of_many(job.threads, ceil_div(job.num_out, BLOCK), values_of_block(job, tokens), [&](int64_t block) {
-        const T *const weights = job.weights + block * job.num_pairs() * PAIR;
-        for (int64_t t = 0; t < tiles.num; t++) {
-            const Ahead ahead = ahead_of(weights, job.num_pairs() * PAIR * sizeof(T), PAIR * sizeof(T), t, tiles.num);
-            block_of<T, Arithmetic>(tiles.rows(t), job, x_of(t), first + tiles.start(t), block * BLOCK, ahead);
-        }
+    const int64_t step_bytes = PAIR * sizeof(T);
+    const Stream stream = {job.weights, job.out.num_out, job.num_pairs() * step_bytes, step_bytes, values_of_block(job, tokens)};
+    each_tile(job.threads, tiles, stream, [&](auto rows, auto vectors, int64_t t, int64_t column, Ahead ahead) {
+        tile<T, Arithmetic, rows, vectors>(job, x_of(t), first + tiles.start(t), column, ahead);
     });
 }
 
-// In blocks of tokens of the same size, or one less.
 template <class T, class Arithmetic>
 void multiply_in_blocks(const Job<T> &job, const T *x, int64_t x_stride, int64_t tokens) {
     const int64_t row_bytes = padded(job.num_in) / 2 * Arithmetic::INPUTS * sizeof(typename Arithmetic::Input);
-    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / row_bytes / MAX_ROWS) * MAX_ROWS, blocks = ceil_div(tokens, most);
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = tokens * b / blocks;
-        multiply_block<T, Arithmetic>(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
-    }
+    each_block_of_tokens(tokens, row_bytes, [&](int64_t first, int64_t num) { multiply_block<T, Arithmetic>(job, x, x_stride, first, num); });
 }
 
 #if RAMET_TILES
@@ -213,16 +152,8 @@ void tile_block(const Job<bf16> &job, const bf16 *x, int64_t first_row, int toke
     constexpr int64_t stride = BLOCK * sizeof(float);
     store_to<0>(sums[0], stride), store_to<1>(sums[0] + SIDE, stride);
     if (both) store_to<2>(sums[SIDE], stride), store_to<3>(sums[SIDE] + SIDE, stride);
-    for (int v = 0; v < BLOCK / LANES; v++) {
-        const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, job.num_out - at);
-        if (num <= 0) break;
-        const vf bias = job.bias ? load_some(job.bias + at, num) : vf{};
-        for (int r = 0; r < tokens; r++) {
-            const vf sum = load(sums[r] + v * LANES) + bias;
-            const int64_t to = (first_row + r) * job.out_stride + at;
-            job.is_wide ? put<float>(job.out, to, sum, num) : put<bf16>(job.out, to, sum, num);
-        }
-    }
+    for (int t = 0; t < tokens; t++)
+        job.out.template put_tile<1, BLOCK / LANES>(first_row + t, column, [&](int, int v) { return load(sums[t] + v * LANES); });
 }
 
 void multiply_block_by_tiles(const Job<bf16> &job, const bf16 *x, int64_t x_stride, int64_t first, int64_t tokens) {
@@ -232,7 +163,7 @@ void multiply_block_by_tiles(const Job<bf16> &job, const bf16 *x, int64_t x_stri
         std::memcpy(rows + t * num_in, x + (first + t) * x_stride, job.num_in * sizeof(bf16));
         std::memset(rows + t * num_in + job.num_in, 0, (num_in - job.num_in) * sizeof(bf16));
     });
-    pool::each_stretch(job.threads, ceil_div(job.num_out, BLOCK), pool::MIN_VALUES / values_of_block(job, tokens / 8), [&](int64_t block, int64_t stop) {
+    pool::each_stretch(job.threads, ceil_div(job.out.num_out, BLOCK), pool::MIN_VALUES / values_of_block(job, tokens / 8), [&](int64_t block, int64_t stop) {
         for (int64_t t = 0; t < tiles_of_rows; t++) {
             const int64_t row = t * 2 * tiles::SIDE;
             const int num = int(std::min<int64_t>(2 * tiles::SIDE, tokens - row));
@@ -339,7 +270,7 @@ extern "C" void ramet_linear(int dtype, const void *x, int64_t x_stride, const v
                              int64_t tokens, int64_t num_in, int64_t num_out, int is_wide, int threads) {
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
-        const Job<T> job = {(const T *)packed, (const T *)bias, out, is_wide != 0, out_stride, num_in, num_out, threads};
+        const Job<T> job = {(const T *)packed, {out, (const T *)bias, is_wide != 0, out_stride, num_out}, num_in, threads};
         multiply(job, (const T *)x, x_stride, tokens);
     });
 }

@@ -20,7 +20,6 @@ namespace {
 constexpr int EIGHT = 8;                 // inputs of a step
 constexpr int64_t STEP = BLOCK * 4;      // bytes of a step, and of a record's scales and zeros
 constexpr int MAX_GROUP = 128;           // whose sums a float still holds exactly: 128 * 15 * 127 < 2^24
-constexpr int64_t ROWS_BYTES = 1 << 19;  // of inputs that are kept in the cache of a core
 constexpr float LARGEST = 127.0f, LEVELS = 15.0f;
 typedef int8_t vb __attribute__((vector_size(LANES)));
 
@@ -60,17 +59,21 @@ inline vi add_products(vi sums, vi first, vu low, vi next, vu high) {
 }
 #endif
 
-struct Job {
-    const uint8_t *weights;
-    const int32_t *order;  // or null
-    const void *bias;      // of T, or null
-    void *out;             // of T, or of float
-    bool is_wide;
-    int64_t out_stride, num_in, num_out, group;
-    int threads;
+// Of packed weights.
+struct Layout {
+    int64_t num_in, group;
     int64_t num_groups() const { return num_in / group; }
     int64_t steps() const { return group / EIGHT; }
     int64_t block_bytes() const { return num_groups() * (steps() + 1) * STEP; }
+};
+
+template <class T>
+struct Job {
+    const uint8_t *weights;
+    const int32_t *order;  // or null
+    Output<T> out;
+    Layout layout;
+    int threads;
 };
 
 // A tile's tokens, R of them: whole numbers [N / 4][R] of four inputs each, and of each group [G][R] their scale and sum.
@@ -81,9 +84,9 @@ struct Inputs {
 
 // ROWS tokens times VECTORS vectors of columns from `column` on
 template <class T, int ROWS, int VECTORS>
-void tile(const Job &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
-    const uint8_t *weights = job.weights + column / BLOCK * job.block_bytes();
-    const int64_t offset = column % BLOCK, groups = job.num_groups(), steps = job.steps();
+void tile(const Job<T> &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
+    const uint8_t *weights = job.weights + column / BLOCK * job.layout.block_bytes();
+    const int64_t offset = column % BLOCK, groups = job.layout.num_groups(), steps = job.layout.steps();
     vf totals[ROWS][VECTORS];
 #pragma GCC unroll 12
     for (int r = 0; r < ROWS; r++)
@@ -120,48 +123,29 @@ void tile(const Job &job, Inputs x, int64_t first_row, int64_t column, Ahead ahe
         }
         weights += STEP, ahead.from += ahead.step;
     }
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) {
-        const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, job.num_out - at);
-        if (num <= 0) break;
-        const vf bias = job.bias ? load_some((const T *)job.bias + at, num) : vf{};
-#pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++) {
-            const int64_t to = (first_row + r) * job.out_stride + at;
-            job.is_wide ? put<float>(job.out, to, totals[r][v] + bias, num) : put<T>(job.out, to, totals[r][v] + bias, num);
-        }
-    }
-}
-
-template <class T, int ROWS = 1>
-void block_of(int rows, const Job &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
-    if constexpr (ROWS <= MAX_ROWS) {
-        if (rows != ROWS) return block_of<T, ROWS + 1>(rows, job, x, first_row, column, ahead);
-        constexpr int VECTORS = vectors_of(ROWS);
-        const int64_t end = std::min(column + BLOCK, job.num_out);
-        for (; column < end; column += VECTORS * LANES) tile<T, ROWS, VECTORS>(job, x, first_row, column, ahead);
-    }
+    job.out.template put_tile<ROWS, VECTORS>(first_row, column, [&](int r, int v) { return totals[r][v]; });
 }
 
 // A token's inputs as whole numbers, four of them every `stride`, and of each group, every `stride`, its scale and sum
 template <class T>
-void quantise(const Job &job, const T *x, int32_t *to, float *scales, float *sums, int64_t stride) {
+void quantise(const Job<T> &job, const T *x, int32_t *to, float *scales, float *sums, int64_t stride) {
+    const int64_t group = job.layout.group;
     const vf round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
-    for (int64_t start = 0; start < job.num_in; start += job.group, scales += stride, sums += stride) {
+    for (int64_t start = 0; start < job.layout.num_in; start += group, scales += stride, sums += stride) {
         T gathered[MAX_GROUP];
         const T *from = x + start;
         if (job.order) {
-            for (int64_t i = 0; i < job.group; i++) gathered[i] = x[job.order[start + i]];
+            for (int64_t i = 0; i < group; i++) gathered[i] = x[job.order[start + i]];
             from = gathered;
         }
         vf most = {};
-        for (int64_t i = 0; i < job.group; i += LANES) {
+        for (int64_t i = 0; i < group; i += LANES) {
             const vf some = load(from + i);
             most = larger(most, larger(some, -some));
         }
         const float largest = max_of(most), inverse = largest > 0 ? LARGEST / largest : 0.0f;
         vi all = {};
-        for (int64_t i = 0; i < job.group; i += LANES) {
+        for (int64_t i = 0; i < group; i += LANES) {
             const vi whole = bit_cast<vi>(load(from + i) * inverse + round) - bit_cast<vi>(round);
             const vb bytes = __builtin_convertvector(whole, vb);
             all += whole;
@@ -172,35 +156,23 @@ void quantise(const Job &job, const T *x, int32_t *to, float *scales, float *sum
 }
 
 template <class T>
-void multiply_block(const Job &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
+void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
     const Tiles tiles(tokens);
-    const int64_t quarters = job.num_in / 4, groups = job.num_groups(), block_bytes = job.block_bytes();
+    const int64_t num_in = job.layout.num_in, quarters = num_in / 4, groups = job.layout.num_groups();
     int32_t *const wholes = reinterpret_cast<int32_t *>(scratch(tokens * (quarters + 2 * groups)));
     float *const scales = reinterpret_cast<float *>(wholes + tokens * quarters), *const sums = scales + tokens * groups;
-    pool::each_of_many(job.threads, tiles.num, 2 * job.num_in * tokens / tiles.num, [&](int64_t t) {
+    pool::each_of_many(job.threads, tiles.num, 2 * num_in * tokens / tiles.num, [&](int64_t t) {
         const int64_t start = tiles.start(t);
         const int rows = tiles.rows(t);
         for (int r = 0; r < rows; r++)
             quantise(job, x + (first + start + r) * x_stride, wholes + start * quarters + r, scales + start * groups + r, sums + start * groups + r, rows);
     });
-    const int64_t values = std::max<int64_t>(1, BLOCK / 8 * job.num_in * (tokens + 8) / 8);  // four blocks of 768 inputs of a token: 5 us
-    pool::each_of_many(job.threads, ceil_div(job.num_out, BLOCK), values, [&](int64_t block) {
-        for (int64_t t = 0; t < tiles.num; t++) {
-            const Ahead ahead = ahead_of(job.weights + block * block_bytes, block_bytes, STEP, t, tiles.num);
-            const int64_t start = tiles.start(t);
-            const Inputs inputs = {wholes + start * quarters, scales + start * groups, sums + start * groups};
-            block_of<T>(tiles.rows(t), job, inputs, first + start, block * BLOCK, ahead);
-        }
+    const int64_t values = std::max<int64_t>(1, BLOCK / 8 * num_in * (tokens + 8) / 8);  // four blocks of 768 inputs of a token: 5 us
+    const Stream stream = {job.weights, job.out.num_out, job.layout.block_bytes(), STEP, values};
+    each_tile(job.threads, tiles, stream, [&](auto rows, auto vectors, int64_t t, int64_t column, Ahead ahead) {
+        const int64_t start = tiles.start(t);
+        tile<T, rows, vectors>(job, {wholes + start * quarters, scales + start * groups, sums + start * groups}, first + start, column, ahead);
     });
-}
-
-template <class T>
-void multiply(const Job &job, const T *x, int64_t x_stride, int64_t tokens) {
-    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / job.num_in / MAX_ROWS) * MAX_ROWS, blocks = ceil_div(tokens, most);
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = tokens * b / blocks;
-        multiply_block(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
-    }
 }
 
 // A group of inputs of a block of columns, in the packed weights.
@@ -208,9 +180,9 @@ struct Record {
     uint8_t *bytes;
     f16 *scales, *zeros;
 
-    Record(const Job &job, uint8_t *packed, int64_t out, int64_t group)
-        : bytes(packed + out / BLOCK * job.block_bytes() + group * (job.steps() + 1) * STEP),
-          scales(reinterpret_cast<f16 *>(bytes + job.steps() * STEP)), zeros(scales + BLOCK) {}
+    Record(Layout layout, uint8_t *packed, int64_t out, int64_t group)
+        : bytes(packed + out / BLOCK * layout.block_bytes() + group * (layout.steps() + 1) * STEP),
+          scales(reinterpret_cast<f16 *>(bytes + layout.steps() * STEP)), zeros(scales + BLOCK) {}
     uint8_t &byte(int64_t column, int64_t in) const { return bytes[in / EIGHT * STEP + column * 4 + in % 4]; }
     static int shift(int64_t in) { return in % EIGHT < 4 ? 0 : 4; }
     void put(int64_t column, int64_t in, int q) const { byte(column, in) |= uint8_t(q << shift(in)); }
@@ -244,19 +216,18 @@ inline int q_of(int words, const uint32_t *at, int64_t num_out, int64_t out, int
 
 // Bytes that `packed` has room for.
 extern "C" int64_t ramet_packed_int4_size(int64_t num_out, int64_t num_in, int64_t group) {
-    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, num_out, group, 1};
-    return ceil_div(num_out, BLOCK) * job.block_bytes();
+    return ceil_div(num_out, BLOCK) * Layout{num_in, group}.block_bytes();
 }
 
 // weight [M, N] with rows `stride` apart; packed is zero
 extern "C" void ramet_pack_int4(int dtype, const void *weight, int64_t stride, int64_t num_out, int64_t num_in, int64_t group, void *packed,
                                 int threads) {
-    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, num_out, group, threads};
+    const Layout layout = {num_in, group};
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
         pool::each_of_many(threads, num_out, num_in, [&](int64_t out) {
-            for (int64_t g = 0; g < job.num_groups(); g++)
-                round_group((const T *)weight + out * stride + g * group, Record(job, (uint8_t *)packed, out, g), out % BLOCK, group);
+            for (int64_t g = 0; g < layout.num_groups(); g++)
+                round_group((const T *)weight + out * stride + g * group, Record(layout, (uint8_t *)packed, out, g), out % BLOCK, group);
         });
     });
 }
@@ -265,11 +236,11 @@ extern "C" void ramet_pack_int4(int dtype, const void *weight, int64_t stride, i
 // null; packed is zero
 extern "C" void ramet_repack_int4(int words, const uint32_t *q, const f16 *scales, const f16 *zeros, const int32_t *order, int64_t num_out,
                                   int64_t num_in, int64_t group, void *packed, int threads) {
-    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, num_out, group, threads};
+    const Layout layout = {num_in, group};
     pool::each(threads, ceil_div(num_out, BLOCK), [&](int64_t block) {
         const int64_t first = block * BLOCK, columns = std::min<int64_t>(BLOCK, num_out - first);
-        for (int64_t g = 0; g < job.num_groups(); g++) {
-            const Record record(job, (uint8_t *)packed, first, g);
+        for (int64_t g = 0; g < layout.num_groups(); g++) {
+            const Record record(layout, (uint8_t *)packed, first, g);
             std::memcpy(record.scales, scales + g * num_out + first, columns * sizeof(f16));
             std::memcpy(record.zeros, zeros + g * num_out + first, columns * sizeof(f16));
             for (int64_t i = 0; i < group; i++) {
@@ -284,20 +255,23 @@ extern "C" void ramet_repack_int4(int words, const uint32_t *q, const f16 *scale
 extern "C" void ramet_linear_int4(int dtype, const void *x, int64_t x_stride, const void *packed, const int32_t *order, int64_t group,
                                   const void *bias, void *out, int64_t out_stride, int64_t tokens, int64_t num_in, int64_t num_out, int is_wide,
                                   int threads) {
-    const Job job = {(const uint8_t *)packed, order, bias, out, is_wide != 0, out_stride, num_in, num_out, group, threads};
-    with_dtype(dtype, [&](auto value) { multiply(job, (const decltype(value) *)x, x_stride, tokens); });
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        const Job<T> job = {(const uint8_t *)packed, order, {out, (const T *)bias, is_wide != 0, out_stride, num_out}, {num_in, group}, threads};
+        each_block_of_tokens(tokens, num_in, [&](int64_t first, int64_t num) { multiply_block(job, (const T *)x, x_stride, first, num); });
+    });
 }
 REPLAYABLE(ramet_linear_int4)
 
 // out [num, N]: these rows of a packed weight, times `scale`
 extern "C" void ramet_unpack_int4(int dtype, const void *packed, const int32_t *order, int64_t group, int64_t num_in, const int64_t *rows, int64_t num,
                                   float scale, void *out, int threads) {
-    const Job job = {nullptr, nullptr, nullptr, nullptr, false, 0, num_in, 0, group, threads};
+    const Layout layout = {num_in, group};
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
         pool::each_of_many(threads, num, 4 * num_in, [&](int64_t i) {
             for (int64_t in = 0; in < num_in; in++) {
-                const Record record(job, (uint8_t *)packed, rows[i], in / group);
+                const Record record(layout, (uint8_t *)packed, rows[i], in / group);
                 const int64_t to = order ? order[in] : in;
                 store_some((T *)out + i * num_in + to, splat(record.value(rows[i] % BLOCK, in % group) * scale), 1);
             }

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int GROUP = 4;                 // inputs whose products one operation adds
 constexpr int64_t STEP = BLOCK * GROUP;  // weights of a group of inputs
-constexpr int64_t ROWS_BYTES = 1 << 19;  // of inputs that are kept in the cache of a core
 constexpr float LARGEST = 127.0f;
 
 #if defined(__AVX512VNNI__) && !defined(RAMET_LANES)
@@ -45,21 +44,20 @@ inline vi add_products(vi sums, vi inputs, vi weights) {
 }
 #endif
 
+template <class T>
 struct Job {
     const int8_t *weights;
     const float *scales;
     const int32_t *sums;
-    const void *bias;  // of T, or null
-    void *out;         // of T, or of float
-    bool is_wide;
-    int64_t out_stride, num_in, num_out;
+    Output<T> out;
+    int64_t num_in;
     int threads;
     int64_t num_groups() const { return padded(num_in) / GROUP; }
 };
 
 // ROWS tokens times VECTORS vectors of columns from `column` on; x is [padded N / GROUP][ROWS] groups, x_scales [ROWS].
 template <class T, int ROWS, int VECTORS>
-void tile(const Job &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
+void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
     const int8_t *weights = job.weights + column / BLOCK * job.num_groups() * STEP + column % BLOCK * GROUP;
     const int8_t *const end = weights + job.num_groups() * STEP;
     vi sums[ROWS][VECTORS];
@@ -79,30 +77,16 @@ void tile(const Job &job, const int32_t *x, const float *x_scales, int64_t first
             for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], input, packed[v]);
         }
     }
+    vf scales[VECTORS];
+    vi of_offset[VECTORS];
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; v++) {
-        const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, job.num_out - at);
-        if (num <= 0) break;
-        vi of_offset;
-        std::memcpy(&of_offset, job.sums + at, sizeof of_offset);
-        const vf scales = load(job.scales + at), bias = job.bias ? load_some((const T *)job.bias + at, num) : vf{};
-#pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++) {
-            const vf sum = __builtin_convertvector(sums[r][v] - of_offset * OFFSET, vf) * (scales * x_scales[r]) + bias;
-            const int64_t to = (first_row + r) * job.out_stride + at;
-            job.is_wide ? put<float>(job.out, to, sum, num) : put<T>(job.out, to, sum, num);
-        }
+        scales[v] = load(job.scales + column + v * LANES);
+        std::memcpy(&of_offset[v], job.sums + column + v * LANES, sizeof of_offset[v]);
     }
-}
-
-template <class T, int ROWS = 1>
-void block_of(int rows, const Job &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
-    if constexpr (ROWS <= MAX_ROWS) {
-        if (rows != ROWS) return block_of<T, ROWS + 1>(rows, job, x, x_scales, first_row, column, ahead);
-        constexpr int VECTORS = vectors_of(ROWS);
-        const int64_t end = std::min(column + BLOCK, job.num_out);
-        for (; column < end; column += VECTORS * LANES) tile<T, ROWS, VECTORS>(job, x, x_scales, first_row, column, ahead);
-    }
+    job.out.template put_tile<ROWS, VECTORS>(first_row, column, [&](int r, int v) {
+        return __builtin_convertvector(sums[r][v] - of_offset[v] * OFFSET, vf) * (scales[v] * x_scales[r]);
+    });
 }
 
 // A token's inputs as whole numbers, GROUP of them every `stride` groups; returns its scale.
@@ -127,9 +111,9 @@ float quantise(const T *x, int64_t num_in, int32_t *to, int64_t stride) {
 }
 
 template <class T>
-void multiply_block(const Job &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
+void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
     const Tiles tiles(tokens);
-    const int64_t num_groups = job.num_groups(), block_bytes = num_groups * STEP;
+    const int64_t num_groups = job.num_groups();
     int32_t *const inputs = reinterpret_cast<int32_t *>(scratch(tokens * (num_groups + 1)));
     float *const x_scales = reinterpret_cast<float *>(inputs + tokens * num_groups);
     pool::each_of_many(job.threads, tiles.num, 2 * job.num_in * tokens / tiles.num, [&](int64_t t) {
@@ -139,22 +123,11 @@ void multiply_block(const Job &job, const T *x, int64_t x_stride, int64_t first,
         }
     });
     const int64_t values = std::max<int64_t>(1, BLOCK / 8 * padded(job.num_in) * (tokens + 8) / 8);
-    pool::each_of_many(job.threads, ceil_div(job.num_out, BLOCK), values, [&](int64_t block) {
-        for (int64_t t = 0; t < tiles.num; t++) {
-            const Ahead ahead = ahead_of(job.weights + block * block_bytes, block_bytes, STEP, t, tiles.num);
-            const int64_t start = tiles.start(t);
-            block_of<T>(tiles.rows(t), job, inputs + start * num_groups, x_scales + start, first + start, block * BLOCK, ahead);
-        }
+    const Stream stream = {job.weights, job.out.num_out, num_groups * STEP, STEP, values};
+    each_tile(job.threads, tiles, stream, [&](auto rows, auto vectors, int64_t t, int64_t column, Ahead ahead) {
+        const int64_t start = tiles.start(t);
+        tile<T, rows, vectors>(job, inputs + start * num_groups, x_scales + start, first + start, column, ahead);
     });
-}
-
-template <class T>
-void multiply(const Job &job, const T *x, int64_t x_stride, int64_t tokens) {
-    const int64_t most = std::max<int64_t>(1, ROWS_BYTES / padded(job.num_in) / MAX_ROWS) * MAX_ROWS, blocks = ceil_div(tokens, most);
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = tokens * b / blocks;
-        multiply_block(job, x, x_stride, first, tokens * (b + 1) / blocks - first);
-    }
 }
 
 inline int64_t place(int64_t out, int64_t in, int64_t num_groups) {
@@ -196,8 +169,8 @@ extern "C" void ramet_linear_int8(int dtype, const void *x, int64_t x_stride, co
                                   int threads) {
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
-        const Job job = {(const int8_t *)packed, scales, sums, bias, out, is_wide != 0, out_stride, num_in, num_out, threads};
-        multiply(job, (const T *)x, x_stride, tokens);
+        const Job<T> job = {(const int8_t *)packed, scales, sums, {out, (const T *)bias, is_wide != 0, out_stride, num_out}, num_in, threads};
+        each_block_of_tokens(tokens, padded(num_in), [&](int64_t first, int64_t num) { multiply_block(job, (const T *)x, x_stride, first, num); });
     });
 }
 REPLAYABLE(ramet_linear_int8)
