@@ -17,8 +17,10 @@ def limit_s(load: Load, shape: dict[str, Any], weights: str) -> float:
     """Seconds on all cores of this machine."""
     from ramet.kernels.cpu.build import load_library
     from ramet.kernels.cpu.limits import measure
+    from ramet.kernels.cpu.tile_check import tiles_work
 
-    limits = measure(load_library(), len(os.sched_getaffinity(0)))
+    library = load_library()
+    limits = measure(library, len(os.sched_getaffinity(0)), tiles=tiles_work(library))
     return least_seconds(load, shape, WEIGHT_BYTES[weights], limits.read_bytes_per_s, products_per_s(limits, weights))
 
 

@@ -162,8 +162,10 @@ class Bench:
 
     def _measured(self) -> "Limits":
         from ramet.kernels.cpu.limits import measure
+        from ramet.kernels.cpu.tile_check import tiles_work
 
-        return measure(self._ops.library, self._ops.threads)
+        library = self._ops.library
+        return measure(library, self._ops.threads, tiles=tiles_work(library))
 
     def _seconds(self, case: Case) -> tuple[float, int]:
         """Of one layer, the median of the rounds; and the bytes of its keys and values."""

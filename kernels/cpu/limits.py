@@ -20,19 +20,19 @@ LAYER = 2048, 16384  # in and out: more bytes than caches hold
 BFLOAT16 = 1
 
 
-def measure(library: ctypes.CDLL, threads: int, read_bytes: int = READ_BYTES) -> Limits:
-    """In less than two seconds."""
+def measure(library: ctypes.CDLL, threads: int, *, tiles: bool, read_bytes: int = READ_BYTES) -> Limits:
+    """In less than two seconds. `tiles`: tile registers work here, if there are any; else they are not touched."""
     read = native(library, "read", "pnpi")
     data, sinks = huge_empty((read_bytes,), torch.uint8).zero_(), torch.ones(max(4 * threads, read_bytes >> 18))
     seconds = min(_timed(lambda: read(data.data_ptr(), read_bytes, sinks.data_ptr(), threads)) for _ in range(ROUNDS))
     float32 = _products_per_s(library, "multiply", "products_of_round", sinks, threads)
     dots = _products_per_s(library, "multiply_by_dots", "products_of_dots", sinks, threads)
-    tiles = _products_per_s(library, "multiply_by_tiles", "products_of_tiles", sinks, threads)
-    return Limits(threads, read_bytes / seconds, 2 * float32, 2 * dots, 2 * tiles)
+    by_tiles = _products_per_s(library, "multiply_by_tiles", "products_of_tiles", sinks, threads) if tiles else 0.0
+    return Limits(threads, read_bytes / seconds, 2 * float32, 2 * dots, 2 * by_tiles)
 
 
-def measure_all(library: ctypes.CDLL, threads: int, works: Callable[[str], bool]) -> Measured:
-    """The limits, and a layer with each arithmetic that the library has and that `works`. In about two seconds."""
+def measure_all(library: ctypes.CDLL, threads: int, *, tiles: bool) -> Measured:
+    """The limits, and a layer with each arithmetic that there is. In about two seconds."""
     num_in, num_out = LAYER
     weights = huge_empty((num_in * num_out,), torch.bfloat16).fill_(1.0)
     x, out = (
@@ -40,7 +40,8 @@ def measure_all(library: ctypes.CDLL, threads: int, works: Callable[[str], bool]
         torch.empty(TOKENS[-1], num_out, dtype=torch.bfloat16),
     )
     choose, linear = native(library, "choose_linear", "iin"), native(library, "linear", "ipnpppnnnnii")
-    numbers = {name: i for i, name in enumerate(ARITHMETICS) if library.ramet_has_arithmetic(i) and works(name)}
+    usable = [name for name in ARITHMETICS if tiles or name != "tiles"]
+    numbers = {name: i for i, name in enumerate(ARITHMETICS) if name in usable and library.ramet_has_arithmetic(i)}
     seconds = {name: [float("inf")] * len(TOKENS) for name in numbers}
     addresses = x.data_ptr(), num_in, weights.data_ptr(), None, out.data_ptr(), num_out
     for _ in range(ROUNDS):
@@ -51,7 +52,7 @@ def measure_all(library: ctypes.CDLL, threads: int, works: Callable[[str], bool]
                 took = _timed(lambda sizes=sizes: linear(BFLOAT16, *addresses, *sizes))  # type: ignore[misc]
                 seconds[name][i] = min(seconds[name][i], took)
     choose(0, 0, 0)
-    return Measured(measure(library, threads), seconds)
+    return Measured(measure(library, threads, tiles=tiles), seconds)
 
 
 def _products_per_s(library: ctypes.CDLL, name: str, size: str, sinks: torch.Tensor, threads: int) -> float:

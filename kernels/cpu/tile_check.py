@@ -3,9 +3,12 @@
 Knows no torch: the process loads numpy and the library, multiplies with and without them, and compares.
 """
 
+import ctypes
 import subprocess
 import sys
+from functools import cache
 
+TILES = 2  # as linear.cpp numbers it
 TIMEOUT_S = 60
 PROGRAM = """
 import ctypes, sys
@@ -32,9 +35,12 @@ sys.exit(not np.allclose(*found, rtol=1e-3, atol=1e-3))
 """
 
 
-def tiles_work(path: str) -> bool:
-    """Of the library at this path."""
-    command = [sys.executable, "-c", PROGRAM, path]
+@cache
+def tiles_work(library: ctypes.CDLL) -> bool:
+    """False where there are none."""
+    if not library.ramet_has_arithmetic(TILES):
+        return False
+    command = [sys.executable, "-c", PROGRAM, library._name]
     try:
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):

@@ -69,7 +69,7 @@ def machine(library: CDLL, threads: int) -> Measured:
 def measure(library: CDLL, threads: int) -> Measured:
     """Now, and kept for later starts."""
     log.info("measuring this machine, once for these kernels and %d threads", threads)
-    found = measure_all(library, threads, lambda name: name != "tiles" or tiles_work(library._name))
+    found = measure_all(library, threads, tiles=tiles_work(library))
     measured.write(found)
     return found
 

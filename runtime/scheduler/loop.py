@@ -34,8 +34,6 @@ from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.engine.device_thread import DeviceThread
-from ramet.runtime.engine.step_cost import MAX_CHUNK
-from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.assembler import Assembler
@@ -45,7 +43,7 @@ from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_pa
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
-from ramet.runtime.scheduler.pace import Pace
+from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, seed_of_sample
@@ -105,8 +103,8 @@ class Scheduler:
         self._in_flight: InFlight | None = None
         self.waits_for_kept = False  # what waits needs memory that is kept for follow-ups, and nothing runs
         self._num_planned = 0
-        self.chunk = _chunk_of(args, runner)  # prompt tokens of a step
-        self._pace = _pace_of(args, runner, clock)
+        self.chunk = chunk_of(args.schedule, runner.cost)  # prompt tokens of a step
+        self._pace = pace_of(args.schedule, runner.cost, clock)
         page = args.cache.page_size
         pages = PageAllocator(max_total_tokens // page, page)
         self.cache = make_cache(args.cache.prefix_cache, pages, not args.cache.disable_radix_cache)
@@ -475,27 +473,6 @@ class Scheduler:
 
 def _no_text(token: int) -> None:
     """What a token adds to a text where no text is known."""
-
-
-def _chunk_of(args: Args, runner: LoadedRunner) -> int:
-    """--chunked-prefill-size; unset is what the measured cost of a step says."""
-    asked = args.schedule.chunked_prefill_size
-    if asked is None:
-        return MAX_CHUNK if runner.cost is None else runner.cost.chunk
-    return asked if asked > 0 else 1 << 30
-
-
-def _pace_of(args: Args, runner: LoadedRunner, clock: Clock) -> Pace | None:
-    """None: no bound on the time between tokens was asked for. Raises ConfigError."""
-    max_itl_ms = args.schedule.max_itl_ms
-    if max_itl_ms is None:
-        return None
-    if runner.cost is None:
-        raise ConfigError(
-            f"--max-itl-ms is {max_itl_ms:g}, but nothing is known of how long a step takes: --runner scripted needs "
-            "--scripted-step-ms or --scripted-token-us for it"
-        )
-    return Pace(max_itl_ms, runner.cost, clock)
 
 
 def _overlaps(args: Args, runner: LoadedRunner) -> bool:

@@ -15,7 +15,9 @@ import numpy as np
 
 from ramet.runtime import log
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.step_cost import StepCost, StepLoad
+from ramet.runtime.config import ScheduleArgs
+from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost, StepLoad
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.request import Request, RowTable
 from ramet.runtime.scheduler.running import RunningSet
 
@@ -141,6 +143,26 @@ class Pace:
             "%d tokens a step until it is less",
             num, seconds * 1e3, self._max_itl_ms, MIN_TOKENS,
         )  # fmt: skip
+
+
+def chunk_of(args: ScheduleArgs, cost: StepCost | None) -> int:
+    """--chunked-prefill-size; unset is what the measured cost of a step says."""
+    asked = args.chunked_prefill_size
+    if asked is None:
+        return MAX_CHUNK if cost is None else cost.chunk
+    return asked if asked > 0 else 1 << 30
+
+
+def pace_of(args: ScheduleArgs, cost: StepCost | None, clock: Callable[[], float]) -> Pace | None:
+    """None: no bound on the time between tokens was asked for. Raises ConfigError."""
+    if args.max_itl_ms is None:
+        return None
+    if cost is None:
+        raise ConfigError(
+            f"--max-itl-ms is {args.max_itl_ms:g}, but nothing is known of how long a step takes: --runner scripted "
+            "needs --scripted-step-ms or --scripted-token-us for it"
+        )
+    return Pace(args.max_itl_ms, cost, clock)
 
 
 def _has_prompts(load: StepLoad) -> bool:

@@ -1,29 +1,54 @@
 """Tile registers are tried in a process of their own before they are used. Here they are emulated."""
 
 import ctypes
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from ramet.kernels.cpu import build
+from ramet.kernels.cpu.limits import measure
 from ramet.kernels.cpu.tile_check import tiles_work
 
+# It has tile registers, and the first who uses it ends.
+ENDS = """
+#include <cstdlib>
+extern "C" int ramet_has_arithmetic(int which) { return 1; }
+extern "C" void ramet_packed_size() { abort(); }
+"""
 
-def made(folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> Path:
+
+@pytest.fixture
+def compiler() -> Path:
     compilers = build.find_compilers()
     if not compilers:
         pytest.skip("no C++ compiler here")
-    monkeypatch.setattr(build, "FLAGS", (*(flag for flag in build.FLAGS if "native" not in flag), *flags))
+    return compilers[0]
+
+
+@pytest.fixture
+def emulating(tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    """The library with tile registers that are emulated."""
+    flags = [flag for flag in build.FLAGS if "native" not in flag]
+    monkeypatch.setattr(build, "FLAGS", (*flags, "-DRAMET_EMULATE_TILES"))
     monkeypatch.setattr(build, "SOURCES", ("pool.cpp", "linear.cpp", "limits.cpp"))
-    target = folder / "library.so"
-    build.compile_library(target, compilers[0])
-    return target
+    target = tmp_path / "library.so"
+    build.compile_library(target, compiler)
+    return ctypes.CDLL(str(target))
 
 
-def test_tiles_that_compute_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = made(tmp_path, monkeypatch, "-DRAMET_EMULATE_TILES")
-    assert ctypes.CDLL(str(path)).ramet_has_arithmetic(2) == 1 and tiles_work(str(path))
+def test_tiles_that_compute_the_same_work(emulating: ctypes.CDLL) -> None:
+    assert emulating.ramet_has_arithmetic(2) == 1 and tiles_work(emulating)
 
 
-def test_a_library_that_ends_its_process_does_not_end_ours(tmp_path: Path) -> None:
-    assert not tiles_work(str(tmp_path / "none.so"))
+def test_a_library_that_ends_its_process_does_not_end_ours(tmp_path: Path, compiler: Path) -> None:
+    source, target = tmp_path / "ends.cpp", tmp_path / "ends.so"
+    source.write_text(ENDS)
+    subprocess.run([str(compiler), "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
+    assert not tiles_work(ctypes.CDLL(str(target)))
+
+
+def test_tiles_that_do_not_work_are_not_measured(emulating: ctypes.CDLL) -> None:
+    few = 1 << 20
+    assert measure(emulating, 1, tiles=True, read_bytes=few).tile_flops > 0
+    assert measure(emulating, 1, tiles=False, read_bytes=few).tile_flops == 0
