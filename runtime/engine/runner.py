@@ -317,6 +317,8 @@ class ModelRunner:
             dtype=cache_dtype(args, self.dtype),
             device=self.device,
         )
+        if args.schedule.max_itl_ms is not None:
+            self.pool.take_memory()
         num_rows = self.max_running + PART_ROWS
         self._table = SlotTable(num_rows, self.context_length, self.device)
         self._row_buffer = RowBuffer(num_rows + 1, self.device)
