@@ -21,7 +21,6 @@ constexpr int EIGHT = 8;                 // inputs of a step
 constexpr int64_t STEP = BLOCK * 4;      // bytes of a step, and of a record's scales and zeros
 constexpr int MAX_GROUP = 128;           // whose sums a float still holds exactly: 128 * 15 * 127 < 2^24
 constexpr float LARGEST = 127.0f, LEVELS = 15.0f;
-typedef int8_t vb __attribute__((vector_size(LANES)));
 
 // sums + the products of four inputs with the bytes `low` and of the next four with `high`, bytes in [0, 15]
 #if defined(__AVX512VNNI__) && !defined(RAMET_LANES)

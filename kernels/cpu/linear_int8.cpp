@@ -103,9 +103,8 @@ float quantise(const T *x, int64_t num_in, int32_t *to, int64_t stride) {
         const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
         const vf some = num == LANES ? load(x + n) : load_some(x + n, num);
         const vi whole = bit_cast<vi>(some * inverse + round) - bit_cast<vi>(round) + OFFSET;
-        int8_t bytes[LANES];
-        for (int i = 0; i < LANES; i++) bytes[i] = int8_t(whole[i]);
-        for (int i = 0; i < LANES; i += GROUP) std::memcpy(to + (n + i) / GROUP * stride, bytes + i, GROUP);
+        const vb bytes = __builtin_convertvector(whole, vb);
+        for (int i = 0; i < LANES; i += GROUP) std::memcpy(to + (n + i) / GROUP * stride, (const char *)&bytes + i, GROUP);
     }
     return scale;
 }
