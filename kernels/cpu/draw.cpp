@@ -7,6 +7,7 @@
 
 #include "best.h"
 #include "pool.h"
+#include "replay.h"
 
 namespace {
 
@@ -193,3 +194,10 @@ extern "C" void ramet_draw(const float *logits, int64_t vocabulary, int64_t num,
         tokens[q] = finite[q] ? draw_row(row, vocabulary, best, {temperature[q], top_p[q], min_p[q], top_k[q], seeds[q], (uint64_t)positions[q]}) : 0;
     });
 }
+REPLAYABLE(ramet_draw)
+
+// rows [Q] of the row buffer drew tokens [Q]: their next ids, and sequences that are longer by one
+extern "C" void ramet_advance(const int64_t *rows, const int64_t *tokens, int64_t num, int32_t *next_ids, int32_t *lengths) {
+    for (int64_t q = 0; q < num; q++) next_ids[rows[q]] = int32_t(tokens[q]), lengths[rows[q]]++;
+}
+REPLAYABLE(ramet_advance)

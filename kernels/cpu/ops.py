@@ -43,6 +43,7 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "count_tokens": "pnpppn",
     "mask": "pnpnpni",
     "draw": "pnnppppppppi",
+    "advance": "ppnpp",
     "normalise": "pnppnnpppi",
     "plan": "ppp",
     "unpack": "ipnpnfpi",
@@ -73,6 +74,7 @@ class CpuOps:
     _count_tokens: Native
     _mask: Native
     _draw: Native
+    _advance: Native
     _normalise: Native
     _plan: Native
 
@@ -270,10 +272,15 @@ class CpuOps:
         sizes = [column.element_size() for column in columns]
         assert sizes == [4, 8, 4, 4, 8, 8] and logits.dtype == torch.float32 and logits.is_contiguous(), sizes
         num, vocabulary = logits.shape
-        tokens, finite = torch.empty(num, dtype=torch.int64), torch.empty(num, dtype=torch.bool)
+        tokens, finite = self.empty(num, dtype=torch.int64), self.empty(num, dtype=torch.bool)
         addresses = (tensor.data_ptr() for tensor in (*columns, tokens, finite))
         self._draw(logits.data_ptr(), vocabulary, num, *addresses, self.threads)
         return tokens, finite
+
+    def advance(self, rows: Tensor, tokens: Tensor, next_ids: Tensor, lengths: Tensor) -> None:
+        """rows [Q] drew tokens [Q], int64. WRITES next_ids [M] int32, and adds 1 to lengths [M] int32, in these."""
+        addresses = next_ids.data_ptr(), lengths.data_ptr()
+        self._advance(rows.data_ptr(), tokens.data_ptr(), len(rows), *addresses)
 
     def normalise(
         self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int

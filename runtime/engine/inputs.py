@@ -9,38 +9,47 @@ R rows of a batch, T new tokens, Q drawing rows, n rows of a prepared step, L lo
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 log = logging.getLogger("ramet")
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Forward = Callable[[ForwardInputs], Tensor]  # of decoding rows: [n, V] float32
+Draw = Callable[[Tensor, "StepDraws"], tuple[Tensor, Tensor]]  # logits [n, V] -> tokens and finite [n], as a kernel's
 
 
 class NotReplayable(Exception):
     """The forward pass does something that the device cannot record; the message names it."""
 
 
-class Recorded(Protocol):
-    """A forward pass that was recorded."""
+class Recorded(Protocol[T_co]):
+    """Calls that were recorded."""
 
     @property
-    def logits(self) -> Tensor:
-        """[n, V] float32 of the last run"""
+    def made(self) -> T_co:
+        """What they returned, whose tensors each replay writes again."""
 
     @property
     def replay(self) -> Callable[[], None]: ...
 
 
-Record = Callable[[Callable[[], Tensor]], Recorded]  # run it once while recording; raises NotReplayable
+class Record(Protocol):
+    """Runs it once while recording. Raises NotReplayable."""
+
+    def __call__(self, run: Callable[[], T]) -> Recorded[T]: ...
 
 
 def sizes_up_to(max_rows: int) -> list[int]:
@@ -63,9 +72,13 @@ class SlotTable:
 
     def __init__(self, num_rows: int, context_length: int, device: torch.device) -> None:
         self.device = torch.zeros((num_rows + 1, context_length), dtype=torch.int32, device=device)
+        self._host = self.device.numpy() if device.type == "cpu" else None
 
     def update(self, batch: Batch) -> None:
         updates = batch.slot_updates
+        if self._host is not None and batch.only_decodes and not updates:
+            self._host[batch.rows, batch.positions] = batch.slots
+            return
         rows = [batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new)]
         rows += [np.full(len(update.slots), update.row, np.int32) for update in updates]
         positions = [batch.positions, *(np.arange(u.start, u.start + len(u.slots), dtype=np.int32) for u in updates)]
@@ -73,8 +86,8 @@ class SlotTable:
         at, where, values = (
             column[0] if not updates else np.concatenate(column) for column in (rows, positions, slots)
         )
-        if self.device.device.type == "cpu":
-            self.device.numpy()[at, where] = values
+        if self._host is not None:
+            self._host[at, where] = values
             return
         index = torch.from_numpy(np.stack([at, where]).astype(np.int64)).to(self.device.device)
         self.device.index_put_((index[0], index[1]), torch.from_numpy(values).to(self.device.device))
@@ -144,44 +157,93 @@ class StepBuffers:
         def zeros() -> Tensor:
             return torch.zeros(size, dtype=torch.int64, device=table.device)
 
+        ids, positions, slots, shifted = zeros(), zeros(), zeros(), zeros()
+        self._shifts, self._is_shifted = np.zeros(size, np.int32), False
         self.inputs = ForwardInputs(
-            token_ids=zeros(),
-            positions=zeros(),
-            slots=zeros(),
+            token_ids=ids,
+            positions=positions,
+            slots=slots,
             last_tokens=torch.arange(size, device=table.device),
             table=table,
             rows=np.zeros(size, np.int32),
             num_new=np.ones(size, np.int32),
             seq_lens=np.ones(size, np.int32),
             num_decode=size,
-            shifts=np.zeros(size, np.int32),
-            shifted=zeros(),
+            shifts=self._shifts,
+            shifted=shifted,
         )
+        self._host = ids.numpy(), positions.numpy(), slots.numpy(), shifted.numpy()
 
     def fill(self, batch: Batch, row_buffer: RowBuffer) -> None:
         """WRITES the inputs, and the lengths of rows that the host knows. Every row of the batch decodes."""
         inputs, num = self.inputs, len(batch.rows)
-        assert inputs.shifts is not None and inputs.shifted is not None
-        ids, positions, slots, shifted = (
-            column.numpy() for column in (inputs.token_ids, inputs.positions, inputs.slots, inputs.shifted)
-        )
+        ids, positions, slots, shifted = self._host
+        is_padded = num < len(ids)
         for column, values in (
             (ids, batch.token_ids), (positions, batch.positions), (slots, batch.slots), (inputs.rows, batch.rows),
-            (inputs.seq_lens, batch.seq_lens), (inputs.shifts, batch.shifts),
+            (inputs.seq_lens, batch.seq_lens),
         ):  # fmt: skip
-            column[:num], column[num:] = 0 if values is None else values, 0
-        inputs.seq_lens[num:] = 1
+            column[:num] = values
+            if is_padded:
+                column[num:] = 0
+        if is_padded:
+            inputs.seq_lens[num:] = 1
         row_buffer.relay(batch.rows, batch.seq_lens, batch.relayed, ids, positions)
-        np.subtract(positions, inputs.shifts, out=shifted)
+        if batch.shifts is not None or self._is_shifted:
+            self._is_shifted = batch.shifts is not None
+            self._shifts[:num], self._shifts[num:] = 0 if batch.shifts is None else batch.shifts, 0
+        np.subtract(positions, self._shifts, out=shifted)
+
+
+class StepDraws:
+    """How `size` decoding rows sample, always at the same place. The padding row takes its best token."""
+
+    def __init__(self, size: int) -> None:
+        self._seen = SamplingColumns.greedy(size)
+        self._rows_seen = np.zeros(size, np.int32)
+        self._columns = [column.copy() for column in _drawn_by(self._seen)]
+        self._rows = np.zeros(size, np.int64)
+        self.rows = torch.from_numpy(self._rows)
+        as_signed = (column.view(np.int64) if column.dtype == np.uint64 else column for column in self._columns)
+        self.columns = tuple(map(torch.from_numpy, as_signed))  # as a kernel's `draw` takes them
+
+    def fill(self, batch: Batch) -> None:
+        num, given = len(batch.rows), batch.sampling
+        for column, values, seen in zip(self._columns, _drawn_by(given), _drawn_by(self._seen), strict=True):
+            if values is not seen:  # steps of the same rows share what does not change
+                column[:num] = values
+        if batch.rows is not self._rows_seen:
+            self._rows[:num], self._rows[num:] = batch.rows, 0
+            self._columns[0][num:] = 0  # the temperature
+        self._seen, self._rows_seen = given, batch.rows
+
+
+def _first(column: Tensor, num: int) -> Tensor:
+    return column if num == len(column) else column[:num]
+
+
+def _drawn_by(columns: SamplingColumns) -> tuple[npt.NDArray[Any], ...]:
+    """What a kernel draws by, in the order of its arguments."""
+    return columns.temperature, columns.top_k, columns.top_p, columns.min_p, columns.seeds, columns.positions
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A step of some number of rows."""
+
+    inputs: StepBuffers
+    draws: StepDraws
+    forward: Recorded[Tensor]
+    draw: Recorded[tuple[Tensor, Tensor]]
 
 
 class StepGraphs:
-    """Prepared steps of up to `max_rows` rows, each recorded when it is first needed."""
+    """Prepared steps of up to `max_rows` rows, each recorded when it is first needed: the forward pass and the draw."""
 
-    def __init__(self, forward: Forward, record: Record, table: Tensor, max_rows: int) -> None:
-        self._forward, self._record, self._table = forward, record, table
+    def __init__(self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int) -> None:
+        self._forward, self._draw, self._record, self._table = forward, draw, record, table
         self._sizes = np.array(sizes_up_to(max_rows))
-        self._prepared: dict[int, tuple[StepBuffers, Recorded]] = {}
+        self._prepared: dict[int, _Prepared] = {}
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""
@@ -193,22 +255,39 @@ class StepGraphs:
 
     def logits(self, batch: Batch, row_buffer: RowBuffer) -> Tensor | None:
         """[R, V] float32, good until the next call; None: this forward pass cannot be replayed. See `covers`."""
-        size = int(self._sizes[np.searchsorted(self._sizes, len(batch.rows))])
-        if size not in self._prepared:
-            return self._prepare(size, batch, row_buffer)
-        buffers, recorded = self._prepared[size]
-        buffers.fill(batch, row_buffer)
-        recorded.replay()
-        return recorded.logits[: len(batch.rows)]
+        size = self._size(batch)
+        prepared = self._prepared.get(size)
+        if prepared is not None:
+            prepared.inputs.fill(batch, row_buffer)
+            prepared.forward.replay()
+        else:
+            prepared = self._prepare(size, batch, row_buffer)
+        return None if prepared is None else _first(prepared.forward.made, len(batch.rows))
 
-    def _prepare(self, size: int, batch: Batch, row_buffer: RowBuffer) -> Tensor | None:
-        buffers = StepBuffers(size, self._table)
-        buffers.fill(batch, row_buffer)
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Tokens [R] int64 and which are finite [R], from the `logits` of the batch; its sampling must be plain.
+
+        Good until the next call; what each row reads next is written.
+        """
+        prepared = self._prepared[self._size(batch)]
+        prepared.draws.fill(batch)
+        prepared.draw.replay()
+        tokens, finite = prepared.draw.made
+        return _first(tokens, len(batch.rows)), _first(finite, len(batch.rows))
+
+    def _size(self, batch: Batch) -> int:
+        return int(self._sizes[np.searchsorted(self._sizes, len(batch.rows))])
+
+    def _prepare(self, size: int, batch: Batch, row_buffer: RowBuffer) -> _Prepared | None:
+        """It has run, and nothing but padding was drawn."""
+        inputs, draws = StepBuffers(size, self._table), StepDraws(size)
+        inputs.fill(batch, row_buffer)
         try:
-            recorded = self._record(lambda: self._forward(buffers.inputs))
+            forward = self._record(lambda: self._forward(inputs.inputs))
+            draw = self._record(lambda: self._draw(forward.made, draws))
         except NotReplayable as why:
             log.warning("steps are not prepared, which costs time: %s", why)
             self._sizes = self._sizes[:0]
             return None
-        self._prepared[size] = buffers, recorded
-        return recorded.logits[: len(batch.rows)]
+        prepared = self._prepared[size] = _Prepared(inputs, draws, forward, draw)
+        return prepared

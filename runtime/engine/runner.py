@@ -7,6 +7,7 @@ Q drawing rows, V vocabulary.
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from ramet.runtime.engine.startup import (
     plan_of,
 )
 from ramet.runtime.engine.step_cost import StepCost
-from ramet.runtime.engine.step_tape import record
+from ramet.runtime.engine.step_tape import Recorder, draw_next
 from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import read_shape
@@ -95,7 +96,7 @@ class Launched:
     epilogue: Epilogue
     logits: Tensor  # [Q, V] float32
     columns: SamplingColumns
-    rows: Tensor  # [Q] int64 of the slot table
+    rows: Ints  # [Q] of the slot table
     prompt_logprobs: tuple[PlaceLogprobs, ...]
     hidden: tuple[Floats, ...]
     phases: dict[str, float]
@@ -107,7 +108,12 @@ class Launched:
     def draw(self, allowed: Ints | None) -> None:
         """allowed [K, W] int32 of the K rows that a grammar masks."""
         started = time.perf_counter()
-        self.drawn = self.epilogue.run(self.logits, self.columns, self.rows, allowed)
+        rows = torch.from_numpy(self.rows.astype(np.int64)).to(self.logits.device)
+        self.take(self.epilogue.run(self.logits, self.columns, rows, allowed), started)
+
+    def take(self, drawn: Drawn, started: float) -> None:
+        """What was drawn since `started`."""
+        self.drawn = drawn
         self.readback = Readback(self.drawn.tokens, self.drawn.finite)
         if self.logits.device.type == "cpu":  # the next step may write its logits to the same place
             self.failed = self.drawn.outcome(self.drawn.finite)
@@ -243,9 +249,14 @@ class ModelRunner:
         self._receive(batch)
         graphs = self._graphs
         logits = graphs.logits(batch, self._row_buffer) if graphs is not None and graphs.covers(batch) else None
-        if logits is not None:
-            phases = {"forward": time.perf_counter() - started, "sample": 0.0}
-            return self._drawing(batch, logits, (), (), phases)
+        if graphs is not None and logits is not None:
+            forwarded = time.perf_counter()
+            phases = {"forward": forwarded - started, "sample": 0.0}
+            if not batch.sampling.is_plain:
+                return self._drawing(batch, logits, (), (), phases)
+            launched = Launched(self._epilogue, logits, batch.sampling, batch.rows, (), (), phases)
+            launched.take(Drawn(*graphs.draw(batch), (), {}, logits), forwarded)
+            return launched
         state = self._compute(batch)
         prompt = tuple(
             logprobs_of_prompt(self._kernels, state.logits, p.first, p.targets, p.num_top, p.ids)
@@ -267,8 +278,7 @@ class ModelRunner:
         hidden: tuple[Floats, ...],
         phases: dict[str, float],
     ) -> Launched:
-        rows = torch.from_numpy(batch.rows[batch.draws].astype(np.int64)).to(self.device)
-        launched = Launched(self._epilogue, logits, batch.sampling, rows, prompt, hidden, phases)
+        launched = Launched(self._epilogue, logits, batch.sampling, batch.rows[batch.draws], prompt, hidden, phases)
         if batch.sampling.masked is None:
             launched.draw(None)
         return launched
@@ -304,7 +314,9 @@ class ModelRunner:
         ):
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
-        return StepGraphs(self._decode, lambda forward: record(ops, forward), self._table.device, max_rows)
+        return StepGraphs(
+            self._decode, partial(draw_next, ops, self._row_buffer), Recorder(ops), self._table.device, max_rows
+        )
 
     def _place_memory(self, args: Args) -> None:
         shape = self.shape

@@ -5,7 +5,7 @@ A torch op that computes would not be run again by a replay, so recording refuse
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ramet.kernels.cpu.native import Tape
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.engine.inputs import NotReplayable
+from ramet.runtime.engine.inputs import NotReplayable, StepDraws, T
+from ramet.runtime.sampling.epilogue import RowBuffer
 
 VIEWS = frozenset(
     f"aten::{name}"
@@ -39,16 +40,27 @@ class _ViewsOnly(_Refusing, TorchDispatchMode):
 
 
 @dataclass(frozen=True, slots=True)
-class TapedStep:
+class Taped(Generic[T]):
     """What a replay writes, and the replay, one call of the library."""
 
-    logits: Tensor
+    made: T
     replay: Callable[[], None]
     tape: Tape  # whose memory it uses
 
 
-def record(ops: CpuOps, forward: Callable[[], Tensor]) -> TapedStep:
-    """Run `forward` once. Raises NotReplayable."""
-    with ops.recorded() as tape, torch.inference_mode(), _ViewsOnly():
-        logits = forward()
-    return TapedStep(logits, tape.replay, tape)
+class Recorder:
+    def __init__(self, ops: CpuOps) -> None:
+        self._ops = ops
+
+    def __call__(self, run: Callable[[], T]) -> Taped[T]:
+        """Run it once. Raises NotReplayable."""
+        with self._ops.recorded() as tape, torch.inference_mode(), _ViewsOnly():
+            made = run()
+        return Taped(made, tape.replay, tape)
+
+
+def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
+    """Tokens and which are finite, as `ops.draw`; the tokens are what the rows read next."""
+    tokens, finite = ops.draw(logits, *draws.columns)
+    ops.advance(draws.rows, tokens, row_buffer.next_ids, row_buffer.lengths)
+    return tokens, finite

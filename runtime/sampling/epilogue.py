@@ -108,7 +108,7 @@ class Drawn(NamedTuple):
 
     def outcome(self, finite: Tensor) -> tuple[tuple[int, ...], Failures]:
         """Rows whose logits are not finite, and rows that end with an error. `finite` is self.finite on the host."""
-        if bool(finite.all()):
+        if bool(finite.numpy().all()):  # a fifth of torch's time
             return (), self.failures
         broken = tuple(torch.nonzero(~finite).flatten().tolist())
         if self.forbid is not None:

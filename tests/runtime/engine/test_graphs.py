@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleA
 from ramet.runtime.engine.batch import Batch, HiddenRows
 from ramet.runtime.engine.inputs import StepGraphs, sizes_up_to
 from ramet.runtime.engine.runner import Launched, ModelRunner
-from ramet.runtime.engine.step_tape import record
+from ramet.runtime.engine.step_tape import Recorder, draw_next
+from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 MAX_ROWS = 24
@@ -116,6 +118,36 @@ def test_a_relayed_row_reads_what_it_drew_last(both: tuple[Rows, Rows]) -> None:
     assert torch.equal(replayed_known, plain_known) and torch.equal(replayed, plain)
 
 
+def sampling_of(num: int, seed: int, **more: Any) -> SamplingColumns:
+    rng = np.random.default_rng(seed)
+    return SamplingColumns(
+        rng.choice([0.0, 0.7, 1.5], num).astype(np.float32),
+        rng.choice([0, 3, 40], num),
+        rng.choice([1.0, 0.8], num).astype(np.float32),
+        rng.choice([0.0, 0.05], num).astype(np.float32),
+        rng.integers(0, 1 << 64, num, dtype=np.uint64),
+        rng.integers(0, 500, num),
+        **more,
+    )
+
+
+def test_a_replayed_step_draws_what_a_plain_one_does(both: tuple[Rows, Rows]) -> None:
+    """Every row by its own parameters, whatever the steps before it drew by; what needs more than a draw as well."""
+    replayed, plain = both
+    logprobs = {"logprobs": (LogprobRow(1, 2, np.zeros(0, np.int32)),)}
+    for seed, (num, more) in enumerate([(20, {}), (21, {}), (3, {}), (20, {}), (20, logprobs), (20, {}), (3, {})]):
+        first = sampling_of(num, seed, **more)
+        then = replace(first, positions=first.positions + 1)  # shares its other columns, as steps do
+        for sampling in (first, then):
+            results = [rows.runner.launch(rows.decoding(num, sampling=sampling)).result() for rows in both]
+            assert np.array_equal(results[0].tokens, results[1].tokens) and not results[0].broken
+            for ours, theirs in zip(results[0].drawn_logprobs, results[1].drawn_logprobs, strict=True):
+                assert np.array_equal(ours.values, theirs.values)
+            ours, theirs = replayed.runner._row_buffer, plain.runner._row_buffer
+            assert torch.equal(ours.next_ids[1:], theirs.next_ids[1:])
+            assert torch.equal(ours.lengths[1:], theirs.lengths[1:])
+
+
 def test_what_asks_for_more_than_logits_is_no_replay(both: tuple[Rows, Rows]) -> None:
     replayed, _ = both
     graphs = replayed.runner._graphs
@@ -144,8 +176,9 @@ def test_a_forward_pass_that_calls_torch_is_not_prepared(caplog: pytest.LogCaptu
     def forward(inputs: ForwardInputs) -> torch.Tensor:
         return ops.gather(weight, inputs.token_ids, 1.0) + 1
 
-    graphs = StepGraphs(forward, lambda run: record(ops, run), table, 4)
+    row_buffer = RowBuffer(3, torch.device("cpu"))
+    graphs = StepGraphs(forward, partial(draw_next, ops, row_buffer), Recorder(ops), table, 4)
     batch = make_batch([(1, 0, 1)], {1: np.zeros(1, int)}, {1: np.zeros(1, int)})
     with caplog.at_level(logging.WARNING, "ramet"):
-        assert graphs.covers(batch) and graphs.logits(batch, RowBuffer(3, torch.device("cpu"))) is None
+        assert graphs.covers(batch) and graphs.logits(batch, row_buffer) is None
     assert "aten::add" in caplog.text and not graphs.covers(batch)
