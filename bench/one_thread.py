@@ -95,6 +95,9 @@ class KnownRunner:
     def resolved(self) -> dict[str, object]:
         return {"device": "none", "attention_backend": "none"}
 
+    def close(self) -> None:
+        pass
+
     def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
         return f"is {name!r}, but there are no logits to process"
 

@@ -8,7 +8,6 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, c_float, c_int, c_int32, c_int64, c_void_p
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,12 +76,18 @@ def native(library: ctypes.CDLL, name: str, kinds: str) -> Native:
     return made
 
 
+class Calls(Structure):
+    """Field for field the struct of replay.cpp."""
+
+    _fields_ = (("calls", c_void_p), ("num", c_int64))
+
+
 class Tape:
     """Calls in their order. `keep` what they point to and nobody else holds."""
 
     def __init__(self, library: ctypes.CDLL, arena: Arena) -> None:
         self.arena = arena  # where tensors come from while this records
-        self.replay: Callable[[], None] = self._unsealed
+        self.calls: list[Call] = []  # once it is sealed
         self._library = library
         self._recorded: list[tuple[int, Sequence[int]]] = []
         self._kept: list[object] = []
@@ -107,19 +112,39 @@ class Tape:
         self._kept += things
 
     def seal(self) -> None:
-        """Nothing is added any more, and `replay` runs all calls again."""
+        """Nothing is added any more, and the calls can be run again."""
         words = np.array([word for _, words in self._recorded for word in words], np.int64)
         at = words.ctypes.data
-        calls = (Call * len(self._recorded))()
-        for call, (entry, arguments) in zip(calls, self._recorded, strict=True):
-            call.run, call.words = entry, at
+        for entry, arguments in self._recorded:
+            self.calls.append(Call(entry, at))
             at += len(arguments) * words.itemsize
-        self.keep(words, calls)
-        self.replay = partial(native(self._library, "replay", "pn"), addressof(calls), len(calls))
+        self.keep(words)
+
+    def replay(self) -> None:
+        """Run them again, once."""
+        Replay(self._library, [self], 1).begin()
 
     def __len__(self) -> int:
         return len(self._recorded)
 
-    @staticmethod
-    def _unsealed() -> None:
-        raise AssertionError("a tape is sealed before it is replayed")
+
+class Replay:
+    """Runs the calls of sealed tapes, one after the other. Keeps the tapes.
+
+    `begin` returns at once where there are several threads: see pool.h. Then `join` works on the calls until they are
+    done; it comes before the next `begin`, and before what they write is read.
+    """
+
+    def __init__(self, library: ctypes.CDLL, tapes: Sequence[Tape], threads: int) -> None:
+        calls = [call for tape in tapes for call in tape.calls]
+        array = (Call * len(calls))(*calls)
+        listed = Calls(addressof(array), len(calls))
+        self._kept, self._listed = (tapes, array), listed
+        self._begin, self._join = native(library, "replay", "pi"), native(library, "join", "p")
+        self._threads = threads
+
+    def begin(self) -> None:
+        self._begin(addressof(self._listed), self._threads)
+
+    def join(self) -> None:
+        self._join(addressof(self._listed))

@@ -44,6 +44,7 @@ bool spin(Ready ready) {
 }
 
 thread_local bool is_working = false;  // on a piece: what that runs in turn, it runs alone
+thread_local int own = 0;              // share of this thread: 0 of all that are not the pool's
 
 struct alignas(64) Ticket {
     std::atomic<uint64_t> value{0};
@@ -54,17 +55,67 @@ class Pool {
   public:
     void run(int threads, int64_t pieces, Piece piece, void *context) {
         threads = std::min(threads, MAX_THREADS);
-        while (int(workers.size()) + 1 < threads)
-            workers.emplace_back([this, index = int(workers.size()) + 1] { work_for_ever(index); });
+        make(threads);
         publish(threads, pieces, piece, context);
-        work_on(job, 0);
+        work_on(job);
         const auto done = [&] { return left.load(std::memory_order_acquire) == 0; };
         while (!spin(done)) std::this_thread::yield();  // a piece's thread has lost its core: it may want this one
+    }
+
+    void begin(List list, void *context) {
+        void *nobody = nullptr;
+        if (!begun_with.compare_exchange_strong(nobody, context, std::memory_order_acq_rel)) return list(context);
+        make(2);
+        is_done.store(false, std::memory_order_relaxed);
+        this->list.store(list, std::memory_order_seq_cst);
+        wake();
+    }
+
+    void join(void *context) {
+        if (begun_with.load(std::memory_order_acquire) != context) return;
+        help();
+        begun_with.store(nullptr, std::memory_order_release);
     }
 
     std::mutex one_job;
 
   private:
+    void help() {
+        run_list();  // if nobody has taken it yet
+        uint64_t last = 0;
+        const auto done = [&] { return is_done.load(std::memory_order_acquire); };
+        const auto fresh = [&] { return done() || (tickets[own].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
+        while (!done()) {
+            if (!spin(fresh)) {
+                std::this_thread::yield();
+                continue;
+            }
+            if (done()) return;
+            last = tickets[own].value.load(std::memory_order_acquire) & ~PIECES;
+            work_on(last);
+        }
+    }
+
+    void make(int threads) {
+        if (num_threads.load(std::memory_order_acquire) >= threads) return;
+        const std::lock_guard<std::mutex> held(making);
+        for (int made = num_threads; made < threads; num_threads = ++made)
+            workers.emplace_back([this, made] { work_for_ever(made); });
+    }
+
+    void run_list() {
+        const List taken = list.exchange(nullptr, std::memory_order_acq_rel);
+        if (taken == nullptr) return;
+        taken(begun_with.load(std::memory_order_relaxed));
+        is_done.store(true, std::memory_order_release);
+    }
+
+    void wake() {
+        if (!sleepers.load(std::memory_order_seq_cst)) return;
+        wakes.fetch_add(1, std::memory_order_release);
+        wakes.notify_all();
+    }
+
     void publish(int threads, int64_t pieces, Piece piece, void *context) {
         this->threads.store(threads, std::memory_order_relaxed);
         this->piece.store(piece, std::memory_order_relaxed);
@@ -74,19 +125,16 @@ class Pool {
         job += JOB;
         for (int t = 0; t < threads; t++)
             tickets[t].value.store(job + uint64_t(end_of(t, threads, pieces) - end_of(t - 1, threads, pieces)), std::memory_order_seq_cst);
-        if (sleepers.load(std::memory_order_seq_cst)) {
-            wakes.fetch_add(1, std::memory_order_release);
-            wakes.notify_all();
-        }
+        wake();
     }
 
     static int64_t end_of(int share, int threads, int64_t pieces) { return pieces * (share + 1) / threads; }
 
     // Until nobody can claim a piece of the job any more. A claimed piece keeps the job as it is.
-    void work_on(uint64_t job, int index) {
+    void work_on(uint64_t job) {
         is_working = true;
         const int threads = this->threads.load(std::memory_order_relaxed);
-        for (int i = 0; i < threads; i++) work_on_share(job, (index + i) % threads);
+        for (int i = 0; i < threads; i++) work_on_share(job, (own + i) % threads);
         is_working = false;
     }
 
@@ -103,12 +151,15 @@ class Pool {
     }
 
     void work_for_ever(int index) {
+        own = index;
         uint64_t last = 0;
-        const auto fresh = [&] { return (tickets[index].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
+        const auto begun = [&] { return list.load(std::memory_order_seq_cst) != nullptr; };
+        const auto fresh = [&] { return begun() || (tickets[index].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
         for (;;) {
             if (!spin(fresh)) sleep_until(fresh);
+            run_list();
             last = tickets[index].value.load(std::memory_order_acquire) & ~PIECES;
-            work_on(last, index);
+            work_on(last);
         }
     }
 
@@ -132,7 +183,12 @@ class Pool {
     std::atomic<void *> context{nullptr};
     std::atomic<int64_t> num_pieces{0};
     std::atomic<int> threads{1};
-    uint64_t job = 0;  // of the thread that runs jobs
+    uint64_t job = 0;  // of the thread that runs jobs, which holds one_job
+    alignas(64) std::atomic<List> list{nullptr};  // that was begun and that nobody has taken
+    std::atomic<void *> begun_with{nullptr};      // context of the one that was begun and not joined
+    std::atomic<bool> is_done{true};              // the one that was begun last
+    std::mutex making;
+    std::atomic<int> num_threads{1};              // there are, with the caller
     std::vector<std::thread> workers;
 };
 
@@ -151,5 +207,9 @@ void run(int threads, int64_t pieces, Piece piece, void *context) {
     }
     for (int64_t p = 0; p < pieces; p++) piece(context, p);
 }
+
+void begin(List list, void *context) { of_process().begin(list, context); }
+
+void join(void *context) { of_process().join(context); }
 
 }  // namespace pool

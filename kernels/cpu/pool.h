@@ -3,6 +3,9 @@
 //
 // The caller works as well; the others spin for a while after a job, then sleep. One job runs at a time: who comes
 // meanwhile, from another thread or from inside a piece, computes its pieces alone.
+//
+// A list of jobs may also be begun, and joined later: until then one of the other threads runs it in its caller's place,
+// so that a core is left to what the caller does meanwhile, and no more threads want one than before.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,6 +20,14 @@ typedef void (*Piece)(void *context, int64_t piece);
 
 // piece(context, p) for every p in [0, pieces), in any order, on up to `threads` threads; returns when all are done
 void run(int threads, int64_t pieces, Piece piece, void *context);
+
+typedef void (*List)(void *context);
+
+// Runs list(context), which runs jobs. Returns at once, unless another list was begun and not joined: then it runs here.
+void begin(List list, void *context);
+
+// Works on the jobs of what was begun with this context, until it is done; does nothing where nothing was.
+void join(void *context);
 
 // body(p) for every piece p
 template <class Body>

@@ -4,6 +4,7 @@ Knows no torch and no request. R rows (sequences), T new tokens over all rows, Q
 Rows with one new token come first (decode), rows with more follow (extend): section 5.3 of the SGLang paper.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -126,13 +127,16 @@ class LoadedRunner(Runner, Protocol):
     def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
         """Why a request cannot have the logit processor of this name with these parameters; empty: it can."""
 
+    def close(self) -> None:
+        """Wait for what runs. Nothing is launched afterwards."""
+
     @property
     def blocking(self) -> bool:
         """Whether `launch` takes as long as the step, and a thread of its own pays."""
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the device computes while the host goes on, without a thread."""
+        """Whether steps are computed while the host goes on, without a thread of its own."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -177,6 +181,25 @@ class Done:
 
     def result(self) -> StepResult:
         return self.value
+
+
+@dataclass(slots=True)
+class Deferred:
+    """A step that `compute` ends, once somebody asks for it."""
+
+    compute: Callable[[], Pending]
+    ended: Pending | None = None
+
+    def end(self) -> Pending:
+        if self.ended is None:
+            self.ended = self.compute()
+        return self.ended
+
+    def draw(self, allowed: Ints) -> None:
+        self.end().draw(allowed)
+
+    def result(self) -> StepResult:
+        return self.end().result()
 
 
 __all__ = [

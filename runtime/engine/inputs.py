@@ -10,7 +10,7 @@ R rows of a batch, T new tokens, Q drawing rows, n rows of a prepared step, L lo
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,6 @@ from ramet.runtime.sampling.epilogue import RowBuffer
 
 log = logging.getLogger("ramet")
 
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 Forward = Callable[[ForwardInputs], Tensor]  # of decoding rows: [n, V] float32
 Draw = Callable[[Tensor, "StepDraws"], tuple[Tensor, Tensor]]  # logits [n, V] -> tokens and finite [n], as a kernel's
 
@@ -35,21 +33,34 @@ class NotReplayable(Exception):
     """The forward pass does something that the device cannot record; the message names it."""
 
 
-class Recorded(Protocol[T_co]):
-    """Calls that were recorded."""
+class RecordedStep(Protocol):
+    """A forward pass and a draw that were recorded. What they return is written again by each replay."""
 
     @property
-    def made(self) -> T_co:
-        """What they returned, whose tensors each replay writes again."""
+    def logits(self) -> Tensor:
+        """[n, V] float32"""
 
     @property
-    def replay(self) -> Callable[[], None]: ...
+    def tokens(self) -> Tensor:
+        """[n] int64"""
+
+    @property
+    def finite(self) -> Tensor:
+        """[n] bool"""
+
+    def begin(self, draws: bool) -> None:
+        """Replay the forward pass, and the draw if `draws`, while the host goes on."""
+
+    def join(self) -> None:
+        """Wait for what was begun, if anything was."""
 
 
 class Record(Protocol):
-    """Runs it once while recording. Raises NotReplayable."""
+    """Runs a forward pass and a draw once while recording. Raises NotReplayable."""
 
-    def __call__(self, run: Callable[[], T]) -> Recorded[T]: ...
+    def __call__(
+        self, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]
+    ) -> RecordedStep: ...
 
 
 def sizes_up_to(max_rows: int) -> list[int]:
@@ -228,13 +239,21 @@ def _drawn_by(columns: SamplingColumns) -> tuple[npt.NDArray[Any], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A step of some number of rows."""
+class Begun:
+    """A prepared step of `num` rows that runs. What it computes is good until the next one is begun."""
 
-    inputs: StepBuffers
-    draws: StepDraws
-    forward: Recorded[Tensor]
-    draw: Recorded[tuple[Tensor, Tensor]]
+    step: RecordedStep
+    num: int
+
+    def logits(self) -> Tensor:
+        """[num, V] float32"""
+        self.step.join()
+        return _first(self.step.logits, self.num)
+
+    def drawn(self) -> tuple[Tensor, Tensor]:
+        """Tokens [num] int64, and which rows' logits are finite [num] bool."""
+        self.step.join()
+        return _first(self.step.tokens, self.num), _first(self.step.finite, self.num)
 
 
 class StepGraphs:
@@ -243,7 +262,7 @@ class StepGraphs:
     def __init__(self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int) -> None:
         self._forward, self._draw, self._record, self._table = forward, draw, record, table
         self._sizes = np.array(sizes_up_to(max_rows))
-        self._prepared: dict[int, _Prepared] = {}
+        self._prepared: dict[int, tuple[StepBuffers, StepDraws, RecordedStep]] = {}
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""
@@ -253,41 +272,35 @@ class StepGraphs:
     def _limit(self) -> int:
         return int(self._sizes[-1]) if len(self._sizes) else 0
 
-    def logits(self, batch: Batch, row_buffer: RowBuffer) -> Tensor | None:
-        """[R, V] float32, good until the next call; None: this forward pass cannot be replayed. See `covers`."""
-        size = self._size(batch)
-        prepared = self._prepared.get(size)
-        if prepared is not None:
-            prepared.inputs.fill(batch, row_buffer)
-            prepared.forward.replay()
-        else:
-            prepared = self._prepare(size, batch, row_buffer)
-        return None if prepared is None else _first(prepared.forward.made, len(batch.rows))
+    def begin(self, batch: Batch, row_buffer: RowBuffer) -> Begun | None:
+        """None: this forward pass cannot be replayed. See `covers`; what was begun before is done.
 
-    def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Tokens [R] int64 and which are finite [R], from the `logits` of the batch; its sampling must be plain.
-
-        Good until the next call; what each row reads next is written.
+        If the batch's sampling is plain, its tokens are drawn, and what each row reads next is written.
         """
-        prepared = self._prepared[self._size(batch)]
-        prepared.draws.fill(batch)
-        prepared.draw.replay()
-        tokens, finite = prepared.draw.made
-        return _first(tokens, len(batch.rows)), _first(finite, len(batch.rows))
-
-    def _size(self, batch: Batch) -> int:
-        return int(self._sizes[np.searchsorted(self._sizes, len(batch.rows))])
-
-    def _prepare(self, size: int, batch: Batch, row_buffer: RowBuffer) -> _Prepared | None:
-        """It has run, and nothing but padding was drawn."""
-        inputs, draws = StepBuffers(size, self._table), StepDraws(size)
+        num = len(batch.rows)
+        size = int(self._sizes[np.searchsorted(self._sizes, num)])
+        if size not in self._prepared and not self._prepare(size):
+            return None
+        inputs, draws, step = self._prepared[size]
         inputs.fill(batch, row_buffer)
+        if batch.sampling.is_plain:
+            draws.fill(batch)
+        step.begin(batch.sampling.is_plain)
+        return Begun(step, num)
+
+    def join(self) -> None:
+        """Wait for what was begun."""
+        for *_, step in self._prepared.values():
+            step.join()
+
+    def _prepare(self, size: int) -> bool:
+        """While it is recorded, a step computes padding."""
+        inputs, draws = StepBuffers(size, self._table), StepDraws(size)
         try:
-            forward = self._record(lambda: self._forward(inputs.inputs))
-            draw = self._record(lambda: self._draw(forward.made, draws))
+            step = self._record(lambda: self._forward(inputs.inputs), lambda logits: self._draw(logits, draws))
         except NotReplayable as why:
             log.warning("steps are not prepared, which costs time: %s", why)
             self._sizes = self._sizes[:0]
-            return None
-        prepared = self._prepared[size] = _Prepared(inputs, draws, forward, draw)
-        return prepared
+            return False
+        self._prepared[size] = inputs, draws, step
+        return True

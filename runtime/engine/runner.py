@@ -26,6 +26,7 @@ from ramet.runtime.engine.batch import (
     NO_ROWS,
     PART_ROWS,
     Batch,
+    Deferred,
     Done,
     HiddenRows,
     Pending,
@@ -33,7 +34,7 @@ from ramet.runtime.engine.batch import (
     StepResult,
 )
 from ramet.runtime.engine.device import choose_device, worthwhile_threads
-from ramet.runtime.engine.inputs import Readback, SlotTable, StepGraphs, place
+from ramet.runtime.engine.inputs import Begun, Readback, SlotTable, StepGraphs, place
 from ramet.runtime.engine.startup import (
     Report,
     cache_dtype,
@@ -109,11 +110,7 @@ class Launched:
         """allowed [K, W] int32 of the K rows that a grammar masks."""
         started = time.perf_counter()
         rows = torch.from_numpy(self.rows.astype(np.int64)).to(self.logits.device)
-        self.take(self.epilogue.run(self.logits, self.columns, rows, allowed), started)
-
-    def take(self, drawn: Drawn, started: float) -> None:
-        """What was drawn since `started`."""
-        self.drawn = drawn
+        self.drawn = self.epilogue.run(self.logits, self.columns, rows, allowed)
         self.readback = Readback(self.drawn.tokens, self.drawn.finite)
         if self.logits.device.type == "cpu":  # the next step may write its logits to the same place
             self.failed = self.drawn.outcome(self.drawn.finite)
@@ -139,6 +136,7 @@ class ModelRunner:
     """`context_length` is the smallest of the model's, --context-length and what the pool holds."""
 
     def __init__(self, args: Args, report: Report) -> None:
+        self._launched: Deferred | None = None
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
         placement = placement_of(args.execute.cpu_affinity)
@@ -186,11 +184,11 @@ class ModelRunner:
 
     @property
     def blocking(self) -> bool:
-        return self.device.type == "cpu"
+        return not self.asynchronous
 
     @property
     def asynchronous(self) -> bool:
-        return self.device.type == "cuda"
+        return self.device.type == "cuda" or (self._graphs is not None and self._threads > 1)
 
     @property
     def vocab_size(self) -> int:
@@ -242,21 +240,50 @@ class ModelRunner:
             return f"is {name!r}, whose custom_params are wrong: {describe(error)}"
         return ""
 
-    @torch.inference_mode()
     def launch(self, batch: Batch) -> Pending:
+        """On a CPU a prepared step runs while the host goes on; another one is computed when it is asked for, or when
+        the next one is launched.
+        """
+        if self.device.type != "cpu":
+            return self._computed(batch)
+        if self._launched is not None:
+            self._launched.end()
+        begun = self._begin(batch)
+        compute = self._computed if begun is None else partial(self._replayed, begun, time.perf_counter())
+        self._launched = Deferred(partial(compute, batch))
+        return self._launched
+
+    def close(self) -> None:
+        """Wait for what runs."""
+        if self._graphs is not None:
+            self._graphs.join()
+
+    @torch.inference_mode()
+    def _begin(self, batch: Batch) -> Begun | None:
+        """None: it is no step that is prepared."""
+        if self._graphs is None or not self._graphs.covers(batch):
+            return None
+        self._take_in(batch)
+        return self._graphs.begin(batch, self._row_buffer)
+
+    @torch.inference_mode()
+    def _replayed(self, begun: Begun, started: float, batch: Batch) -> Pending:
+        phases = {"forward": 0.0, "sample": 0.0}
+        if not batch.sampling.is_plain:
+            logits = begun.logits()
+            phases["forward"] = time.perf_counter() - started
+            return self._drawing(batch, logits, (), (), phases)
+        drawn = Drawn(*begun.drawn(), (), {}, begun.step.logits)
+        phases["forward"] = time.perf_counter() - started
+        broken, failures = drawn.outcome(drawn.finite)
+        tokens = drawn.tokens.numpy().astype(np.int32)  # a copy: the next step writes to the same place
+        ended = tuple((row, *failure) for row, failure in failures.items())
+        return Done(StepResult(tokens, broken, ended, phases=phases))
+
+    @torch.inference_mode()
+    def _computed(self, batch: Batch) -> Pending:
         started = time.perf_counter()
-        self._epilogue.prepare(batch.penalty_resets, batch.forgotten)
-        self._receive(batch)
-        graphs = self._graphs
-        logits = graphs.logits(batch, self._row_buffer) if graphs is not None and graphs.covers(batch) else None
-        if graphs is not None and logits is not None:
-            forwarded = time.perf_counter()
-            phases = {"forward": forwarded - started, "sample": 0.0}
-            if not batch.sampling.is_plain:
-                return self._drawing(batch, logits, (), (), phases)
-            launched = Launched(self._epilogue, logits, batch.sampling, batch.rows, (), (), phases)
-            launched.take(Drawn(*graphs.draw(batch), (), {}, logits), forwarded)
-            return launched
+        self._take_in(batch)
         state = self._compute(batch)
         prompt = tuple(
             logprobs_of_prompt(self._kernels, state.logits, p.first, p.targets, p.num_top, p.ids)
@@ -282,6 +309,11 @@ class ModelRunner:
         if batch.sampling.masked is None:
             launched.draw(None)
         return launched
+
+    def _take_in(self, batch: Batch) -> None:
+        """What comes before the step: penalties, copies of slots, and where its tokens' slots are."""
+        self._epilogue.prepare(batch.penalty_resets, batch.forgotten)
+        self._receive(batch)
 
     def _receive(self, batch: Batch) -> None:
         """Make the copies that come before the step, and take in where its tokens' slots are."""

@@ -56,6 +56,9 @@ class ScriptedRunner:
     def resolved(self) -> dict[str, object]:
         return {"device": "none", "attention_backend": "none"}
 
+    def close(self) -> None:
+        """Nothing runs between two calls."""
+
     def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
         return f"is {name!r}, but the scripted runner has no logits to process"
 

@@ -5,15 +5,15 @@ A torch op that computes would not be run again by a replay, so recording refuse
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ramet.kernels.cpu.native import Tape
+from ramet.kernels.cpu.native import Replay
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.engine.inputs import NotReplayable, StepDraws, T
+from ramet.runtime.engine.inputs import NotReplayable, StepDraws
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 VIEWS = frozenset(
@@ -40,23 +40,39 @@ class _ViewsOnly(_Refusing, TorchDispatchMode):
 
 
 @dataclass(frozen=True, slots=True)
-class Taped(Generic[T]):
-    """What a replay writes, and the replay, one call of the library."""
+class TapedStep:
+    """A `RecordedStep`: the replays of the forward pass, and of it and the draw."""
 
-    made: T
-    replay: Callable[[], None]
-    tape: Tape  # whose memory it uses
+    logits: Tensor
+    tokens: Tensor
+    finite: Tensor
+    forward: Replay
+    whole: Replay
+
+    def begin(self, draws: bool) -> None:
+        (self.whole if draws else self.forward).begin()
+
+    def join(self) -> None:
+        self.forward.join()
+        self.whole.join()
 
 
 class Recorder:
+    """Of native calls, which run on the threads of `ops`."""
+
     def __init__(self, ops: CpuOps) -> None:
         self._ops = ops
 
-    def __call__(self, run: Callable[[], T]) -> Taped[T]:
-        """Run it once. Raises NotReplayable."""
-        with self._ops.recorded() as tape, torch.inference_mode(), _ViewsOnly():
-            made = run()
-        return Taped(made, tape.replay, tape)
+    def __call__(self, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]) -> TapedStep:
+        """Run both once. Raises NotReplayable."""
+        ops = self._ops
+        with torch.inference_mode(), _ViewsOnly():
+            with ops.recorded() as first:
+                logits = forward()
+            with ops.recorded() as then:
+                tokens, finite = draw(logits)
+        forwards, whole = (Replay(ops.library, tapes, ops.threads) for tapes in ([first], [first, then]))
+        return TapedStep(logits, tokens, finite, forwards, whole)
 
 
 def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:

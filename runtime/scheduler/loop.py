@@ -182,6 +182,7 @@ class Scheduler:
         self._masks.close()
         if isinstance(self._device, DeviceThread):
             self._device.close()
+        self._loaded.close()
 
     def receive(self, block: bool) -> None:
         """Take everything that has arrived; if `block`, wait for something, at most until what is kept ends."""

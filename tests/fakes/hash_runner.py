@@ -120,6 +120,9 @@ class HashRunner:
         self.heals = False  # outputs may begin with the end of their prompt
         self.break_rows: set[int] = set()  # rows whose next draw is "not finite"
 
+    def close(self) -> None:
+        pass
+
     def refusal(self, processor: str, params: dict[str, Any]) -> str:
         return "is not known to a hash"
 

@@ -1,4 +1,5 @@
-// Jobs of every size on several threads, from several callers at once and inside of one another: each piece runs once.
+// Jobs of every size on several threads, from several callers at once and inside of one another, and lists of jobs that are
+// begun and joined: each piece runs once.
 // Exits with 0 if it does; made to be run with -fsanitize=thread.
 #include "pool.h"
 
@@ -29,10 +30,34 @@ static void run_jobs(int rounds) {
         }
 }
 
+// What was begun is done once it is joined, whether it is joined at once, late, or while other callers have lists as well.
+static void run_lists(int rounds) {
+    struct Sums {
+        int threads;
+        std::vector<int> values;
+    } sums = {0, std::vector<int>(100)};
+    for (int round = 0; round < rounds; round++) {
+        sums.threads = 2 + round % 3;
+        pool::begin([](void *context) {
+            Sums &to = *static_cast<Sums *>(context);
+            for (int job = 0; job < 5; job++) pool::each(to.threads, 100, [&](int64_t p) { to.values[p] += job; });
+        }, &sums);
+        if (round % 3 == 1) run_jobs(1);
+        if (round % 100 == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        pool::join(&sums);
+        pool::join(&sums);  // nothing is left of it
+        for (const int value : sums.values) wrong += value != 10 * (round + 1);
+    }
+}
+
 int main() {
     std::thread other(run_jobs, 2000);
     run_jobs(2000);
     other.join();
+    run_lists(2000);
+    std::thread beside(run_lists, 1000);
+    run_lists(1000);
+    beside.join();
     for (int round = 0; round < 20; round++) {  // the threads fall asleep in between
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         run_jobs(3);
