@@ -84,7 +84,7 @@ class KnownRunner:
     """What a scheduler asks of a runner that has no model. Subclasses launch."""
 
     hidden_size = 0
-    blocking = asynchronous = windowed = False
+    asynchronous = windowed = False
     cost = None
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:

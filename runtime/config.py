@@ -168,7 +168,7 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     ] = "auto"
     overlap: Annotated[
         Literal["auto", "on", "off"],
-        _about("plan a step while the device runs the one before; auto: on for cuda"),
+        _about("plan a step while the one before runs; auto: on for cuda, and on a CPU that prepares its steps"),
     ] = "auto"
     runner: Annotated[
         Literal["model", "scripted"],

@@ -80,6 +80,8 @@ class TimedBackend:
 class Walk:
     """A launched step: it draws when its masks come, and notes when they came."""
 
+    runs = True
+
     def __init__(self, runner: "WalkRunner", batch: Batch) -> None:
         self._runner, self._batch = runner, batch
         self._tokens = np.zeros(len(batch.draws), np.int32)

@@ -78,6 +78,8 @@ class Oracle:
 class Dictated:
     """A launched step whose rows draw what their texts say."""
 
+    runs = True
+
     def __init__(self, runner: "OracleRunner", batch: Batch, computed: Pending | None) -> None:
         self._runner, self._batch, self._computed = runner, batch, computed
         self._tokens = np.zeros(len(batch.draws), np.int32)

@@ -108,6 +108,10 @@ class StepResult:
 class Pending(Protocol):
     """A launched step. Of a step with `sampling.masked` the tokens are computed, and drawn once `draw` is called."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether it is being computed while the host goes on."""
+
     def draw(self, allowed: Ints) -> None:
         """allowed [K, W] int32: a bit for each token that row masked[k] may draw. Bit i of word w is token 32 w + i."""
 
@@ -131,12 +135,8 @@ class LoadedRunner(Runner, Protocol):
         """Wait for what runs. Nothing is launched afterwards."""
 
     @property
-    def blocking(self) -> bool:
-        """Whether `launch` takes as long as the step, and a thread of its own pays."""
-
-    @property
     def asynchronous(self) -> bool:
-        """Whether steps are computed while the host goes on, without a thread of its own."""
+        """Whether there are steps that are computed while the host goes on."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -175,6 +175,7 @@ class Done:
     """A step that was already computed when `launch` returned."""
 
     value: StepResult
+    runs: bool = False
 
     def draw(self, allowed: Ints) -> None:
         raise AssertionError("a step that has drawn its tokens gets a mask")
@@ -185,10 +186,15 @@ class Done:
 
 @dataclass(slots=True)
 class Deferred:
-    """A step that `compute` ends, once somebody asks for it."""
+    """A step that `compute` ends, once somebody asks for it. `begun`: it already runs."""
 
     compute: Callable[[], Pending]
+    begun: bool
     ended: Pending | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.begun and self.ended is None
 
     def end(self) -> Pending:
         if self.ended is None:

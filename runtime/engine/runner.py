@@ -105,6 +105,10 @@ class Launched:
     readback: Readback | None = None
     failed: tuple[tuple[int, ...], Failures] | None = None  # as Drawn.outcome; None: nobody has looked yet
 
+    @property
+    def runs(self) -> bool:
+        return True
+
     @torch.inference_mode()
     def draw(self, allowed: Ints | None) -> None:
         """allowed [K, W] int32 of the K rows that a grammar masks."""
@@ -183,10 +187,6 @@ class ModelRunner:
         log.info("%s", self._cost)
 
     @property
-    def blocking(self) -> bool:
-        return not self.asynchronous
-
-    @property
     def asynchronous(self) -> bool:
         return self.device.type == "cuda" or (self._graphs is not None and self._threads > 1)
 
@@ -250,7 +250,7 @@ class ModelRunner:
             self._launched.end()
         begun = self._begin(batch)
         compute = self._computed if begun is None else partial(self._replayed, begun, time.perf_counter())
-        self._launched = Deferred(partial(compute, batch))
+        self._launched = Deferred(partial(compute, batch), begun is not None)
         return self._launched
 
     def close(self) -> None:

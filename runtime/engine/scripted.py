@@ -22,7 +22,7 @@ class ScriptedRunner:
     """Runner whose token depends on nothing but (seed, position)."""
 
     hidden_size = 0
-    blocking = asynchronous = windowed = False
+    asynchronous = windowed = False
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ScriptedRunner:
         phases = {"forward": seconds, "sample": 0.0}
         healed = tuple(_evenly(len(row.inner)) for row in columns.healed)
         result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, healed=healed, phases=phases)
-        return Done(result) if columns.masked is None else Masked(result, columns.masked, columns.openings)
+        return Done(result, runs=True) if columns.masked is None else Masked(result, columns.masked, columns.openings)
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A multiply-xorshift hash of both, spread over the vocabulary."""
@@ -85,6 +85,8 @@ class ScriptedRunner:
 
 class Masked:
     """The formula's token where a grammar allows it, or it opens a thought, else the next one that is allowed."""
+
+    runs = True
 
     def __init__(self, value: StepResult, masked: Ints, openings: LogitEntries | None) -> None:
         self.value, self._masked = value, masked

@@ -33,7 +33,6 @@ from ramet.runtime.cache.prefix import Lease, PageAllocator, RowAllocator
 from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
-from ramet.runtime.engine.device_thread import DeviceThread
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.assembler import Assembler
@@ -99,7 +98,6 @@ class Scheduler:
         self.overlapped = _overlaps(args, runner)
         self._tokenizer = tokenizer
         self._loaded, self._hidden_size = runner, runner.hidden_size
-        self._device = DeviceThread(runner) if self.overlapped and runner.blocking else runner
         self._in_flight: InFlight | None = None
         self.waits_for_kept = False  # what waits needs memory that is kept for follow-ups, and nothing runs
         self._num_planned = 0
@@ -177,11 +175,9 @@ class Scheduler:
         return self.turn_overlapped() if self.overlapped else self.turn_plain()
 
     def close(self) -> None:
-        """End the device's thread, if there is one, and what compiles constraints. What is in flight is not applied."""
+        """End what compiles constraints, and the step that runs. What is in flight is not applied."""
         self._constraints.close()
         self._masks.close()
-        if isinstance(self._device, DeviceThread):
-            self._device.close()
         self._loaded.close()
 
     def receive(self, block: bool) -> None:
@@ -228,7 +224,10 @@ class Scheduler:
         return launched.step if launched is not None else None
 
     def turn_overlapped(self) -> Step | None:
-        """Plan and launch the next step, then apply the one that was in flight. Returns what was launched."""
+        """Plan and launch the next step, then apply the one that was in flight. Returns what was launched.
+
+        A step that does not run meanwhile is applied at once: nothing is gained by planning before its result is known.
+        """
         try:
             launched = self._launch()
         except MemoryShort:
@@ -238,7 +237,10 @@ class Scheduler:
         self._apply_in_flight()
         if launched is not None:
             self._draw(launched)
-        self._in_flight = launched
+            if launched.pending.runs:
+                self._in_flight = launched
+            else:
+                self._apply(launched)
         self._settle(stuck)
         return launched.step if launched is not None else None
 
@@ -280,7 +282,7 @@ class Scheduler:
         plan_s = time.perf_counter() - started
         is_masked = masks is not None and step.batch.sampling.masked is not None
         filling = masks.fill(step) if masks is not None and is_masked else None
-        return InFlight(step, self._device.launch(step.batch), begun_s, plan_s, filling)
+        return InFlight(step, self._loaded.launch(step.batch), begun_s, plan_s, filling)
 
     def _draw(self, launched: InFlight) -> None:
         """Give a step the masks that it waits for: every step before it has been applied."""
@@ -477,5 +479,5 @@ def _no_text(token: int) -> None:
 
 
 def _overlaps(args: Args, runner: LoadedRunner) -> bool:
-    """--overlap; auto is on for a device that runs by itself once a step was launched."""
+    """--overlap; auto is on where steps run by themselves once they were launched."""
     return args.execute.overlap == "on" or (args.execute.overlap == "auto" and runner.asynchronous)

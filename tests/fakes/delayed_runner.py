@@ -40,6 +40,8 @@ def _feed(update: Callable[[bytes], None], value: Any) -> None:
 
 
 class _Late:
+    runs = True
+
     def __init__(self, runner: "DelayedRunner", batch: Batch) -> None:
         self.batch, self.print, self._runner = batch, fingerprint(batch), runner
         self.done: StepResult | None = None

@@ -89,6 +89,8 @@ def certain(token: int, num_top: int, ids: list[int]) -> PlaceLogprobs:
 class HashStep:
     """A step that was computed; it draws at once, or when its masks are there."""
 
+    runs = True
+
     def __init__(self, runner: "HashRunner", batch: Batch) -> None:
         self._runner, self._batch = runner, batch
         self._allowed: np.ndarray | None = None
@@ -103,7 +105,7 @@ class HashStep:
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
-    blocking = asynchronous = windowed = False
+    asynchronous = windowed = False
     cost: StepCost | None = None
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:

@@ -154,6 +154,34 @@ def test_a_replayed_step_draws_what_a_plain_one_does(both: tuple[Rows, Rows]) ->
             assert torch.equal(ours.lengths[1 : num + 1], theirs.lengths[1 : num + 1])
 
 
+def test_a_step_that_runs_keeps_its_result_while_the_next_one_runs(both: tuple[Rows, Rows]) -> None:
+    replayed, plain = both
+    for num in (3, 24, 3):
+        batches = [(rows.decoding(num), rows.decoding(num, 1, sampling=sampling_of(num, 7))) for rows in both]
+        first, then = (replayed.runner.launch(batch) for batch in batches[0])
+        wanted = [plain.runner.launch(batch).result().tokens for batch in batches[1]]
+        assert then.runs and not first.runs
+        assert np.array_equal(first.result().tokens, wanted[0]) and np.array_equal(then.result().tokens, wanted[1])
+        assert not then.runs
+
+
+def test_a_step_that_is_not_prepared_is_computed_when_it_is_asked_for(both: tuple[Rows, Rows]) -> None:
+    replayed, plain = both
+    batches = [rows.batch([(1, 2, 3), (2, 20, 30)]) for rows in both]
+    computed = replayed.runner.launch(batches[0])
+    assert not computed.runs
+    following = replayed.runner.launch(replayed.decoding(5, 3))  # which asks for the one before
+    assert np.array_equal(computed.result().tokens, plain.runner.launch(batches[1]).result().tokens)
+    assert np.array_equal(following.result().tokens, plain.runner.launch(plain.decoding(5, 3)).result().tokens)
+
+
+def test_closing_waits_for_the_step_that_runs(both: tuple[Rows, Rows]) -> None:
+    replayed, plain = both
+    launched = replayed.runner.launch(replayed.decoding(24))
+    replayed.runner.close()
+    assert np.array_equal(launched.result().tokens, plain.runner.launch(plain.decoding(24)).result().tokens)
+
+
 def test_what_asks_for_more_than_logits_is_no_replay(both: tuple[Rows, Rows]) -> None:
     replayed, _ = both
     graphs = replayed.runner._graphs
