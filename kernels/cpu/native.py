@@ -8,6 +8,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, c_float, c_int, c_int32, c_int64, c_void_p
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,8 @@ class Tape:
 
     def replay(self) -> None:
         """Run them again, once."""
-        Replay(self._library, [self], 1).begin()
+        again = Replay(self._library, [self], 1)
+        again.begin()
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -131,20 +133,14 @@ class Tape:
 class Replay:
     """Runs the calls of sealed tapes, one after the other. Keeps the tapes.
 
-    `begin` returns at once where there are several threads: see pool.h. Then `join` works on the calls until they are
-    done; it comes before the next `begin`, and before what they write is read.
+    `begin` returns at once where there are several threads (pool.h). Then `join`, on the same thread, works on the
+    calls until they are done; it comes before the next `begin`, and before what they write is read.
     """
 
     def __init__(self, library: ctypes.CDLL, tapes: Sequence[Tape], threads: int) -> None:
         calls = [call for tape in tapes for call in tape.calls]
         array = (Call * len(calls))(*calls)
         listed = Calls(addressof(array), len(calls))
-        self._kept, self._listed = (tapes, array), listed
-        self._begin, self._join = native(library, "replay", "pi"), native(library, "join", "p")
-        self._threads = threads
-
-    def begin(self) -> None:
-        self._begin(addressof(self._listed), self._threads)
-
-    def join(self) -> None:
-        self._join(addressof(self._listed))
+        self._kept = tapes, array, listed
+        self.begin: Callable[[], None] = partial(native(library, "replay", "pi"), addressof(listed), threads)
+        self.join: Callable[[], None] = native(library, "join", "")

@@ -64,17 +64,18 @@ class Pool {
 
     void begin(List list, void *context) {
         void *nobody = nullptr;
-        if (!begun_with.compare_exchange_strong(nobody, context, std::memory_order_acq_rel)) return list(context);
+        if (!begun_by.compare_exchange_strong(nobody, &own, std::memory_order_acq_rel)) return list(context);
         make(2);
+        list_context = context;
         is_done.store(false, std::memory_order_relaxed);
         this->list.store(list, std::memory_order_seq_cst);
         wake();
     }
 
-    void join(void *context) {
-        if (begun_with.load(std::memory_order_acquire) != context) return;
+    void join() {
+        if (begun_by.load(std::memory_order_relaxed) != &own) return;
         help();
-        begun_with.store(nullptr, std::memory_order_release);
+        begun_by.store(nullptr, std::memory_order_release);
     }
 
     std::mutex one_job;
@@ -106,7 +107,7 @@ class Pool {
     void run_list() {
         const List taken = list.exchange(nullptr, std::memory_order_acq_rel);
         if (taken == nullptr) return;
-        taken(begun_with.load(std::memory_order_relaxed));
+        taken(list_context);
         is_done.store(true, std::memory_order_release);
     }
 
@@ -185,7 +186,8 @@ class Pool {
     std::atomic<int> threads{1};
     uint64_t job = 0;  // of the thread that runs jobs, which holds one_job
     alignas(64) std::atomic<List> list{nullptr};  // that was begun and that nobody has taken
-    std::atomic<void *> begun_with{nullptr};      // context of the one that was begun and not joined
+    void *list_context = nullptr;
+    std::atomic<void *> begun_by{nullptr};        // the thread, by its `own`, whose list is not joined
     std::atomic<bool> is_done{true};              // the one that was begun last
     std::mutex making;
     std::atomic<int> num_threads{1};              // there are, with the caller
@@ -210,6 +212,6 @@ void run(int threads, int64_t pieces, Piece piece, void *context) {
 
 void begin(List list, void *context) { of_process().begin(list, context); }
 
-void join(void *context) { of_process().join(context); }
+void join() { of_process().join(); }
 
 }  // namespace pool

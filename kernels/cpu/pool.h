@@ -26,8 +26,8 @@ typedef void (*List)(void *context);
 // Runs list(context), which runs jobs. Returns at once, unless another list was begun and not joined: then it runs here.
 void begin(List list, void *context);
 
-// Works on the jobs of what was begun with this context, until it is done; does nothing where nothing was.
-void join(void *context);
+// Works on the jobs of what this thread has begun, until it is done; does nothing where nothing was.
+void join();
 
 // body(p) for every piece p
 template <class Body>

@@ -25,5 +25,5 @@ void run(void *context) {
 // Returns when they are done with one thread, else at once; see pool::begin. `list` and its calls stay as they are.
 extern "C" void ramet_replay(Calls *list, int threads) { threads > 1 ? pool::begin(run, list) : run(list); }
 
-// Works on them until they are done.
-extern "C" void ramet_join(Calls *list) { pool::join(list); }
+// Works on what this thread has begun until it is done.
+extern "C" void ramet_join() { pool::join(); }

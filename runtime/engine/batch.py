@@ -4,7 +4,6 @@ Knows no torch and no request. R rows (sequences), T new tokens over all rows, Q
 Rows with one new token come first (decode), rows with more follow (extend): section 5.3 of the SGLang paper.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -182,30 +181,6 @@ class Done:
 
     def result(self) -> StepResult:
         return self.value
-
-
-@dataclass(slots=True)
-class Deferred:
-    """A step that `compute` ends, once somebody asks for it. `begun`: it already runs."""
-
-    compute: Callable[[], Pending]
-    begun: bool
-    ended: Pending | None = None
-
-    @property
-    def runs(self) -> bool:
-        return self.begun and self.ended is None
-
-    def end(self) -> Pending:
-        if self.ended is None:
-            self.ended = self.compute()
-        return self.ended
-
-    def draw(self, allowed: Ints) -> None:
-        self.end().draw(allowed)
-
-    def result(self) -> StepResult:
-        return self.end().result()
 
 
 __all__ = [

@@ -48,11 +48,17 @@ class RecordedStep(Protocol):
     def finite(self) -> Tensor:
         """[n] bool"""
 
-    def begin(self, draws: bool) -> None:
-        """Replay the forward pass, and the draw if `draws`, while the host goes on."""
+    @property
+    def begin_forward(self) -> Callable[[], None]:
+        """Replays the forward pass while the host goes on."""
 
-    def join(self) -> None:
-        """Wait for what was begun, if anything was."""
+    @property
+    def begin(self) -> Callable[[], None]:
+        """Replays the forward pass and the draw while the host goes on."""
+
+    @property
+    def join(self) -> Callable[[], None]:
+        """Waits for what was begun, if anything was, on the thread that began it."""
 
 
 class Record(Protocol):
@@ -272,20 +278,22 @@ class StepGraphs:
     def _limit(self) -> int:
         return int(self._sizes[-1]) if len(self._sizes) else 0
 
-    def begin(self, batch: Batch, row_buffer: RowBuffer) -> Begun | None:
+    def begin(self, batch: Batch, row_buffer: RowBuffer, draws: bool) -> Begun | None:
         """None: this forward pass cannot be replayed. See `covers`; what was begun before is done.
 
-        If the batch's sampling is plain, its tokens are drawn, and what each row reads next is written.
+        `draws`: tokens are drawn from the logits as they are, and what each row reads next is written.
         """
         num = len(batch.rows)
         size = int(self._sizes[np.searchsorted(self._sizes, num)])
         if size not in self._prepared and not self._prepare(size):
             return None
-        inputs, draws, step = self._prepared[size]
+        inputs, sampling, step = self._prepared[size]
         inputs.fill(batch, row_buffer)
-        if batch.sampling.is_plain:
-            draws.fill(batch)
-        step.begin(batch.sampling.is_plain)
+        if draws:
+            sampling.fill(batch)
+            step.begin()
+        else:
+            step.begin_forward()
         return Begun(step, num)
 
     def join(self) -> None:

@@ -6,6 +6,7 @@ Q drawing rows, V vocabulary.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +27,6 @@ from ramet.runtime.engine.batch import (
     NO_ROWS,
     PART_ROWS,
     Batch,
-    Deferred,
     Done,
     HiddenRows,
     Pending,
@@ -134,6 +134,33 @@ class Launched:
             self.hidden,
             self.phases,
         )
+
+
+@dataclass(slots=True)
+class Deferred:
+    """A step that `compute` ends once it is asked for, by its result or by logits to draw from. `begun`: it runs."""
+
+    compute: Callable[[], "StepResult | Launched"]
+    begun: bool
+    ended: "StepResult | Launched | None" = None
+
+    @property
+    def runs(self) -> bool:
+        return self.begun and self.ended is None
+
+    def end(self) -> "StepResult | Launched":
+        if self.ended is None:
+            self.ended = self.compute()
+        return self.ended
+
+    def draw(self, allowed: Ints) -> None:
+        ended = self.end()
+        assert isinstance(ended, Launched), "a step that has drawn its tokens gets a mask"
+        ended.draw(allowed)
+
+    def result(self) -> StepResult:
+        ended = self.end()
+        return ended.result() if isinstance(ended, Launched) else ended
 
 
 class ModelRunner:
@@ -245,7 +272,8 @@ class ModelRunner:
         the next one is launched.
         """
         if self.device.type != "cpu":
-            return self._computed(batch)
+            computed = self._computed(batch)
+            return Done(computed) if isinstance(computed, StepResult) else computed
         if self._launched is not None:
             self._launched.end()
         begun = self._begin(batch)
@@ -264,12 +292,12 @@ class ModelRunner:
         if self._graphs is None or not self._graphs.covers(batch):
             return None
         self._take_in(batch)
-        return self._graphs.begin(batch, self._row_buffer)
+        return self._graphs.begin(batch, self._row_buffer, _is_plain(batch.sampling))
 
     @torch.inference_mode()
-    def _replayed(self, begun: Begun, started: float, batch: Batch) -> Pending:
+    def _replayed(self, begun: Begun, started: float, batch: Batch) -> StepResult | Launched:
         phases = {"forward": 0.0, "sample": 0.0}
-        if not batch.sampling.is_plain:
+        if not _is_plain(batch.sampling):
             logits = begun.logits()
             phases["forward"] = time.perf_counter() - started
             return self._drawing(batch, logits, (), (), phases)
@@ -278,10 +306,10 @@ class ModelRunner:
         broken, failures = drawn.outcome(drawn.finite)
         tokens = drawn.tokens.numpy().astype(np.int32)  # a copy: the next step writes to the same place
         ended = tuple((row, *failure) for row, failure in failures.items())
-        return Done(StepResult(tokens, broken, ended, phases=phases))
+        return StepResult(tokens, broken, ended, phases=phases)
 
     @torch.inference_mode()
-    def _computed(self, batch: Batch) -> Pending:
+    def _computed(self, batch: Batch) -> StepResult | Launched:
         started = time.perf_counter()
         self._take_in(batch)
         state = self._compute(batch)
@@ -294,7 +322,7 @@ class ModelRunner:
         forwarded = time.perf_counter()
         phases = {"forward": forwarded - started, "sample": 0.0}
         if logits is None:
-            return Done(StepResult(NO_ROWS, prompt_logprobs=prompt, hidden=hidden, phases=phases))
+            return StepResult(NO_ROWS, prompt_logprobs=prompt, hidden=hidden, phases=phases)
         return self._drawing(batch, logits, prompt, hidden, phases)
 
     def _drawing(
@@ -376,4 +404,10 @@ class ModelRunner:
     def _warm_up(self) -> None:
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""
         for start, num_new in ((0, 2), (2, 1)):
-            self.launch(padding_batch(start, num_new))
+            self.launch(padding_batch(start, num_new)).result()
+
+
+def _is_plain(columns: SamplingColumns) -> bool:
+    """Nothing but the draw: it needs the logits as the model made them, and returns the tokens alone."""
+    changes = columns.penalties, columns.biased, columns.banned, columns.masked
+    return all(each is None for each in changes) and not columns.processors and not columns.logprobs

@@ -41,20 +41,15 @@ class _ViewsOnly(_Refusing, TorchDispatchMode):
 
 @dataclass(frozen=True, slots=True)
 class TapedStep:
-    """A `RecordedStep`: the replays of the forward pass, and of it and the draw."""
+    """A `RecordedStep`, whose calls are those of the library itself."""
 
     logits: Tensor
     tokens: Tensor
     finite: Tensor
-    forward: Replay
-    whole: Replay
-
-    def begin(self, draws: bool) -> None:
-        (self.whole if draws else self.forward).begin()
-
-    def join(self) -> None:
-        self.forward.join()
-        self.whole.join()
+    begin_forward: Callable[[], None]
+    begin: Callable[[], None]
+    join: Callable[[], None]
+    replays: tuple[Replay, Replay]  # whose memory they use
 
 
 class Recorder:
@@ -71,8 +66,8 @@ class Recorder:
                 logits = forward()
             with ops.recorded() as then:
                 tokens, finite = draw(logits)
-        forwards, whole = (Replay(ops.library, tapes, ops.threads) for tapes in ([first], [first, then]))
-        return TapedStep(logits, tokens, finite, forwards, whole)
+        replays = Replay(ops.library, [first], ops.threads), Replay(ops.library, [first, then], ops.threads)
+        return TapedStep(logits, tokens, finite, replays[0].begin, replays[1].begin, replays[1].join, replays)
 
 
 def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:

@@ -123,12 +123,6 @@ class SamplingColumns:
     healed: tuple[HealedRow, ...] = ()  # of masked rows, in ascending order
     logprobs: tuple[LogprobRow, ...] = ()
 
-    @property
-    def is_plain(self) -> bool:
-        """Nothing but the draw: it needs the logits as the model made them, and returns the tokens alone."""
-        changes = self.penalties, self.biased, self.banned, self.masked
-        return all(each is None for each in changes) and not self.processors and not self.logprobs
-
     @classmethod
     def greedy(cls, num: int) -> "SamplingColumns":
         """`num` rows that take their best token."""

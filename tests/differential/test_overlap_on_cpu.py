@@ -14,7 +14,7 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 OPTIONS: dict[str, Any] = {
     "dtype": "float32",
-    "num_threads": 1,
+    "num_threads": 2,  # so that prepared steps run beside the scheduler
     "check_invariants": True,
     "random_seed": 3,
     "chunked_prefill_size": 24,

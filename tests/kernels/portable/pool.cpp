@@ -44,8 +44,8 @@ static void run_lists(int rounds) {
         }, &sums);
         if (round % 3 == 1) run_jobs(1);
         if (round % 100 == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        pool::join(&sums);
-        pool::join(&sums);  // nothing is left of it
+        pool::join();
+        pool::join();  // nothing is left of it
         for (const int value : sums.values) wrong += value != 10 * (round + 1);
     }
 }

@@ -70,7 +70,7 @@ class Rows:
             assert drawn is not None
             return drawn
         self.runner._receive(batch)
-        begun = graphs.begin(batch, self.runner._row_buffer)
+        begun = graphs.begin(batch, self.runner._row_buffer, draws=False)
         assert begun is not None
         return begun.logits().clone()
 
@@ -214,5 +214,5 @@ def test_a_forward_pass_that_calls_torch_is_not_prepared(caplog: pytest.LogCaptu
     graphs = StepGraphs(forward, partial(draw_next, ops, row_buffer), Recorder(ops), table, 4)
     batch = make_batch([(1, 0, 1)], {1: np.zeros(1, int)}, {1: np.zeros(1, int)})
     with caplog.at_level(logging.WARNING, "ramet"):
-        assert graphs.covers(batch) and graphs.begin(batch, row_buffer) is None
+        assert graphs.covers(batch) and graphs.begin(batch, row_buffer, draws=True) is None
     assert "aten::add" in caplog.text and not graphs.covers(batch)

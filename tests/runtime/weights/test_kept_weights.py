@@ -16,7 +16,7 @@ from tiny_model import make_tiny
 from ramet.kernels.cpu.weight_file import Damaged, is_on_huge_pages, mapped, read, write
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
 from ramet.runtime.engine.batch import Batch
-from ramet.runtime.engine.runner import Launched, ModelRunner
+from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.engine.startup import padding_batch
 from ramet.runtime.weights import kept
 
@@ -42,9 +42,9 @@ def start(model: Path, folder: Path, **options: Any) -> ModelRunner:
 
 def logits(runner: ModelRunner) -> torch.Tensor:
     batch: Batch = padding_batch(0, 5)
-    launched = runner.launch(batch)
-    assert isinstance(launched, Launched)
-    return launched.logits.clone()
+    drawn = runner.forward(batch).drawn()
+    assert drawn is not None
+    return drawn
 
 
 def files(folder: Path) -> list[Path]:
