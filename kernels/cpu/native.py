@@ -121,11 +121,6 @@ class Tape:
             at += len(arguments) * words.itemsize
         self.keep(words)
 
-    def replay(self) -> None:
-        """Run them again, once."""
-        again = Replay(self._library, [self], 1)
-        again.begin()
-
     def __len__(self) -> int:
         return len(self._recorded)
 

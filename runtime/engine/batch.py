@@ -171,7 +171,7 @@ class LoadedRunner(Runner, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A step that was already computed when `launch` returned."""
+    """A step that was already computed when `launch` returned. `runs`: a loop is to plan ahead of it all the same."""
 
     value: StepResult
     runs: bool = False

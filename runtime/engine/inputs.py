@@ -33,6 +33,18 @@ class NotReplayable(Exception):
     """The forward pass does something that the device cannot record; the message names it."""
 
 
+class Replayed(Protocol):
+    """What was recorded, to be run again."""
+
+    @property
+    def begin(self) -> Callable[[], None]:
+        """Runs it while the host goes on."""
+
+    @property
+    def join(self) -> Callable[[], None]:
+        """Waits for what was begun, if anything was, on the thread that began it."""
+
+
 class RecordedStep(Protocol):
     """A forward pass and a draw that were recorded. What they return is written again by each replay."""
 
@@ -49,16 +61,11 @@ class RecordedStep(Protocol):
         """[n] bool"""
 
     @property
-    def begin_forward(self) -> Callable[[], None]:
-        """Replays the forward pass while the host goes on."""
+    def forward(self) -> Replayed: ...
 
     @property
-    def begin(self) -> Callable[[], None]:
-        """Replays the forward pass and the draw while the host goes on."""
-
-    @property
-    def join(self) -> Callable[[], None]:
-        """Waits for what was begun, if anything was, on the thread that began it."""
+    def whole(self) -> Replayed:
+        """The forward pass and the draw."""
 
 
 class Record(Protocol):
@@ -249,16 +256,17 @@ class Begun:
     """A prepared step of `num` rows that runs. What it computes is good until the next one is begun."""
 
     step: RecordedStep
+    replayed: Replayed
     num: int
 
     def logits(self) -> Tensor:
         """[num, V] float32"""
-        self.step.join()
+        self.replayed.join()
         return _first(self.step.logits, self.num)
 
     def drawn(self) -> tuple[Tensor, Tensor]:
         """Tokens [num] int64, and which rows' logits are finite [num] bool."""
-        self.step.join()
+        self.replayed.join()
         return _first(self.step.tokens, self.num), _first(self.step.finite, self.num)
 
 
@@ -291,15 +299,14 @@ class StepGraphs:
         inputs.fill(batch, row_buffer)
         if draws:
             sampling.fill(batch)
-            step.begin()
-        else:
-            step.begin_forward()
-        return Begun(step, num)
+        replayed = step.whole if draws else step.forward
+        replayed.begin()
+        return Begun(step, replayed, num)
 
     def join(self) -> None:
         """Wait for what was begun."""
         for *_, step in self._prepared.values():
-            step.join()
+            step.whole.join()
 
     def _prepare(self, size: int) -> bool:
         """While it is recorded, a step computes padding."""

@@ -41,15 +41,13 @@ class _ViewsOnly(_Refusing, TorchDispatchMode):
 
 @dataclass(frozen=True, slots=True)
 class TapedStep:
-    """A `RecordedStep`, whose calls are those of the library itself."""
+    """A `RecordedStep` of native calls."""
 
     logits: Tensor
     tokens: Tensor
     finite: Tensor
-    begin_forward: Callable[[], None]
-    begin: Callable[[], None]
-    join: Callable[[], None]
-    replays: tuple[Replay, Replay]  # whose memory they use
+    forward: Replay
+    whole: Replay
 
 
 class Recorder:
@@ -66,8 +64,8 @@ class Recorder:
                 logits = forward()
             with ops.recorded() as then:
                 tokens, finite = draw(logits)
-        replays = Replay(ops.library, [first], ops.threads), Replay(ops.library, [first, then], ops.threads)
-        return TapedStep(logits, tokens, finite, replays[0].begin, replays[1].begin, replays[1].join, replays)
+        alone, whole = (Replay(ops.library, tapes, ops.threads) for tapes in ([first], [first, then]))
+        return TapedStep(logits, tokens, finite, alone, whole)
 
 
 def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:

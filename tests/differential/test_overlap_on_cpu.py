@@ -93,5 +93,5 @@ def test_the_replies_are_the_same(pair: tuple[LLM, LLM], extras: dict[str, Any])
 
 
 def test_kernels_release_the_interpreter_lock():
-    """PyDLL would keep it: the device's thread could then compute nothing while the scheduler plans."""
+    """PyDLL would keep it: nothing else of the process could then go on while the scheduler works on a step."""
     assert isinstance(load_library(), ctypes.CDLL) and not isinstance(load_library(), ctypes.PyDLL)
