@@ -20,7 +20,7 @@ struct Rule {
 
 namespace attention {
 
-constexpr int TILE = 32;  // keys computed at once
+constexpr int TILE = 16;  // keys computed at once
 constexpr int PARTS = TILE / LANES;
 constexpr int MAX_HEAD_DIM = 256;
 constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite

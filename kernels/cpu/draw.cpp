@@ -201,3 +201,18 @@ extern "C" void ramet_advance(const int64_t *rows, const int64_t *tokens, int64_
     for (int64_t q = 0; q < num; q++) next_ids[rows[q]] = int32_t(tokens[q]), lengths[rows[q]]++;
 }
 REPLAYABLE(ramet_advance)
+
+// Rows of the row buffer that decode: those that are relayed read what they drew last, at the end of their sequence; the
+// others read what ids and positions say, and their sequences have seq_lens tokens now. WRITES ids, positions, lengths and
+// shifted, positions without `shifts`; all but the row buffer are [Q].
+extern "C" void ramet_relay(const int32_t *rows, const int32_t *relayed, const int32_t *seq_lens, const int32_t *shifts, int64_t num,
+                            const int32_t *next_ids, int32_t *lengths, int64_t *ids, int64_t *positions, int64_t *shifted) {
+    for (int64_t q = 0; q < num; q++) {
+        if (relayed[q])
+            ids[q] = next_ids[rows[q]], positions[q] = lengths[rows[q]] - 1;
+        else
+            lengths[rows[q]] = seq_lens[q];
+        shifted[q] = positions[q] - shifts[q];
+    }
+}
+REPLAYABLE(ramet_relay)

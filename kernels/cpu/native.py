@@ -128,8 +128,8 @@ class Tape:
 class Replay:
     """Runs the calls of sealed tapes, one after the other. Keeps the tapes.
 
-    `begin` returns at once where there are several threads (pool.h). Then `join`, on the same thread, works on the
-    calls until they are done; it comes before the next `begin`, and before what they write is read.
+    `begin` returns at once where there are several threads (pool.h), with a number. `join` with it, on the same thread,
+    works on the calls until they are done; it comes before what they write is read.
     """
 
     def __init__(self, library: ctypes.CDLL, tapes: Sequence[Tape], threads: int) -> None:
@@ -137,5 +137,7 @@ class Replay:
         array = (Call * len(calls))(*calls)
         listed = Calls(addressof(array), len(calls))
         self._kept = tapes, array, listed
-        self.begin: Callable[[], None] = partial(native(library, "replay", "pi"), addressof(listed), threads)
-        self.join: Callable[[], None] = native(library, "join", "")
+        replay: Any = native(library, "replay", "pi")
+        replay.restype = c_int64
+        self.begin: Callable[[], int] = partial(replay, addressof(listed), threads)
+        self.join: Callable[[int], None] = native(library, "join", "n")

@@ -44,6 +44,8 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "mask": "pnpnpni",
     "draw": "pnnppppppppi",
     "advance": "ppnpp",
+    "relay": "ppppnppppp",
+    "copy": "ppn",
     "normalise": "pnppnnpppi",
     "plan": "ppp",
     "unpack": "ipnpnfpi",
@@ -75,6 +77,8 @@ class CpuOps:
     _mask: Native
     _draw: Native
     _advance: Native
+    _relay: Native
+    _copy: Native
     _normalise: Native
     _plan: Native
 
@@ -281,6 +285,33 @@ class CpuOps:
         """rows [Q] drew tokens [Q], int64. WRITES next_ids [M] int32, and adds 1 to lengths [M] int32, in these."""
         addresses = next_ids.data_ptr(), lengths.data_ptr()
         self._advance(rows.data_ptr(), tokens.data_ptr(), len(rows), *addresses)
+
+    def relay(
+        self,
+        rows: Ints,
+        relayed: Ints,
+        seq_lens: Ints,
+        shifts: Ints,
+        next_ids: Tensor,
+        lengths: Tensor,
+        ids: Tensor,
+        positions: Tensor,
+        shifted: Tensor,
+    ) -> None:
+        """Rows [Q] that decode: those `relayed` read next_ids at the end of lengths [M], the others have seq_lens.
+
+        WRITES ids, positions and shifted [Q] int64, and lengths; the rest is int32.
+        """
+        columns = rows.ctypes.data, relayed.ctypes.data, seq_lens.ctypes.data, shifts.ctypes.data
+        state = next_ids.data_ptr(), lengths.data_ptr()
+        self._relay(*columns, len(rows), *state, ids.data_ptr(), positions.data_ptr(), shifted.data_ptr())
+
+    def copy(self, to: Tensor, source: Tensor) -> None:
+        """WRITES `to`, contiguous and as large as `source`."""
+        assert to.nbytes == source.nbytes and to.is_contiguous() and source.is_contiguous()
+        if self._tape is not None:
+            self._tape.keep(to, source)
+        self._copy(to.data_ptr(), source.data_ptr(), to.nbytes)
 
     def normalise(
         self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int

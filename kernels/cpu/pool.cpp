@@ -19,6 +19,7 @@ namespace {
 constexpr auto SPIN = std::chrono::microseconds(50);  // between the jobs of a step no thread falls asleep
 constexpr int LOOKS = 64;                             // at what is waited for, between two looks at the clock
 constexpr int MAX_THREADS = 256;
+constexpr int64_t MAX_BEGUN = 2;                      // lists: one runs, one comes behind it
 constexpr uint64_t JOB = uint64_t(1) << 32;           // a ticket's unit of jobs
 constexpr uint64_t PIECES = JOB - 1;                  // the half of a ticket that counts pieces
 
@@ -46,6 +47,11 @@ bool spin(Ready ready) {
 thread_local bool is_working = false;  // on a piece: what that runs in turn, it runs alone
 thread_local int own = 0;              // share of this thread: 0 of all that are not the pool's
 
+struct Begun {
+    List list;
+    void *context;
+};
+
 struct alignas(64) Ticket {
     std::atomic<uint64_t> value{0};
 };
@@ -62,39 +68,54 @@ class Pool {
         while (!spin(done)) std::this_thread::yield();  // a piece's thread has lost its core: it may want this one
     }
 
-    void begin(List list, void *context) {
+    int64_t begin(List list, void *context) {
         void *nobody = nullptr;
-        if (!begun_by.compare_exchange_strong(nobody, &own, std::memory_order_acq_rel)) return list(context);
+        if (begun_by.load(std::memory_order_relaxed) != &own && !begun_by.compare_exchange_strong(nobody, &own, std::memory_order_acq_rel)) {
+            list(context);
+            return 0;
+        }
         make(2);
-        list_context = context;
-        is_done.store(false, std::memory_order_relaxed);
-        this->list.store(list, std::memory_order_seq_cst);
+        const int64_t number = begun.load(std::memory_order_relaxed) + 1;
+        help_until(number - MAX_BEGUN);
+        lists[number % MAX_BEGUN] = {list, context};
+        begun.store(number, std::memory_order_seq_cst);
         wake();
+        return number;
     }
 
-    void join() {
+    void join(int64_t number) {
         if (begun_by.load(std::memory_order_relaxed) != &own) return;
-        help();
-        begun_by.store(nullptr, std::memory_order_release);
+        help_until(number);
+        if (done.load(std::memory_order_relaxed) == begun.load(std::memory_order_relaxed)) begun_by.store(nullptr, std::memory_order_release);
     }
 
     std::mutex one_job;
 
   private:
-    void help() {
-        run_list();  // if nobody has taken it yet
+    // Works on what was begun until list `number` is done.
+    void help_until(int64_t number) {
         uint64_t last = 0;
-        const auto done = [&] { return is_done.load(std::memory_order_acquire); };
-        const auto fresh = [&] { return done() || (tickets[own].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
-        while (!done()) {
+        const auto over = [&] { return done.load(std::memory_order_acquire) >= number; };
+        const auto fresh = [&] { return over() || (tickets[own].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
+        while (!over()) {
+            if (waits()) {  // nobody has taken the first of them yet
+                run_list();
+                continue;
+            }
             if (!spin(fresh)) {
                 std::this_thread::yield();
                 continue;
             }
-            if (done()) return;
+            if (over()) return;
             last = tickets[own].value.load(std::memory_order_acquire) & ~PIECES;
             work_on(last);
         }
+    }
+
+    // Whether a list can be taken: the one before it is done.
+    bool waits() const {
+        const int64_t next = taken.load(std::memory_order_seq_cst);
+        return next < begun.load(std::memory_order_seq_cst) && next == done.load(std::memory_order_seq_cst);
     }
 
     void make(int threads) {
@@ -105,10 +126,12 @@ class Pool {
     }
 
     void run_list() {
-        const List taken = list.exchange(nullptr, std::memory_order_acq_rel);
-        if (taken == nullptr) return;
-        taken(list_context);
-        is_done.store(true, std::memory_order_release);
+        int64_t next = taken.load(std::memory_order_acquire);
+        if (!waits() || !taken.compare_exchange_strong(next, next + 1, std::memory_order_acq_rel)) return;
+        const Begun mine = lists[(next + 1) % MAX_BEGUN];
+        mine.list(mine.context);
+        done.store(next + 1, std::memory_order_seq_cst);
+        if (begun.load(std::memory_order_seq_cst) > next + 1) wake();  // the next one was begun while all slept
     }
 
     void wake() {
@@ -154,8 +177,7 @@ class Pool {
     void work_for_ever(int index) {
         own = index;
         uint64_t last = 0;
-        const auto begun = [&] { return list.load(std::memory_order_seq_cst) != nullptr; };
-        const auto fresh = [&] { return begun() || (tickets[index].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
+        const auto fresh = [&] { return waits() || (tickets[index].value.load(std::memory_order_seq_cst) & ~PIECES) != last; };
         for (;;) {
             if (!spin(fresh)) sleep_until(fresh);
             run_list();
@@ -185,10 +207,10 @@ class Pool {
     std::atomic<int64_t> num_pieces{0};
     std::atomic<int> threads{1};
     uint64_t job = 0;  // of the thread that runs jobs, which holds one_job
-    alignas(64) std::atomic<List> list{nullptr};  // that was begun and that nobody has taken
-    void *list_context = nullptr;
-    std::atomic<void *> begun_by{nullptr};        // the thread, by its `own`, whose list is not joined
-    std::atomic<bool> is_done{true};              // the one that was begun last
+    alignas(64) std::atomic<int64_t> begun{0};  // lists, numbered from 1 on; one is taken when the one before it is done
+    std::atomic<int64_t> taken{0}, done{0};
+    Begun lists[MAX_BEGUN] = {};
+    std::atomic<void *> begun_by{nullptr};      // the thread, by its `own`, some of whose lists are not joined
     std::mutex making;
     std::atomic<int> num_threads{1};              // there are, with the caller
     std::vector<std::thread> workers;
@@ -210,8 +232,8 @@ void run(int threads, int64_t pieces, Piece piece, void *context) {
     for (int64_t p = 0; p < pieces; p++) piece(context, p);
 }
 
-void begin(List list, void *context) { of_process().begin(list, context); }
+int64_t begin(List list, void *context) { return of_process().begin(list, context); }
 
-void join() { of_process().join(); }
+void join(int64_t number) { of_process().join(number); }
 
 }  // namespace pool

@@ -5,7 +5,8 @@
 // meanwhile, from another thread or from inside a piece, computes its pieces alone.
 //
 // A list of jobs may also be begun, and joined later: until then one of the other threads runs it in its caller's place,
-// so that a core is left to what the caller does meanwhile, and no more threads want one than before.
+// so that a core is left to what the caller does meanwhile, and no more threads want one than before. A second list may be
+// begun behind it, which starts the moment that the first is done.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,11 +24,12 @@ void run(int threads, int64_t pieces, Piece piece, void *context);
 
 typedef void (*List)(void *context);
 
-// Runs list(context), which runs jobs. Returns at once, unless another list was begun and not joined: then it runs here.
-void begin(List list, void *context);
+// Runs list(context), which runs jobs, when those that this thread began before are done. Returns at once, with a number to
+// join it by. 0: it has run here, because another thread's list was not joined. Of more than two the first is waited for.
+int64_t begin(List list, void *context);
 
-// Works on the jobs of what this thread has begun, until it is done; does nothing where nothing was.
-void join();
+// Works on the jobs of what this thread has begun, until that list and those before it are done.
+void join(int64_t number);
 
 // body(p) for every piece p
 template <class Body>

@@ -22,8 +22,17 @@ void run(void *context) {
 
 }  // namespace
 
-// Returns when they are done with one thread, else at once; see pool::begin. `list` and its calls stay as they are.
-extern "C" void ramet_replay(Calls *list, int threads) { threads > 1 ? pool::begin(run, list) : run(list); }
+// Returns 0 when they are done with one thread, else at once a number to join them by; see pool::begin. `list` and its
+// calls stay as they are.
+extern "C" int64_t ramet_replay(Calls *list, int threads) {
+    if (threads > 1) return pool::begin(run, list);
+    run(list);
+    return 0;
+}
 
-// Works on what this thread has begun until it is done.
-extern "C" void ramet_join() { pool::join(); }
+// Works on what this thread has begun until that is done.
+extern "C" void ramet_join(int64_t number) { pool::join(number); }
+
+// `bytes` of one place to another: what a step reads, which the host writes while the step before it may run.
+extern "C" void ramet_copy(void *to, const void *from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
+REPLAYABLE(ramet_copy)

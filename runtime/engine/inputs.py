@@ -8,9 +8,9 @@ R rows of a batch, T new tokens, Q drawing rows, n rows of a prepared step, L lo
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,12 @@ from torch import Tensor
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
-from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 log = logging.getLogger("ramet")
 
 Forward = Callable[[ForwardInputs], Tensor]  # of decoding rows: [n, V] float32
-Draw = Callable[[Tensor, "StepDraws"], tuple[Tensor, Tensor]]  # logits [n, V] -> tokens and finite [n], as a kernel's
+Draw = Callable[[Tensor, "StepInputs"], tuple[Tensor, Tensor]]  # logits [n, V] -> tokens and finite [n], as a kernel's
 
 
 class NotReplayable(Exception):
@@ -36,43 +35,41 @@ class NotReplayable(Exception):
 class Replayed(Protocol):
     """What was recorded, to be run again."""
 
-    @property
-    def begin(self) -> Callable[[], None]:
-        """Runs it while the host goes on."""
+    def begin(self) -> int:
+        """Run it, behind what was begun before, while the host goes on; returns what to join it by."""
 
-    @property
-    def join(self) -> Callable[[], None]:
-        """Waits for what was begun, if anything was, on the thread that began it."""
+    def join(self, begun: int) -> None:
+        """Wait for it and what was begun before it, on the thread that began them."""
 
 
 class RecordedStep(Protocol):
-    """A forward pass and a draw that were recorded. What they return is written again by each replay."""
+    """A step that was recorded once for each of the two places its inputs come from and its draws go to."""
 
     @property
     def logits(self) -> Tensor:
-        """[n, V] float32"""
+        """[n, V] float32, which each replay writes again."""
 
     @property
-    def tokens(self) -> Tensor:
-        """[n] int64"""
+    def drawn(self) -> Sequence["Draws"]:
+        """Of either place."""
 
     @property
-    def finite(self) -> Tensor:
-        """[n] bool"""
+    def forward(self) -> Sequence[Replayed]:
+        """Of either place: takes the inputs, computes logits."""
 
     @property
-    def forward(self) -> Replayed: ...
-
-    @property
-    def whole(self) -> Replayed:
-        """The forward pass and the draw."""
+    def whole(self) -> Sequence[Replayed]:
+        """The same, and the draw."""
 
 
 class Record(Protocol):
     """Runs a forward pass and a draw once while recording. Raises NotReplayable."""
 
     def __call__(
-        self, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]
+        self,
+        inputs: "StepInputs",
+        forward: Callable[[], Tensor],
+        draw: Callable[[Tensor], tuple[Tensor, Tensor]],
     ) -> RecordedStep: ...
 
 
@@ -174,100 +171,117 @@ class Readback:
         return self._host
 
 
-class StepBuffers:
-    """The inputs of `size` decoding rows, always at the same place."""
+class Columns:
+    """What `size` decoding rows read, a number each, in one piece of memory."""
 
-    def __init__(self, size: int, table: Tensor) -> None:
-        def zeros() -> Tensor:
-            return torch.zeros(size, dtype=torch.int64, device=table.device)
-
-        ids, positions, slots, shifted = zeros(), zeros(), zeros(), zeros()
-        self._shifts, self._is_shifted = np.zeros(size, np.int32), False
-        self.inputs = ForwardInputs(
-            token_ids=ids,
-            positions=positions,
-            slots=slots,
-            last_tokens=torch.arange(size, device=table.device),
-            table=table,
-            rows=np.zeros(size, np.int32),
-            num_new=np.ones(size, np.int32),
-            seq_lens=np.ones(size, np.int32),
-            num_decode=size,
-            shifts=self._shifts,
-            shifted=shifted,
-        )
-        self._host = ids.numpy(), positions.numpy(), slots.numpy(), shifted.numpy()
-
-    def fill(self, batch: Batch, row_buffer: RowBuffer) -> None:
-        """WRITES the inputs, and the lengths of rows that the host knows. Every row of the batch decodes."""
-        inputs, num = self.inputs, len(batch.rows)
-        ids, positions, slots, shifted = self._host
-        is_padded = num < len(ids)
-        for column, values in (
-            (ids, batch.token_ids), (positions, batch.positions), (slots, batch.slots), (inputs.rows, batch.rows),
-            (inputs.seq_lens, batch.seq_lens),
-        ):  # fmt: skip
-            column[:num] = values
-            if is_padded:
-                column[num:] = 0
-        if is_padded:
-            inputs.seq_lens[num:] = 1
-        row_buffer.relay(batch.rows, batch.seq_lens, batch.relayed, ids, positions)
-        if batch.shifts is not None or self._is_shifted:
-            self._is_shifted = batch.shifts is not None
-            self._shifts[:num], self._shifts[num:] = 0 if batch.shifts is None else batch.shifts, 0
-        np.subtract(positions, self._shifts, out=shifted)
-
-
-class StepDraws:
-    """How `size` decoding rows sample, always at the same place. The padding row takes its best token."""
+    KINDS: ClassVar = (
+        *((n, np.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions", "top_k", "seeds")),
+        *((n, np.int32) for n in ("rows", "seq_lens", "shifts", "relayed")),
+        *((n, np.float32) for n in ("temperature", "top_p", "min_p")),
+    )
 
     def __init__(self, size: int) -> None:
-        self._seen = SamplingColumns.greedy(size)
-        self._rows_seen = np.zeros(size, np.int32)
-        self._columns = [column.copy() for column in _drawn_by(self._seen)]
-        self._rows = np.zeros(size, np.int64)
-        self.rows = torch.from_numpy(self._rows)
-        as_signed = (column.view(np.int64) if column.dtype == np.uint64 else column for column in self._columns)
-        self.columns = tuple(map(torch.from_numpy, as_signed))  # as a kernel's `draw` takes them
+        self._bytes = np.zeros(size * sum(np.dtype(kind).itemsize for _, kind in self.KINDS), np.uint8)
+        self.of: dict[str, npt.NDArray[Any]] = {}
+        start = 0
+        for name, kind in self.KINDS:
+            stop = start + size * np.dtype(kind).itemsize
+            self.of[name], start = self._bytes[start:stop].view(kind), stop
+        self.memory = torch.from_numpy(self._bytes)
+        self.of["seq_lens"][:] = 1
 
     def fill(self, batch: Batch) -> None:
-        num, given = len(batch.rows), batch.sampling
-        for column, values, seen in zip(self._columns, _drawn_by(given), _drawn_by(self._seen), strict=True):
-            if values is not seen:  # steps of the same rows share what does not change
-                column[:num] = values
-        if batch.rows is not self._rows_seen:
-            self._rows[:num], self._rows[num:] = batch.rows, 0
-            self._columns[0][num:] = 0  # the temperature
-        self._seen, self._rows_seen = given, batch.rows
+        """Every row of the batch decodes. The padding row takes its best token."""
+        of, num, sampling = self.of, len(batch.rows), batch.sampling
+        if num < len(of["ids"]):
+            self._bytes[:] = 0
+            of["seq_lens"][:] = 1
+        for name, values in (
+            ("ids", batch.token_ids), ("positions", batch.positions), ("slots", batch.slots), ("rows", batch.rows),
+            ("drawn_rows", batch.rows), ("seq_lens", batch.seq_lens), ("top_k", sampling.top_k),
+            ("seeds", sampling.seeds.view(np.int64)), ("drawn_positions", sampling.positions),
+            ("temperature", sampling.temperature), ("top_p", sampling.top_p), ("min_p", sampling.min_p),
+        ):  # fmt: skip
+            of[name][:num] = values
+        of["shifts"][:num] = 0 if batch.shifts is None else batch.shifts
+        of["relayed"][:] = 0
+        of["relayed"][batch.relayed] = 1
+
+
+class StepInputs:
+    """The inputs of `size` decoding rows, always at the same place, and two places where the host writes them down.
+
+    So one step can run, while the next is written down behind it.
+    """
+
+    def __init__(self, size: int, table: Tensor) -> None:
+        self.staged = Columns(size), Columns(size)
+        self.read = Columns(size)
+        of = self.read.of
+        self.forward = ForwardInputs(
+            token_ids=torch.from_numpy(of["ids"]),
+            positions=torch.from_numpy(of["positions"]),
+            slots=torch.from_numpy(of["slots"]),
+            last_tokens=torch.arange(size, device=table.device),
+            table=table,
+            rows=of["rows"],
+            num_new=np.ones(size, np.int32),
+            seq_lens=of["seq_lens"],
+            num_decode=size,
+            shifts=of["shifts"],
+            shifted=torch.zeros(size, dtype=torch.int64),
+        )
+        self.relayed = torch.from_numpy(of["relayed"])
+        self.rows = torch.from_numpy(of["drawn_rows"])
+        names = "temperature", "top_k", "top_p", "min_p", "seeds", "drawn_positions"
+        self.draws = tuple(torch.from_numpy(of[name]) for name in names)  # as a kernel's `draw` takes them
+
+
+class Draws(NamedTuple):
+    tokens: Tensor  # [n] int64
+    finite: Tensor  # [n] bool: whether a row's logits are
+
+    def first(self, num: int) -> "Draws":
+        return self if num == len(self.tokens) else Draws(self.tokens[:num], self.finite[:num])
 
 
 def _first(column: Tensor, num: int) -> Tensor:
     return column if num == len(column) else column[:num]
 
 
-def _drawn_by(columns: SamplingColumns) -> tuple[npt.NDArray[Any], ...]:
-    """What a kernel draws by, in the order of its arguments."""
-    return columns.temperature, columns.top_k, columns.top_p, columns.min_p, columns.seeds, columns.positions
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Begun:
-    """A prepared step of `num` rows that runs. What it computes is good until the next one is begun."""
+    """A prepared step of `num` rows that runs, or comes behind one that does."""
 
     step: RecordedStep
-    replayed: Replayed
     num: int
+    place: int
+    draws: bool
+    _number: int
+    _drawn: tuple[Ints, npt.NDArray[np.bool_]] | None = None
+
+    def join(self) -> None:
+        (self.step.whole if self.draws else self.step.forward)[self.place].join(self._number)
 
     def logits(self) -> Tensor:
-        """[num, V] float32"""
-        self.replayed.join()
+        """[num, V] float32, good until the next step is begun."""
+        self.join()
         return _first(self.step.logits, self.num)
 
-    def drawn(self) -> tuple[Tensor, Tensor]:
-        """Tokens [num] int64, and which rows' logits are finite [num] bool."""
-        self.replayed.join()
-        return _first(self.step.tokens, self.num), _first(self.step.finite, self.num)
+    def drawn(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Tokens [num], and which rows' logits are finite [num]."""
+        if self._drawn is None:
+            self.join()
+            tokens, finite = self.step.drawn[self.place].first(self.num)
+            self._drawn = tokens.numpy().astype(np.int32), finite.numpy().copy()
+        return self._drawn
+
+    def leave(self) -> None:
+        """Keep what was drawn: another step may write to the same place."""
+        if self.draws:
+            self.drawn()
+        else:
+            self.join()
 
 
 class StepGraphs:
@@ -276,7 +290,9 @@ class StepGraphs:
     def __init__(self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int) -> None:
         self._forward, self._draw, self._record, self._table = forward, draw, record, table
         self._sizes = np.array(sizes_up_to(max_rows))
-        self._prepared: dict[int, tuple[StepBuffers, StepDraws, RecordedStep]] = {}
+        self._prepared: dict[int, tuple[StepInputs, RecordedStep]] = {}
+        self._begun: list[Begun | None] = [None, None]  # at either place
+        self._place = 0  # of the next step
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""
@@ -286,8 +302,8 @@ class StepGraphs:
     def _limit(self) -> int:
         return int(self._sizes[-1]) if len(self._sizes) else 0
 
-    def begin(self, batch: Batch, row_buffer: RowBuffer, draws: bool) -> Begun | None:
-        """None: this forward pass cannot be replayed. See `covers`; what was begun before is done.
+    def begin(self, batch: Batch, draws: bool) -> Begun | None:
+        """None: this forward pass cannot be replayed. See `covers`. A step begun before it may still run.
 
         `draws`: tokens are drawn from the logits as they are, and what each row reads next is written.
         """
@@ -295,27 +311,33 @@ class StepGraphs:
         size = int(self._sizes[np.searchsorted(self._sizes, num)])
         if size not in self._prepared and not self._prepare(size):
             return None
-        inputs, sampling, step = self._prepared[size]
-        inputs.fill(batch, row_buffer)
-        if draws:
-            sampling.fill(batch)
-        replayed = step.whole if draws else step.forward
-        replayed.begin()
-        return Begun(step, replayed, num)
+        inputs, step = self._prepared[size]
+        place = self._place
+        if (before := self._begun[place]) is not None:
+            before.leave()
+        inputs.staged[place].fill(batch)
+        number = (step.whole if draws else step.forward)[place].begin()
+        begun = self._begun[place] = Begun(step, num, place, draws, number)
+        self._place = 1 - place
+        return begun
 
     def join(self) -> None:
         """Wait for what was begun."""
-        for *_, step in self._prepared.values():
-            step.whole.join()
+        for begun in self._begun:
+            if begun is not None:
+                begun.join()
 
     def _prepare(self, size: int) -> bool:
         """While it is recorded, a step computes padding."""
-        inputs, draws = StepBuffers(size, self._table), StepDraws(size)
+        self.join()
+        inputs = StepInputs(size, self._table)
         try:
-            step = self._record(lambda: self._forward(inputs.inputs), lambda logits: self._draw(logits, draws))
+            step = self._record(
+                inputs, lambda: self._forward(inputs.forward), lambda logits: self._draw(logits, inputs)
+            )
         except NotReplayable as why:
             log.warning("steps are not prepared, which costs time: %s", why)
             self._sizes = self._sizes[:0]
             return False
-        self._prepared[size] = inputs, draws, step
+        self._prepared[size] = inputs, step
         return True

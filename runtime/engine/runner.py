@@ -141,12 +141,17 @@ class Deferred:
     """A step that `compute` ends once it is asked for, by its result or by logits to draw from. `begun`: it runs."""
 
     compute: Callable[[], "StepResult | Launched"]
-    begun: bool
+    begun: Begun | None
     ended: "StepResult | Launched | None" = None
 
     @property
     def runs(self) -> bool:
-        return self.begun and self.ended is None
+        return self.begun is not None and self.ended is None
+
+    @property
+    def draws_itself(self) -> bool:
+        """The host does nothing more for it: what comes next can be begun behind it."""
+        return self.begun is not None and self.begun.draws
 
     def end(self) -> "StepResult | Launched":
         if self.ended is None:
@@ -274,11 +279,12 @@ class ModelRunner:
         if self.device.type != "cpu":
             computed = self._computed(batch)
             return Done(computed) if isinstance(computed, StepResult) else computed
-        if self._launched is not None:
+        prepared = self._graphs is not None and self._graphs.covers(batch)
+        if self._launched is not None and not (prepared and self._launched.draws_itself and _is_apart(batch)):
             self._launched.end()
-        begun = self._begin(batch)
+        begun = self._begin(batch) if prepared else None
         compute = self._computed if begun is None else partial(self._replayed, begun, time.perf_counter())
-        self._launched = Deferred(partial(compute, batch), begun is not None)
+        self._launched = Deferred(partial(compute, batch), begun)
         return self._launched
 
     def close(self) -> None:
@@ -288,25 +294,22 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _begin(self, batch: Batch) -> Begun | None:
-        """None: it is no step that is prepared."""
-        if self._graphs is None or not self._graphs.covers(batch):
-            return None
+        """None: the model's steps cannot be prepared."""
+        assert self._graphs is not None
         self._take_in(batch)
-        return self._graphs.begin(batch, self._row_buffer, _is_plain(batch.sampling))
+        return self._graphs.begin(batch, _is_plain(batch.sampling))
 
     @torch.inference_mode()
     def _replayed(self, begun: Begun, started: float, batch: Batch) -> StepResult | Launched:
         phases = {"forward": 0.0, "sample": 0.0}
-        if not _is_plain(batch.sampling):
+        if not begun.draws:
             logits = begun.logits()
             phases["forward"] = time.perf_counter() - started
             return self._drawing(batch, logits, (), (), phases)
-        drawn = Drawn(*begun.drawn(), (), {}, begun.step.logits)
+        tokens, finite = begun.drawn()
         phases["forward"] = time.perf_counter() - started
-        broken, failures = drawn.outcome(drawn.finite)
-        tokens = drawn.tokens.numpy().astype(np.int32)  # a copy: the next step writes to the same place
-        ended = tuple((row, *failure) for row, failure in failures.items())
-        return StepResult(tokens, broken, ended, phases=phases)
+        broken = () if finite.all() else tuple(np.flatnonzero(~finite).tolist())
+        return StepResult(tokens, broken, phases=phases)
 
     @torch.inference_mode()
     def _computed(self, batch: Batch) -> StepResult | Launched:
@@ -374,9 +377,8 @@ class ModelRunner:
         ):
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
-        return StepGraphs(
-            self._decode, partial(draw_next, ops, self._row_buffer), Recorder(ops), self._table.device, max_rows
-        )
+        draw, record = partial(draw_next, ops, self._row_buffer), Recorder(ops, self._row_buffer)
+        return StepGraphs(self._decode, draw, record, self._table.device, max_rows)
 
     def _place_memory(self, args: Args) -> None:
         shape = self.shape
@@ -411,3 +413,8 @@ def _is_plain(columns: SamplingColumns) -> bool:
     """Nothing but the draw: it needs the logits as the model made them, and returns the tokens alone."""
     changes = columns.penalties, columns.biased, columns.banned, columns.masked
     return all(each is None for each in changes) and not columns.processors and not columns.logprobs
+
+
+def _is_apart(batch: Batch) -> bool:
+    """Taking it in touches nothing that a prepared step before it reads: the slots of later positions alone."""
+    return not (batch.slot_updates or batch.slot_copies or batch.penalty_resets or batch.forgotten)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ramet.kernels.cpu.native import Replay
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.engine.inputs import NotReplayable, StepDraws
+from ramet.runtime.engine.inputs import Draws, NotReplayable, StepInputs
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 VIEWS = frozenset(
@@ -44,32 +44,57 @@ class TapedStep:
     """A `RecordedStep` of native calls."""
 
     logits: Tensor
-    tokens: Tensor
-    finite: Tensor
-    forward: Replay
-    whole: Replay
+    drawn: tuple[Draws, ...]
+    forward: tuple[Replay, ...]
+    whole: tuple[Replay, ...]
 
 
 class Recorder:
-    """Of native calls, which run on the threads of `ops`."""
+    """Of native calls, which run on the threads of `ops`; what rows read next is in the row buffer."""
 
-    def __init__(self, ops: CpuOps) -> None:
-        self._ops = ops
+    def __init__(self, ops: CpuOps, row_buffer: RowBuffer) -> None:
+        self._ops, self._row_buffer = ops, row_buffer
 
-    def __call__(self, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]) -> TapedStep:
+    def __call__(
+        self, inputs: StepInputs, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]
+    ) -> TapedStep:
         """Run both once. Raises NotReplayable."""
-        ops = self._ops
+        ops, takes, gives, drawn = self._ops, [], [], []
         with torch.inference_mode(), _ViewsOnly():
-            with ops.recorded() as first:
+            for staged in inputs.staged:
+                with ops.recorded() as tape:
+                    ops.copy(inputs.read.memory, staged.memory)
+                    self._relay(inputs)
+                takes.append(tape)
+            with ops.recorded() as forward_tape:
                 logits = forward()
-            with ops.recorded() as then:
+            with ops.recorded() as draw_tape:
                 tokens, finite = draw(logits)
-        alone, whole = (Replay(ops.library, tapes, ops.threads) for tapes in ([first], [first, then]))
-        return TapedStep(logits, tokens, finite, alone, whole)
+            for _ in inputs.staged:
+                kept = Draws(
+                    torch.empty(tokens.shape, dtype=tokens.dtype), torch.empty(finite.shape, dtype=finite.dtype)
+                )
+                with ops.recorded() as tape:
+                    ops.copy(kept.tokens, tokens)
+                    ops.copy(kept.finite, finite)
+                gives.append(tape)
+                drawn.append(kept)
+        alone = [Replay(ops.library, (take, forward_tape), ops.threads) for take in takes]
+        whole = [
+            Replay(ops.library, (take, forward_tape, draw_tape, give), ops.threads)
+            for take, give in zip(takes, gives, strict=True)
+        ]
+        return TapedStep(logits, tuple(drawn), tuple(alone), tuple(whole))
+
+    def _relay(self, inputs: StepInputs) -> None:
+        of, buffer, forward = inputs.read.of, self._row_buffer, inputs.forward
+        assert forward.shifted is not None
+        state = buffer.next_ids, buffer.lengths, forward.token_ids, forward.positions, forward.shifted
+        self._ops.relay(of["rows"], of["relayed"], of["seq_lens"], of["shifts"], *state)
 
 
-def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
+def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:
     """Tokens and which are finite, as `ops.draw`; the tokens are what the rows read next."""
-    tokens, finite = ops.draw(logits, *draws.columns)
-    ops.advance(draws.rows, tokens, row_buffer.next_ids, row_buffer.lengths)
+    tokens, finite = ops.draw(logits, *inputs.draws)
+    ops.advance(inputs.rows, tokens, row_buffer.next_ids, row_buffer.lengths)
     return tokens, finite

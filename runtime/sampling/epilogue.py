@@ -62,21 +62,6 @@ class RowBuffer:
         at = torch.from_numpy(rows.astype(np.int64)).to(self.lengths.device)
         self.lengths[at] = torch.from_numpy(lengths).to(self.lengths.device)
 
-    def relay(self, rows: Ints, lengths: Ints, relayed: Ints, ids: Ints, positions: Ints) -> None:
-        """On a CPU: rows `relayed` (indices into R) read what they drew last; the others have `lengths` [R] now.
-
-        WRITES ids and positions of the former.
-        """
-        assert self._host is not None, "a device gathers what is relayed by itself"
-        if not len(relayed):
-            self._host[0][rows] = lengths
-            return
-        at = rows[relayed]
-        ids[relayed], positions[relayed] = self._host[1][at], self._host[0][at] - 1
-        known = np.ones(len(rows), dtype=np.bool_)
-        known[relayed] = False
-        self._host[0][rows[known]] = lengths[known]
-
     def advance(self, rows: Tensor, tokens: Tensor) -> None:
         """rows [Q] int64 drew tokens [Q]."""
         if self._host is not None:  # numpy takes a fifth of torch's time for a few numbers

@@ -30,24 +30,37 @@ static void run_jobs(int rounds) {
         }
 }
 
-// What was begun is done once it is joined, whether it is joined at once, late, or while other callers have lists as well.
+// What was begun is done once it is joined, whether it is joined at once, late, behind another, or while other callers have
+// lists as well; and lists run in their order.
 static void run_lists(int rounds) {
     struct Sums {
-        int threads;
+        int threads, done;
         std::vector<int> values;
-    } sums = {0, std::vector<int>(100)};
-    for (int round = 0; round < rounds; round++) {
-        sums.threads = 2 + round % 3;
-        pool::begin([](void *context) {
-            Sums &to = *static_cast<Sums *>(context);
-            for (int job = 0; job < 5; job++) pool::each(to.threads, 100, [&](int64_t p) { to.values[p] += job; });
-        }, &sums);
+    } sums = {0, 0, std::vector<int>(100)};
+    const auto list = [](void *context) {
+        Sums &to = *static_cast<Sums *>(context);
+        for (int job = 0; job < 5; job++) pool::each(to.threads, 100, [&](int64_t p) { to.values[p] += job; });
+        for (const int value : to.values) wrong += value != 10 * (to.done + 1);
+        to.done++;
+    };
+    int64_t last = 0;
+    for (int round = 0, begun = 0; round < rounds; round++) {
+        if (round % 7 == 0) sums.threads = 2 + round % 3;  // nothing runs
+        const int64_t number = pool::begin(list, &sums);
+        begun++;
         if (round % 3 == 1) run_jobs(1);
         if (round % 100 == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        pool::join();
-        pool::join();  // nothing is left of it
-        for (const int value : sums.values) wrong += value != 10 * (round + 1);
+        if (round % 7 == 6) {
+            pool::join(number);
+            pool::join(number);  // nothing is left of it
+            wrong += sums.done != begun;
+        } else if (round % 2) {
+            pool::join(last);
+        }  // else the next one is begun behind it, or behind two
+        last = number;
     }
+    pool::join(last);
+    wrong += sums.done != rounds;
 }
 
 int main() {

@@ -70,7 +70,7 @@ class Rows:
             assert drawn is not None
             return drawn
         self.runner._receive(batch)
-        begun = graphs.begin(batch, self.runner._row_buffer, draws=False)
+        begun = graphs.begin(batch, draws=False)
         assert begun is not None
         return begun.logits().clone()
 
@@ -154,15 +154,31 @@ def test_a_replayed_step_draws_what_a_plain_one_does(both: tuple[Rows, Rows]) ->
             assert torch.equal(ours.lengths[1 : num + 1], theirs.lengths[1 : num + 1])
 
 
-def test_a_step_that_runs_keeps_its_result_while_the_next_one_runs(both: tuple[Rows, Rows]) -> None:
+def test_steps_begun_behind_one_another_keep_their_results(both: tuple[Rows, Rows]) -> None:
     replayed, plain = both
-    for num in (3, 24, 3):
-        batches = [(rows.decoding(num), rows.decoding(num, 1, sampling=sampling_of(num, 7))) for rows in both]
-        first, then = (replayed.runner.launch(batch) for batch in batches[0])
-        wanted = [plain.runner.launch(batch).result().tokens for batch in batches[1]]
-        assert then.runs and not first.runs
-        assert np.array_equal(first.result().tokens, wanted[0]) and np.array_equal(then.result().tokens, wanted[1])
-        assert not then.runs
+    for sizes in ((3, 3, 3, 3), (24, 24, 3, 24), (3, 24, 20, 3)):
+        samplings = [sampling_of(num, seed) for seed, num in enumerate(sizes)]
+        launched, wanted = [], []
+        for at, (num, sampling) in enumerate(zip(sizes, samplings, strict=True), 1):
+            first = min(at, MAX_ROWS + 1 - num)
+            launched.append(replayed.runner.launch(replayed.decoding(num, first, sampling=sampling)))
+            wanted.append(plain.runner.launch(plain.decoding(num, first, sampling=sampling)).result().tokens)
+        assert all(step.runs for step in launched)
+        for step, tokens in zip(launched, wanted, strict=True):
+            assert np.array_equal(step.result().tokens, tokens)
+            assert not step.runs
+
+
+def test_a_step_that_the_host_draws_from_is_done_before_the_next_one_begins(both: tuple[Rows, Rows]) -> None:
+    replayed, plain = both
+    logprobs = LogprobRow(1, 2, np.zeros(0, np.int32))
+    samplings = sampling_of(3, 1), sampling_of(3, 2, logprobs=(logprobs,)), sampling_of(3, 3)
+    steps = [replayed.runner.launch(replayed.decoding(3, at, sampling=each)) for at, each in enumerate(samplings, 1)]
+    assert [step.runs for step in steps] == [True, False, True]
+    for at, (step, sampling) in enumerate(zip(steps, samplings, strict=True), 1):
+        assert np.array_equal(
+            step.result().tokens, plain.runner.launch(plain.decoding(3, at, sampling=sampling)).result().tokens
+        )
 
 
 def test_a_step_that_is_not_prepared_is_computed_when_it_is_asked_for(both: tuple[Rows, Rows]) -> None:
@@ -211,8 +227,8 @@ def test_a_forward_pass_that_calls_torch_is_not_prepared(caplog: pytest.LogCaptu
         return ops.gather(weight, inputs.token_ids, 1.0) + 1
 
     row_buffer = RowBuffer(3, torch.device("cpu"))
-    graphs = StepGraphs(forward, partial(draw_next, ops, row_buffer), Recorder(ops), table, 4)
+    graphs = StepGraphs(forward, partial(draw_next, ops, row_buffer), Recorder(ops, row_buffer), table, 4)
     batch = make_batch([(1, 0, 1)], {1: np.zeros(1, int)}, {1: np.zeros(1, int)})
     with caplog.at_level(logging.WARNING, "ramet"):
-        assert graphs.covers(batch) and graphs.begin(batch, row_buffer, draws=True) is None
+        assert graphs.covers(batch) and graphs.begin(batch, draws=True) is None
     assert "aten::add" in caplog.text and not graphs.covers(batch)
