@@ -231,7 +231,7 @@ def speed(threads: int) -> Finding:
     """What the first start on this machine measured."""
     found = measured.read(threads)
     if found is None:
-        remedy = "the first start does it, or ramet doctor --measure"
+        remedy = f"the first start with {threads} does it (small models take 1), or ramet doctor --measure"
         return Finding("note", "cpu measured", f"not yet for {threads} threads", remedy)
     return Finding("ok", "cpu measured", str(found))
 

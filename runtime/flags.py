@@ -101,6 +101,8 @@ def parse_with(parser: Parser, argv: Sequence[str], env: Mapping[str, str]) -> t
     args = make_args(**{name: g.value for name, g in given.items()})
     if space.print_config:
         print(show(given), end="")
+        threads = args.execute.num_threads or usable_cores()
+        print(f"# this CPU: {measured.read(threads) or f'measured at the first start with {threads} threads'}")
         print(f"# --cpu-affinity on this machine: {placement_of(args.execute.cpu_affinity)}")
         raise SystemExit(0)
     return args, space
@@ -114,7 +116,6 @@ def show(given: Mapping[str, Given]) -> str:
         for option in OPTIONS:
             if option.group == group:
                 lines.append(_yaml_line(option, given.get(option.name)))
-    lines.append(f"# this CPU: {measured.read(usable_cores()) or 'measured at the first start'}")
     return "\n".join(lines) + "\n"
 
 

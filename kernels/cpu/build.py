@@ -125,7 +125,7 @@ def _load_from(folder: Path) -> ctypes.CDLL:
     failures = []
     for compiler, path in paths.items():
         logging.getLogger("ramet").info(
-            "compiling the CPU kernels with %s, once for this machine and version", compiler
+            "compiling the CPU kernels with %s, once for this machine and version: 10 to 60 s", compiler
         )
         try:
             compile_library(path, compiler, flags=flags)
@@ -251,4 +251,4 @@ def _run_together(commands: list[list[str]]) -> None:
         raise NoCompiler(f"{' '.join(commands[0])} takes longer than {TIMEOUT_S} s") from error
     for process, command, output in zip(running, commands, outputs):
         if process.returncode:
-            raise NoCompiler(f"{' '.join(command)} failed with {process.returncode}:\n{output[-2000:]}")
+            raise NoCompiler(f"{' '.join(command)} failed with {process.returncode}\n{output[-2000:]}")

@@ -32,10 +32,14 @@ def available_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
 
-def worthwhile_threads(weight_bytes: int, cores: Sequence[int] | None) -> int:
-    """One thread for a model that a core reads in less time than threads need to meet, else one a core.
+def choose_threads(asked: int | None, weight_bytes: int, cores: Sequence[int] | None) -> int:
+    """Those asked for; else one for a model that a core reads in less time than threads need to meet, or one a core.
 
     `cores`: those that the model has; None: any.
     """
     usable = usable_cores() if cores is None else min(len(cores), usable_cores())
+    if asked is not None:
+        if asked > usable:
+            log.warning("--num-threads is %d, of %d cores: threads that take turns cost time", asked, usable)
+        return asked
     return 1 if weight_bytes < SMALL_MODEL_BYTES else usable

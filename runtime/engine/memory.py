@@ -49,7 +49,7 @@ class MemoryPlan:
         reserve = self.available - needs.weights - pool - table - needs.activations - needs.penalties
         pool_flags = "--max-total-tokens, --mem-fraction-static, --kv-cache-dtype"
         return [
-            ("weights", needs.weights, "--dtype"),
+            ("weights", needs.weights, "--dtype, --quantization"),
             (f"KV pool, {self.max_total_tokens} tokens", pool, pool_flags),
             ("slot table", table, "--max-running-requests, --context-length"),
             ("activations", needs.activations, "--chunked-prefill-size"),

@@ -22,7 +22,7 @@ from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
-from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops
+from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
 from ramet.runtime.engine.batch import (
     NO_ROWS,
     PART_ROWS,
@@ -33,7 +33,7 @@ from ramet.runtime.engine.batch import (
     PlaceLogprobs,
     StepResult,
 )
-from ramet.runtime.engine.device import choose_device, worthwhile_threads
+from ramet.runtime.engine.device import choose_device, choose_threads
 from ramet.runtime.engine.inputs import Begun, Readback, SlotTable, StepGraphs, place
 from ramet.runtime.engine.startup import (
     Report,
@@ -178,6 +178,8 @@ class ModelRunner:
         placement = placement_of(args.execute.cpu_affinity)
         bind_model(placement)
         log.info("%s", placement)
+        with phase(report, "kernels"):
+            compiled_library()
         self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
@@ -191,8 +193,8 @@ class ModelRunner:
                 "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
                 self.context_length, self.plan.needs.context_length,
             )  # fmt: skip
-        self._threads = args.execute.num_threads or worthwhile_threads(self.plan.needs.weights, placement.model)
-        with phase(report, "kernels"):
+        self._threads = choose_threads(args.execute.num_threads, self.plan.needs.weights, placement.model)
+        with phase(report, "arithmetic"):
             self._kernels = choose_ops(self.device, self._threads)
         if self.device.type == "cpu":
             torch.set_num_threads(self._threads)
@@ -392,6 +394,7 @@ class ModelRunner:
             device=self.device,
         )
         if args.schedule.max_itl_ms is not None:
+            log.info("filling the KV pool, so that no step waits for memory: some 4 s for each GiB")
             self.pool.take_memory()
         num_rows = self.max_running + PART_ROWS
         self._table = SlotTable(num_rows, self.context_length, self.device)

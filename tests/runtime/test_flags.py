@@ -48,6 +48,11 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
     assert args.serve.log_requests and args.serve.host == "127.0.0.1"
 
 
+def test_the_configuration_shows_what_was_measured_for_its_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, ["--num-threads", "61"], {})
+    assert "# this CPU: measured at the first start with 61 threads" in shown
+
+
 def test_a_flag_can_unset_what_the_file_set(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("context_length: 512\ndisable_radix_cache: true\n")

@@ -1,10 +1,11 @@
 """The memory plan: pure numbers, and a table that names the flags."""
 
+import logging
 from dataclasses import replace
 
 import pytest
 
-from ramet.runtime.engine.device import worthwhile_threads
+from ramet.runtime.engine.device import choose_threads
 from ramet.runtime.engine.memory import CUDA_SHARE, Needs, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import usable_cores
@@ -67,6 +68,13 @@ def test_by_default_the_pool_of_a_cpu_has_its_share_of_what_the_weights_leave() 
 
 
 def test_a_small_model_runs_on_one_thread() -> None:
-    assert worthwhile_threads(2 * MIB, None) == worthwhile_threads(2 * MIB, (0, 1)) == 1
-    assert worthwhile_threads(200 * MIB, None) == usable_cores()
-    assert worthwhile_threads(200 * MIB, (0,)) == 1
+    assert choose_threads(None, 2 * MIB, None) == choose_threads(None, 2 * MIB, (0, 1)) == 1
+    assert choose_threads(None, 200 * MIB, None) == usable_cores()
+    assert choose_threads(None, 200 * MIB, (0,)) == 1
+
+
+def test_more_threads_than_cores_are_allowed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ramet"):
+        assert choose_threads(1, 200 * MIB, (0,)) == 1 and not caplog.messages
+        assert choose_threads(2, 200 * MIB, (0,)) == 2
+    assert "--num-threads is 2, of 1 cores" in caplog.text

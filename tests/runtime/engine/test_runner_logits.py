@@ -152,7 +152,7 @@ def test_start_up_phases_are_reported_in_order(tmp_path: Path) -> None:
     names: list[str] = []
     args = Args(model=ModelArgs(model_path=str(make_tiny(tmp_path))), cache=CacheArgs(max_total_tokens=64))
     ModelRunner(args, lambda name, seconds: names.append(name))
-    assert names == ["kernels", "weights", "kv pool", "warm-up", "cost of steps"]
+    assert names == ["kernels", "arithmetic", "weights", "kv pool", "warm-up", "cost of steps"]
 
 
 def test_cpu_backend_refuses_a_head_size_it_is_not_compiled_for(tmp_path: Path) -> None:
