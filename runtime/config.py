@@ -193,7 +193,7 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         str, _about("Python module that registers more of them when it is imported; empty: none")
     ] = ""
     num_threads: Annotated[
-        Annotated[int, Meta(ge=1, le=1024)] | None,
+        Annotated[int, Meta(ge=1, le=256)] | None,
         _about("threads of a CPU step; unset: one per core of the model, one in all for a model under 16 MiB"),
     ] = None
     cpu_affinity: Annotated[

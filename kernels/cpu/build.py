@@ -13,10 +13,11 @@ import platform
 import re
 import shutil
 import stat
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ramet.ipc.folders import OwnedFolder
@@ -45,6 +46,8 @@ WARNINGS = ("-Wno-psabi",)  # vector types wider than the ABI's registers never 
 COMPILERS = ("g++", "c++", "clang++")
 VERSIONED = re.compile(r"(?:g|clang)\+\+-[0-9]+")
 TIMEOUT_S = 120
+MAX_KEPT = 16  # libraries in the cache
+ELF_HEADER = struct.Struct("<40xQ10xHH")  # where the table of sections is, an entry's size, how many
 COMPILE = "compile"  # as RAMET_KERNELS: also where built ones fit
 
 
@@ -120,8 +123,9 @@ def _load_from(folder: Path) -> ctypes.CDLL:
     compilers, flags = find_compilers(), chosen_flags()
     paths = {compiler: folder / f"kernels-{cache_key(compiler, flags=flags)}.so" for compiler in compilers}
     for path in paths.values():
-        if path.is_file() and is_private(path):
-            return ctypes.CDLL(str(path))
+        if path.is_file() and is_private(path) and is_whole(path):
+            with suppress(OSError):  # it is damaged: another is compiled
+                return ctypes.CDLL(str(path))
     failures = []
     for compiler, path in paths.items():
         logging.getLogger("ramet").info(
@@ -129,12 +133,19 @@ def _load_from(folder: Path) -> ctypes.CDLL:
         )
         try:
             compile_library(path, compiler, flags=flags)
+            _keep_newest(folder)
             return ctypes.CDLL(str(path))
         except (NoCompiler, OSError) as error:  # OSError: what was made cannot be loaded
             failures.append(str(error))
             said = failures[-1].strip().splitlines()[-1]
             logging.getLogger("ramet").warning("%s does not compile the kernels: %s", compiler, said)
     raise NoCompiler("\n".join(failures) or f"none of {', '.join(compiler_names())} is on the path")
+
+
+def _keep_newest(folder: Path) -> None:
+    with suppress(OSError):  # another process does the same
+        for old in sorted(folder.glob("kernels-*.so"), key=lambda each: -each.stat().st_mtime_ns)[MAX_KEPT:]:
+            old.unlink()
 
 
 def compiler_names() -> tuple[str, ...]:
@@ -183,6 +194,15 @@ def is_private(path: Path) -> bool:
     """It belongs to this user, others cannot write to it, and it is no link."""
     found = path.lstat()
     return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and not stat.S_ISLNK(found.st_mode)
+
+
+def is_whole(library: Path) -> bool:
+    """Nothing of it is cut off: reading what is would end the process. Of an ELF file, which ends with its sections."""
+    data = library.read_bytes()
+    if len(data) < ELF_HEADER.size or data[:4] != b"\x7fELF":
+        return False
+    sections, size, num = ELF_HEADER.unpack_from(data)
+    return bool(sections + size * num <= len(data))
 
 
 def _home_cache() -> Path:
@@ -235,6 +255,8 @@ def compile_library(
         whole = work.path / path.name
         _run_together([[str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]])
         whole.chmod(0o700)
+        with whole.open("rb") as written:
+            os.fsync(written.fileno())
         os.replace(whole, path)
 
 

@@ -6,6 +6,7 @@ of float32 on one CPU and half of them on another. Knows no torch; limits.py mea
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -95,6 +96,8 @@ def read(threads: int) -> Measured | None:
         seconds = {name: [float(s) for s in found["seconds"][name]] for name in ARITHMETICS if name in found["seconds"]}
         measured = Measured(Limits(**found["limits"]), seconds)
         assert "float32" in seconds and all(len(each) == len(TOKENS) for each in seconds.values())
+        rates = [measured.limits.read_bytes_per_s, measured.limits.float32_flops]
+        assert all(0 < number < math.inf for number in [*rates, *(s for each in seconds.values() for s in each)])
         return measured
     except (build.NoCache, build.WrongKernels, OSError, ValueError, KeyError, TypeError, AssertionError):
         return None

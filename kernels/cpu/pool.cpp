@@ -9,6 +9,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include <pthread.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -216,9 +218,18 @@ class Pool {
     std::vector<std::thread> workers;
 };
 
+std::atomic<Pool *> kept{nullptr};
+
+// A child of fork has none of its parent's threads, and what these held or ran stays as it was: it gets a pool of its own.
 Pool &of_process() {
-    static Pool *const kept = new Pool;
-    return *kept;
+    [[maybe_unused]] static const int registered = [] {
+        kept = new Pool;
+        return pthread_atfork(nullptr, nullptr, [] {
+            kept = new Pool;
+            own = 0, is_working = false;
+        });
+    }();
+    return *kept.load(std::memory_order_acquire);
 }
 
 }  // namespace

@@ -172,6 +172,29 @@ def test_a_library_that_others_may_write_to_is_compiled_again(cache: Path) -> No
     assert build.is_private(path) and path.read_bytes()[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("kept", [0, 100, 0.5])
+def test_a_library_that_is_cut_off_is_compiled_again(cache: Path, kept: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "SOURCES", ("identity.cpp",))
+    build.load_library()
+    (path,) = build.cache_folder().iterdir()
+    whole = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: int(kept * whole) if kept < 1 else int(kept)])
+    build.load_library()
+    assert path.stat().st_size == whole and build.is_whole(path)
+
+
+def test_old_libraries_are_removed_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "SOURCES", ("identity.cpp",))
+    folder = build.cache_folder()
+    for age in range(build.MAX_KEPT + 3):
+        (old := folder / f"kernels-{age:020}.so").touch()
+        os.utime(old, (1000 - age, 1000 - age))
+    build.load_library()
+    names = {path.name for path in folder.glob("kernels-*.so")}
+    assert len(names) == build.MAX_KEPT and f"kernels-{0:020}.so" in names
+    assert not any(f"kernels-{age:020}.so" in names for age in range(build.MAX_KEPT - 1, build.MAX_KEPT + 3))
+
+
 def test_a_link_is_not_followed(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     folder = build.cache_folder()

@@ -8,6 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static std::atomic<int> wrong{0};
 
 static void run_jobs(int rounds) {
@@ -63,6 +66,31 @@ static void run_lists(int rounds) {
     wrong += sums.done != rounds;
 }
 
+#if !defined(__SANITIZE_THREAD__)  // which allows no thread after a fork
+// A child of fork has a pool of its own, whatever its parent's threads did at that moment.
+static void fork_often(int rounds) {
+    std::atomic<bool> over{false};
+    std::thread busy([&] {
+        while (!over) run_lists(7);
+    });
+    for (int round = 0; round < rounds; round++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(60);  // a child that hangs dies of it
+            std::vector<std::thread> threads;
+            for (int i = 0; i < 4; i++) threads.emplace_back(run_lists, 14);
+            for (std::thread &each : threads) each.join();
+            _exit(wrong != 0);
+        }
+        int status = 1;
+        waitpid(child, &status, 0);
+        wrong += status != 0;
+    }
+    over = true;
+    busy.join();
+}
+#endif
+
 int main() {
     std::thread other(run_jobs, 2000);
     run_jobs(2000);
@@ -75,6 +103,9 @@ int main() {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         run_jobs(3);
     }
+#if !defined(__SANITIZE_THREAD__)
+    fork_often(50);
+#endif
     std::printf("%d differences\n", wrong.load());
     return wrong != 0;
 }
