@@ -10,7 +10,6 @@ event loop, while the scheduler computes the next step: those of streams at ever
 """
 
 import asyncio
-import gc
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -87,12 +86,6 @@ class InProcessEngine:
     # -- on the scheduler's thread ----------------------------------------------------------------------------------
 
     def _schedule(self, load: Callable[[], LoadedRunner]) -> None:
-        try:
-            self._run(load)
-        finally:
-            gc.collect()  # the scheduler's parts refer to one another; with them goes the model
-
-    def _run(self, load: Callable[[], LoadedRunner]) -> None:
         runner = load()
         ready = partial(self._to_scheduler.send, GrammarReady())
         scheduler = Scheduler(

@@ -5,6 +5,7 @@ ipc/loop_thread.py: their owner must have them end.
 """
 
 import asyncio
+import gc
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -45,7 +46,8 @@ class EngineThread(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends every call with it
             call_soon(self._loop, self._failed, self._part, error)
         finally:
-            del self._work  # and with it the model
+            del self._work  # and with it the model, whose parts and users refer to one another
+            gc.collect()
             call_soon(self._loop, self._end)
 
     def _end(self) -> None:
