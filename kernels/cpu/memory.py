@@ -18,7 +18,11 @@ from torch import Tensor
 HUGE_PAGE = 1 << 21
 CHUNK_BYTES = 1 << 24  # that an arena grows by
 LINE = 64  # bytes of a cache line
+MADV_POPULATE_WRITE = 23  # of Linux since 5.14; mmap does not know it, and holds Python's lock meanwhile
 SHARED_BYTES = 1 << 16  # from which on tensors that live long share huge pages
+
+_madvise = ctypes.CDLL(None, use_errno=True).madvise
+_madvise.argtypes, _madvise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
 
 
 def huge_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -39,6 +43,11 @@ def huge_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """As torch.zeros on the CPU; what is large takes memory when it is first written to."""
     made = huge_empty(shape, dtype)  # the system's pages are zeros
     return made if made.nbytes >= 2 * HUGE_PAGE else made.zero_()
+
+
+def take(address: int, num_bytes: int) -> bool:
+    """Have the system give these whole pages their memory now, whatever is in them. False: it cannot be asked to."""
+    return _madvise(address, num_bytes, MADV_POPULATE_WRITE) == 0
 
 
 class Pages:

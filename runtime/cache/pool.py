@@ -5,10 +5,13 @@ allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one tok
 page size. Of int8 it is [S, G, D + 4]: whole numbers of each head, then the float32 that they are multiplied by.
 """
 
+import threading
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ramet.kernels.cpu.memory import huge_zeros
+from ramet.kernels.cpu.memory import HUGE_PAGE, huge_zeros, take
 
 
 class KVPool:
@@ -30,17 +33,62 @@ class KVPool:
         shape = (max_total_tokens + page_size, kv_heads, bytes_per_head(head_dim, dtype) // dtype.itemsize)
         self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
+        self._ahead = MemoryAhead((*self.keys, *self.values)) if device.type == "cpu" else None
 
     def take_memory(self) -> None:
         """Now, and not when slots are first written: that takes a step 0.1 s for every 2 MiB of all layers."""
         for pool in (*self.keys, *self.values):
             pool.zero_()
 
+    def reach(self, slot: int) -> None:
+        """It is about to be written: memory for those behind it is taken meanwhile."""
+        if self._ahead is not None:
+            self._ahead.reach(slot)
+
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Keys and values of slots source [n] int32 into slots target [n], which are WRITTEN, in every layer."""
         source, target = (slots.long().to(self.keys[0].device) for slots in (source, target))
         for pool in (*self.keys, *self.values):
             pool[target] = pool[source]
+
+
+class MemoryAhead:
+    """Takes memory for slots of large tensors before they are first written, on a thread that ends when it has.
+
+    Slots are given out from the first on; a step that writes to new pages waits for the system to make them, on all its
+    threads. tensors [S, ...] are alike.
+    """
+
+    AHEAD_BYTES = 2 * HUGE_PAGE  # of each tensor
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._slot_bytes, self._size = tensors[0].nbytes // len(tensors[0]), tensors[0].nbytes // HUGE_PAGE * HUGE_PAGE
+        self._wanted = self._taken = 0  # bytes of each tensor, whole pages
+        self._is_possible = self._size >= 2 * HUGE_PAGE  # smaller ones share pages
+        self._lock = threading.Lock()
+        self.thread: threading.Thread | None = None
+
+    def reach(self, slot: int) -> None:
+        wanted = min(self._size, slot * self._slot_bytes // HUGE_PAGE * HUGE_PAGE + self.AHEAD_BYTES)
+        if wanted <= self._wanted or not self._is_possible:
+            return
+        with self._lock:
+            self._wanted = wanted
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._take, name="ramet-kv-memory", daemon=True)
+                self.thread.start()
+
+    def _take(self) -> None:
+        while True:
+            with self._lock:
+                start, wanted = self._taken, self._wanted
+                if start >= wanted or not self._is_possible:
+                    self.thread = None
+                    return
+            for tensor in self._tensors:
+                self._is_possible = self._is_possible and take(tensor.data_ptr() + start, HUGE_PAGE)
+            self._taken = start + HUGE_PAGE
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

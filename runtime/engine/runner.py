@@ -350,6 +350,8 @@ class ModelRunner:
 
     def _receive(self, batch: Batch) -> None:
         """Make the copies that come before the step, and take in where its tokens' slots are."""
+        if len(batch.slots):
+            self.pool.reach(int(batch.slots.max()))
         for copy in batch.slot_copies:
             self.pool.copy(torch.from_numpy(copy.source), torch.from_numpy(copy.target))
         self._table.update(batch)
