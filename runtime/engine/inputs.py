@@ -231,7 +231,6 @@ class StepInputs:
             shifts=of["shifts"],
             shifted=torch.zeros(size, dtype=torch.int64),
         )
-        self.relayed = torch.from_numpy(of["relayed"])
         self.rows = torch.from_numpy(of["drawn_rows"])
         names = "temperature", "top_k", "top_p", "min_p", "seeds", "drawn_positions"
         self.draws = tuple(torch.from_numpy(of[name]) for name in names)  # as a kernel's `draw` takes them
