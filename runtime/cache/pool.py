@@ -5,6 +5,7 @@ allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one tok
 page size. Of int8 it is [S, G, D + 4]: whole numbers of each head, then the float32 that they are multiplied by.
 """
 
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -40,10 +41,9 @@ class KVPool:
         for pool in (*self.keys, *self.values):
             pool.zero_()
 
-    def reach(self, slot: int) -> None:
-        """It is about to be written: memory for those behind it is taken meanwhile."""
-        if self._ahead is not None:
-            self._ahead.reach(slot)
+    def reach(self, slot: int) -> int:
+        """It is about to be written: memory behind it is taken meanwhile. Returns which one to call for next."""
+        return sys.maxsize if self._ahead is None else self._ahead.reach(slot)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Keys and values of slots source [n] int32 into slots target [n], which are WRITTEN, in every layer."""
@@ -69,15 +69,18 @@ class MemoryAhead:
         self._lock = threading.Lock()
         self.thread: threading.Thread | None = None
 
-    def reach(self, slot: int) -> None:
-        wanted = min(self._size, slot * self._slot_bytes // HUGE_PAGE * HUGE_PAGE + self.AHEAD_BYTES)
-        if wanted <= self._wanted or not self._is_possible:
-            return
+    def reach(self, slot: int) -> int:
+        """Returns the slot that needs more memory to be taken."""
+        page = slot * self._slot_bytes // HUGE_PAGE * HUGE_PAGE
+        wanted = min(self._size, page + self.AHEAD_BYTES)
+        if not self._is_possible or wanted == self._size == self._wanted:
+            return sys.maxsize
         with self._lock:
-            self._wanted = wanted
-            if self.thread is None:
+            self._wanted = max(wanted, self._wanted)
+            if self.thread is None and self._taken < self._wanted:
                 self.thread = threading.Thread(target=self._take, name="ramet-kv-memory", daemon=True)
                 self.thread.start()
+        return (self._wanted - self.AHEAD_BYTES + HUGE_PAGE) // self._slot_bytes
 
     def _take(self) -> None:
         while True:

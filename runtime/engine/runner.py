@@ -173,6 +173,7 @@ class ModelRunner:
 
     def __init__(self, args: Args, report: Report) -> None:
         self._launched: Deferred | None = None
+        self._reached = 0  # the slot that the KV pool is told of next
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
         placement = placement_of(args.execute.cpu_affinity)
@@ -350,8 +351,8 @@ class ModelRunner:
 
     def _receive(self, batch: Batch) -> None:
         """Make the copies that come before the step, and take in where its tokens' slots are."""
-        if len(batch.slots):
-            self.pool.reach(int(batch.slots.max()))
+        if len(batch.slots) and (last := int(batch.slots.max())) >= self._reached:
+            self._reached = self.pool.reach(last)
         for copy in batch.slot_copies:
             self.pool.copy(torch.from_numpy(copy.source), torch.from_numpy(copy.target))
         self._table.update(batch)

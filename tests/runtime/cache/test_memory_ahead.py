@@ -61,5 +61,15 @@ def test_what_was_written_stays() -> None:
 
 def test_small_tensors_are_left_alone() -> None:
     ahead = MemoryAhead([torch.zeros(100, 4)])
-    ahead.reach(99)
-    assert ahead.thread is None
+    assert ahead.reach(99) > 100 and ahead.thread is None
+
+
+def test_only_slots_that_need_more_have_to_be_told() -> None:
+    pools = tensors()
+    ahead = MemoryAhead(pools)
+    next_slot, told = 0, []
+    for slot in range(len(pools[0])):
+        if slot >= next_slot:
+            told.append(slot)
+            next_slot = ahead.reach(slot)
+    assert told == [page * HUGE_PAGE // SLOT_BYTES for page in range(PAGES)]
