@@ -327,6 +327,10 @@ class Holding(Mock):
         super().__init__(lambda prompt, call: "x")
         self.held: list[tuple[int, str, float]] = []
 
+    async def generate(self, *args: Any, **more: Any) -> list[Completion]:
+        await asyncio.sleep(0.1)  # as a model takes its time, in which what is prefetched comes first
+        return await super().generate(*args, **more)
+
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         self.held.append((len(self.calls), prompt.text(), seconds))
 
