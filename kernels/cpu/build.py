@@ -197,12 +197,18 @@ def is_private(path: Path) -> bool:
 
 
 def is_whole(library: Path) -> bool:
-    """Nothing of it is cut off: reading what is would end the process. Of an ELF file, which ends with its sections."""
-    data = library.read_bytes()
-    if len(data) < ELF_HEADER.size or data[:4] != b"\x7fELF":
+    """Nothing of it is cut off, which would end the process that reads it: an ELF file ends with its table of sections.
+
+    Of other systems' files, whether there is any.
+    """
+    with library.open("rb") as file:
+        header = file.read(ELF_HEADER.size)
+    if header[:4] != b"\x7fELF":
+        return len(header) == ELF_HEADER.size
+    if len(header) < ELF_HEADER.size:
         return False
-    sections, size, num = ELF_HEADER.unpack_from(data)
-    return bool(sections + size * num <= len(data))
+    start, size, num = ELF_HEADER.unpack(header)
+    return bool(start + size * num <= library.stat().st_size)
 
 
 def _home_cache() -> Path:

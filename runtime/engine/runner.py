@@ -180,7 +180,8 @@ class ModelRunner:
         bind_model(placement)
         log.info("%s", placement)
         with phase(report, "kernels"):
-            compiled_library()
+            if self.device.type == "cpu":
+                compiled_library()
         self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
