@@ -10,6 +10,7 @@ event loop, while the scheduler computes the next step: those of streams at ever
 """
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +76,7 @@ class InProcessEngine:
         self._stop()
         for thread in self._threads:
             await thread.ended()
+        gc.collect()  # the model, whose parts refer to one another; a collection beside another thread's does nothing
 
     def _stop(self) -> None:
         self._to_tokenizer.stop()

@@ -5,7 +5,6 @@ ipc/loop_thread.py: their owner must have them end.
 """
 
 import asyncio
-import gc
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -46,8 +45,7 @@ class EngineThread(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends every call with it
             call_soon(self._loop, self._failed, self._part, error)
         finally:
-            del self._work  # and with it the model, whose parts and users refer to one another
-            gc.collect()
+            del self._work  # and with it the model
             call_soon(self._loop, self._end)
 
     def _end(self) -> None:
