@@ -42,13 +42,12 @@ struct Job {
     int64_t num_pairs() const { return padded(num_in) / 2; }
 };
 
-// How inputs lie beside a pair of weights, and how their products are added to sums [ROWS][VECTORS].
+// How the products of a pair of inputs with weights are added to sums [ROWS][VECTORS].
 template <class T>
 struct Floats {
-    typedef float Input;  // x is [padded N][ROWS]
-    static constexpr int INPUTS = 2;
+    typedef float Input;
     template <int ROWS, int VECTORS>
-    static inline void add(const T *weights, const float *x, vf (&sums)[ROWS][VECTORS]) {
+    __attribute__((always_inline)) static void add(const T *weights, const float *x, vf (&sums)[ROWS][VECTORS]) {
         constexpr int STEP = std::is_same_v<T, bf16> ? 2 * LANES : LANES;  // weights from a vector of columns to the next
         vf both[2][VECTORS];
 #pragma GCC unroll 8
@@ -57,7 +56,7 @@ struct Floats {
         for (int odd = 0; odd < 2; odd++)
 #pragma GCC unroll 12
             for (int r = 0; r < ROWS; r++) {
-                const vf input = splat(x[odd * ROWS + r]);
+                const vf input = splat(x[r * PADDED + odd]);
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++) sums[r][v] += input * both[odd][v];
             }
@@ -66,16 +65,17 @@ struct Floats {
 
 #if RAMET_DOTS
 struct Dots {
-    typedef int32_t Input;  // a pair of bfloat16; x is [padded N / 2][ROWS]
-    static constexpr int INPUTS = 1;
+    typedef bf16 Input;
     template <int ROWS, int VECTORS>
-    static inline void add(const bf16 *weights, const int32_t *x, vf (&sums)[ROWS][VECTORS]) {
+    __attribute__((always_inline)) static void add(const bf16 *weights, const bf16 *x, vf (&sums)[ROWS][VECTORS]) {
         vi pairs[VECTORS];
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) std::memcpy(&pairs[v], weights + v * 2 * LANES, sizeof pairs[v]);
 #pragma GCC unroll 12
         for (int r = 0; r < ROWS; r++) {
-            const vi input = x[r] - vi{};
+            int32_t pair;
+            std::memcpy(&pair, x + r * PADDED, sizeof pair);
+            const vi input = pair - vi{};
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) sums[r][v] = dots::add(sums[r][v], input, pairs[v]);
         }
@@ -94,10 +94,12 @@ void tile(const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = vf{};
-    for (; weights < end; weights += PAIR, x += Arithmetic::INPUTS * ROWS, ahead.from += ahead.step) {
-        ahead.ask<PAIR * sizeof(T)>();
-        Arithmetic::add(weights, x, sums);
-    }
+    for (; weights < end; x += (ROWS - 1) * PADDED)
+#pragma GCC unroll 1
+        for (const auto *const run_end = x + PADDED; x < run_end; x += 2, weights += PAIR, ahead.from += ahead.step) {
+            ahead.ask<PAIR * sizeof(T)>();
+            Arithmetic::add(weights, x, sums);
+        }
     job.out.template put_tile<ROWS, VECTORS>(first_row, column, [&](int r, int v) { return sums[r][v]; });
 }
 
@@ -107,28 +109,28 @@ int64_t values_of_block(const Job<T> &job, int64_t tokens) {
     return std::max<int64_t>(1, BLOCK / 4 * padded(job.num_in) * (tokens + 8) / 16);
 }
 
-// A block of tokens, whose turned inputs stay in cache while all weights pass by.
+// A block of tokens, whose inputs stay in cache while all weights pass by.
 template <class T, class Arithmetic>
 void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
     typedef typename Arithmetic::Input Input;
     const Tiles tiles(tokens);
-    const int64_t num_in = padded(job.num_in), num_inputs = num_in / 2 * Arithmetic::INPUTS;
-    Input *const turned = reinterpret_cast<Input *>(scratch(tokens * num_inputs + tiles.num * MAX_LANES));
-    const auto x_of = [&](int64_t t) { return turned + tiles.start(t) * num_inputs + t * MAX_LANES; };
-    pool::each_of_many(job.threads, tiles.num, num_in * tokens / tiles.num, [&](int64_t t) {
-        turn(x + (first + tiles.start(t)) * x_stride, x_stride, tiles.rows(t), job.num_in, x_of(t));
+    const int64_t num_in = padded(job.num_in);
+    Input *const inputs = reinterpret_cast<Input *>(scratch(tokens * num_in * sizeof(Input)));
+    each_token(job.threads, tiles, num_in / 4, [&](int64_t token, int64_t start, int64_t r, int64_t rows) {
+        copy_inputs(x + (first + token) * x_stride, job.num_in, inputs + start * num_in + r * PADDED, rows * PADDED);
     });
     const int64_t step_bytes = PAIR * sizeof(T);
     const Stream stream = {job.weights, job.out.num_out, job.num_pairs() * step_bytes, step_bytes, values_of_block(job, tokens)};
     each_tile(job.threads, tiles, stream, [&](auto rows, auto vectors, int64_t t, int64_t column, Ahead ahead) {
-        tile<T, Arithmetic, rows, vectors>(job, x_of(t), first + tiles.start(t), column, ahead);
+        tile<T, Arithmetic, rows, vectors>(job, inputs + tiles.start(t) * num_in, first + tiles.start(t), column, ahead);
     });
 }
 
 template <class T, class Arithmetic>
 void multiply_in_blocks(const Job<T> &job, const T *x, int64_t x_stride, int64_t tokens) {
-    const int64_t row_bytes = padded(job.num_in) / 2 * Arithmetic::INPUTS * sizeof(typename Arithmetic::Input);
-    each_block_of_tokens(tokens, row_bytes, [&](int64_t first, int64_t num) { multiply_block<T, Arithmetic>(job, x, x_stride, first, num); });
+    each_block_of_tokens(tokens, padded(job.num_in) * sizeof(typename Arithmetic::Input), [&](int64_t first, int64_t num) {
+        multiply_block<T, Arithmetic>(job, x, x_stride, first, num);
+    });
 }
 
 #if RAMET_TILES
@@ -158,7 +160,7 @@ void tile_block(const Job<bf16> &job, const bf16 *x, int64_t first_row, int toke
 
 void multiply_block_by_tiles(const Job<bf16> &job, const bf16 *x, int64_t x_stride, int64_t first, int64_t tokens) {
     const int64_t num_in = padded(job.num_in), tiles_of_rows = ceil_div(tokens, 2 * tiles::SIDE);
-    bf16 *const rows = reinterpret_cast<bf16 *>(scratch(tokens * num_in / 2));
+    bf16 *const rows = reinterpret_cast<bf16 *>(scratch(tokens * num_in * sizeof(bf16)));
     pool::each_of_many(job.threads, tokens, num_in / 4, [&](int64_t t) {
         std::memcpy(rows + t * num_in, x + (first + t) * x_stride, job.num_in * sizeof(bf16));
         std::memset(rows + t * num_in + job.num_in, 0, (num_in - job.num_in) * sizeof(bf16));

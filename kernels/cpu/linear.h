@@ -43,7 +43,7 @@ struct Ahead {
 
     // Lines of so many bytes.
     template <int64_t BYTES>
-    inline void ask() const {
+    __attribute__((always_inline)) void ask() const {
 #pragma GCC unroll 4
         for (int64_t line = 0; line < BYTES; line += 64)
             once ? __builtin_prefetch(from + line, 0, 2) : __builtin_prefetch(from + line, 0, 3);
@@ -60,6 +60,7 @@ struct Tiles {
     explicit Tiles(int64_t tokens) : tokens(tokens), num(ceil_div(tokens, MAX_ROWS)) {}
     int64_t start(int64_t tile) const { return tokens * tile / num; }
     int rows(int64_t tile) const { return int(start(tile + 1) - start(tile)); }
+    int64_t of(int64_t token) const { return ((token + 1) * num - 1) / tokens; }
 };
 
 template <class T>
@@ -78,19 +79,29 @@ struct Output {
 
     // sum_of(row, vector) of a tile of ROWS tokens times VECTORS vectors of columns from `column` on
     template <int ROWS, int VECTORS, class SumOf>
-    inline void put_tile(int64_t first_row, int64_t column, SumOf sum_of) const {
+    __attribute__((always_inline)) void put_tile(int64_t first_row, int64_t column, SumOf sum_of) const {
+        is_wide ? put_as<float, ROWS, VECTORS>(first_row, column, sum_of) : put_as<T, ROWS, VECTORS>(first_row, column, sum_of);
+    }
+
+  private:
+    template <class To, int ROWS, int VECTORS, class SumOf>
+    __attribute__((always_inline)) void put_as(int64_t first_row, int64_t column, SumOf sum_of) const {
+        To *const first = static_cast<To *>(to) + first_row * stride;
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
-            const int64_t at = column + v * LANES, num = std::min<int64_t>(LANES, num_out - at);
-            if (num <= 0) break;
-            const vf shift = bias ? load_some(bias + at, num) : vf{};
+            const int64_t at = column + v * LANES, num = num_out - at;
+            if (num < LANES) return put_last<To, ROWS, VECTORS>(first, at, num, v, sum_of);
+            const vf shift = bias ? load(bias + at) : vf{};
+            To *row = first + at;
 #pragma GCC unroll 12
-            for (int r = 0; r < ROWS; r++) {
-                const vf sum = sum_of(r, v) + shift;
-                const int64_t place = (first_row + r) * stride + at;
-                is_wide ? put<float>(to, place, sum, num) : put<T>(to, place, sum, num);
-            }
+            for (int r = 0; r < ROWS; r++, row += stride) store(row, sum_of(r, v) + shift);
         }
+    }
+    template <class To, int ROWS, int VECTORS, class SumOf>
+    __attribute__((always_inline)) void put_last(To *first, int64_t at, int64_t num, int v, SumOf sum_of) const {
+        if (num <= 0) return;
+        const vf shift = bias ? load_some(bias + at, num) : vf{};
+        for (int r = 0; r < ROWS; r++) store_some(first + r * stride + at, sum_of(r, v) + shift, num);
     }
 };
 
@@ -124,6 +135,15 @@ inline void each_tile(int threads, const Tiles &tiles, const Stream &stream, Bod
     });
 }
 
+// body(token, first, r, rows): a token of a block is the r-th of a tile of so many, which begins at `first`. For its inputs.
+template <class Body>
+inline void each_token(int threads, const Tiles &tiles, int64_t values, Body &&body) {
+    pool::each_of_many(threads, tiles.tokens, values, [&](int64_t token) {
+        const int64_t tile = tiles.of(token), first = tiles.start(tile);
+        body(token, first, token - first, tiles.rows(tile));
+    });
+}
+
 // body(first, num) for blocks of tokens, whose inputs stay in cache; their sizes differ by one at most.
 template <class Body>
 inline void each_block_of_tokens(int64_t tokens, int64_t row_bytes, Body &&body) {
@@ -131,44 +151,32 @@ inline void each_block_of_tokens(int64_t tokens, int64_t row_bytes, Body &&body)
     for (int64_t b = 0; b < blocks; b++) body(tokens * b / blocks, tokens * (b + 1) / blocks - tokens * b / blocks);
 }
 
-// A vector of inputs from n on, with zeros behind the last; as words, a pair of bfloat16 each.
+// A tile's inputs are [padded N / PADDED][ROWS][PADDED]: a token's are copied in runs, and a step reads those of all tokens
+// from a few lines. Here those of one token, with zeros behind N; it is `stride` inputs from one run to the next.
 template <class T>
-inline vf inputs_at(const T *x, int64_t n, int64_t num_in, float) {
-    const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
-    return num == LANES ? load(x + n) : load_some(x + n, num);
-}
-inline vf inputs_at(const bf16 *x, int64_t n, int64_t num_in, int32_t) {
-    const int64_t num = std::clamp<int64_t>(num_in - n, 0, 2 * LANES);
-    vf words = {};
-    if (num == 2 * LANES) std::memcpy(&words, x + n, sizeof words);
-    else std::memcpy(&words, x + n, num * sizeof(bf16));
-    return words;
-}
-
-// x [rows, N] with rows `stride` apart -> [padded N, or half of it][rows]; MAX_LANES behind it may be written.
-template <class T, class Input>
-void turn(const T *x, int64_t stride, int rows, int64_t num_in, Input *to) {
-    constexpr int GROUPS = (MAX_ROWS + LANES - 1) / LANES;
-    constexpr int64_t VALUES = std::is_same_v<Input, float> ? 1 : 2;  // of an Input
-    for (int64_t n = 0; n < padded(num_in); n += VALUES * LANES) {
-        vf parts[GROUPS][LANES];
-        for (int g = 0; g * LANES < rows; g++) {
-            for (int r = 0; r < LANES; r++)
-                parts[g][r] = g * LANES + r >= rows ? vf{} : inputs_at(x + (g * LANES + r) * stride, n, num_in, Input{});
-            transpose(parts[g]);
+inline void copy_inputs(const T *x, int64_t num_in, float *to, int64_t stride) {
+    for (int64_t start = 0; start < num_in; start += PADDED, to += stride)
+#pragma GCC unroll 8
+        for (int64_t n = 0; n < PADDED; n += LANES) {
+            const int64_t num = std::clamp<int64_t>(num_in - start - n, 0, LANES);
+            store(to + n, num == LANES ? load(x + start + n) : load_some(x + start + n, num));
         }
-        for (int64_t i = 0; i < LANES; i++)  // what a store writes too much is written over by the next
-            for (int g = 0; g * LANES < rows; g++) std::memcpy(to + (n / VALUES + i) * rows + g * LANES, &parts[g][i], sizeof(vf));
-    }
+}
+inline void copy_inputs(const bf16 *x, int64_t num_in, bf16 *to, int64_t stride) {
+    const int64_t whole = num_in / PADDED * PADDED;
+    for (int64_t start = 0; start < whole; start += PADDED, to += stride) std::memcpy(to, x + start, PADDED * sizeof(bf16));
+    if (whole == num_in) return;
+    std::memset(to, 0, PADDED * sizeof(bf16));
+    std::memcpy(to, x + whole, (num_in - whole) * sizeof(bf16));
 }
 
 // Grows and stays with its thread: the caller's holds a block of inputs.
-inline float *scratch(int64_t size) {
-    static thread_local std::unique_ptr<float[], decltype(&std::free)> kept(nullptr, std::free);
+inline char *scratch(int64_t bytes) {
+    static thread_local std::unique_ptr<char[], decltype(&std::free)> kept(nullptr, std::free);
     static thread_local int64_t room = 0;
-    if (room < size) {
-        room = ceil_div(size, 1 << 14) << 14;
-        kept.reset(static_cast<float *>(std::aligned_alloc(64, room * sizeof(float))));
+    if (room < bytes) {
+        room = ceil_div(bytes, 1 << 16) << 16;
+        kept.reset(static_cast<char *>(std::aligned_alloc(64, room)));
     }
     return kept.get();
 }

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int EIGHT = 8;                 // inputs of a step
 constexpr int64_t STEP = BLOCK * 4;      // bytes of a step, and of a record's scales and zeros
+constexpr int RUN = PADDED / 4;          // fours of a token that lie together, see copy_inputs
 constexpr int MAX_GROUP = 128;           // whose sums a float still holds exactly: 128 * 15 * 127 < 2^24
 constexpr float LARGEST = 127.0f, LEVELS = 15.0f;
 
@@ -75,7 +76,7 @@ struct Job {
     int threads;
 };
 
-// A tile's tokens, R of them: whole numbers [N / 4][R] of four inputs each, and of each group [G][R] their scale and sum.
+// A tile's tokens, R of them: whole numbers [N / PADDED][R][RUN] of four inputs each, and of each group [G][R] their scale and sum.
 struct Inputs {
     const int32_t *wholes;
     const float *scales, *sums;
@@ -97,21 +98,23 @@ void tile(const Job<T> &job, Inputs x, int64_t first_row, int64_t column, Ahead 
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) sums[r][v] = vi{};
-        for (int64_t step = 0; step < steps; step++, weights += STEP, x.wholes += 2 * ROWS, ahead.from += ahead.step) {
-            ahead.ask<STEP>();
-            vu low[VECTORS], high[VECTORS];
+        for (const uint8_t *const group_end = weights + steps * STEP; weights < group_end; x.wholes += (ROWS - 1) * RUN)
+#pragma GCC unroll 1
+            for (const int32_t *const run_end = x.wholes + RUN; x.wholes < run_end; x.wholes += 2, weights += STEP, ahead.from += ahead.step) {
+                ahead.ask<STEP>();
+                vu low[VECTORS], high[VECTORS];
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) {
-                std::memcpy(&high[v], weights + (offset + v * LANES) * 4, sizeof high[v]);
-                low[v] = high[v] & 0x0f0f0f0f, high[v] = (high[v] >> 4) & 0x0f0f0f0f;
-            }
+                for (int v = 0; v < VECTORS; v++) {
+                    std::memcpy(&high[v], weights + (offset + v * LANES) * 4, sizeof high[v]);
+                    low[v] = high[v] & 0x0f0f0f0f, high[v] = (high[v] >> 4) & 0x0f0f0f0f;
+                }
 #pragma GCC unroll 12
-            for (int r = 0; r < ROWS; r++) {
-                const vi first = x.wholes[r] - vi{}, next = x.wholes[ROWS + r] - vi{};
+                for (int r = 0; r < ROWS; r++) {
+                    const vi first = x.wholes[r * RUN] - vi{}, next = x.wholes[r * RUN + 1] - vi{};
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], first, low[v], next, high[v]);
+                    for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], first, low[v], next, high[v]);
+                }
             }
-        }
         const f16 *const scales = reinterpret_cast<const f16 *>(weights) + offset, *const zeros = scales + BLOCK;
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
@@ -125,9 +128,9 @@ void tile(const Job<T> &job, Inputs x, int64_t first_row, int64_t column, Ahead 
     job.out.template put_tile<ROWS, VECTORS>(first_row, column, [&](int r, int v) { return totals[r][v]; });
 }
 
-// A token's inputs as whole numbers, four of them every `stride`, and of each group, every `stride`, its scale and sum
+// A token's inputs as whole numbers, in runs as those of copy_inputs, and of each group, every `stride`, its scale and sum.
 template <class T>
-void quantise(const Job<T> &job, const T *x, int32_t *to, float *scales, float *sums, int64_t stride) {
+void quantise(const Job<T> &job, const T *x, int8_t *to, float *scales, float *sums, int64_t stride) {
     const int64_t group = job.layout.group;
     const vf round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
     for (int64_t start = 0; start < job.layout.num_in; start += group, scales += stride, sums += stride) {
@@ -148,7 +151,7 @@ void quantise(const Job<T> &job, const T *x, int32_t *to, float *scales, float *
             const vi whole = bit_cast<vi>(load(from + i) * inverse + round) - bit_cast<vi>(round);
             const vb bytes = __builtin_convertvector(whole, vb);
             all += whole;
-            for (int b = 0; b < LANES; b += 4) std::memcpy(to + (start + i + b) / 4 * stride, (const char *)&bytes + b, 4);
+            std::memcpy(to + (start + i) / PADDED * stride * PADDED + i % PADDED, &bytes, sizeof bytes);
         }
         *scales = largest / LARGEST, *sums = sum_of(__builtin_convertvector(all, vf));
     }
@@ -158,13 +161,11 @@ template <class T>
 void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
     const Tiles tiles(tokens);
     const int64_t num_in = job.layout.num_in, quarters = num_in / 4, groups = job.layout.num_groups();
-    int32_t *const wholes = reinterpret_cast<int32_t *>(scratch(tokens * (quarters + 2 * groups)));
+    int32_t *const wholes = reinterpret_cast<int32_t *>(scratch(tokens * (quarters + 2 * groups) * sizeof(int32_t)));
     float *const scales = reinterpret_cast<float *>(wholes + tokens * quarters), *const sums = scales + tokens * groups;
-    pool::each_of_many(job.threads, tiles.num, 2 * num_in * tokens / tiles.num, [&](int64_t t) {
-        const int64_t start = tiles.start(t);
-        const int rows = tiles.rows(t);
-        for (int r = 0; r < rows; r++)
-            quantise(job, x + (first + start + r) * x_stride, wholes + start * quarters + r, scales + start * groups + r, sums + start * groups + r, rows);
+    each_token(job.threads, tiles, 2 * num_in, [&](int64_t token, int64_t start, int64_t r, int64_t rows) {
+        int8_t *const to = reinterpret_cast<int8_t *>(wholes + start * quarters + r * RUN);
+        quantise(job, x + (first + token) * x_stride, to, scales + start * groups + r, sums + start * groups + r, rows);
     });
     const int64_t values = std::max<int64_t>(1, BLOCK / 8 * num_in * (tokens + 8) / 8);  // four blocks of 768 inputs of a token: 5 us
     const Stream stream = {job.weights, job.out.num_out, job.layout.block_bytes(), STEP, values};

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int GROUP = 4;                 // inputs whose products one operation adds
 constexpr int64_t STEP = BLOCK * GROUP;  // weights of a group of inputs
+constexpr int64_t RUN = PADDED / GROUP;  // groups of a token that lie together, see copy_inputs
 constexpr float LARGEST = 127.0f;
 
 #if defined(__AVX512VNNI__) && !defined(RAMET_LANES)
@@ -55,7 +56,7 @@ struct Job {
     int64_t num_groups() const { return padded(num_in) / GROUP; }
 };
 
-// ROWS tokens times VECTORS vectors of columns from `column` on; x is [padded N / GROUP][ROWS] groups, x_scales [ROWS].
+// ROWS tokens times VECTORS vectors of columns from `column` on; x is as `quantise` leaves it, x_scales [ROWS].
 template <class T, int ROWS, int VECTORS>
 void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
     const int8_t *weights = job.weights + column / BLOCK * job.num_groups() * STEP + column % BLOCK * GROUP;
@@ -65,18 +66,20 @@ void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t fi
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = vi{};
-    for (; weights < end; weights += STEP, x += ROWS, ahead.from += ahead.step) {
-        ahead.ask<STEP>();
-        vi packed[VECTORS];
+    for (; weights < end; x += (ROWS - 1) * RUN)
+#pragma GCC unroll 1
+        for (const int32_t *const run_end = x + RUN; x < run_end; x++, weights += STEP, ahead.from += ahead.step) {
+            ahead.ask<STEP>();
+            vi packed[VECTORS];
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);
+            for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);
 #pragma GCC unroll 12
-        for (int r = 0; r < ROWS; r++) {
-            const vi input = x[r] - vi{};
+            for (int r = 0; r < ROWS; r++) {
+                const vi input = x[r * RUN] - vi{};
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], input, packed[v]);
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], input, packed[v]);
+            }
         }
-    }
     vf scales[VECTORS];
     vi of_offset[VECTORS];
 #pragma GCC unroll 8
@@ -89,23 +92,31 @@ void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t fi
     });
 }
 
-// A token's inputs as whole numbers, GROUP of them every `stride` groups; returns its scale.
+// A token's inputs as whole numbers, in runs as those of copy_inputs; returns its scale.
 template <class T>
-float quantise(const T *x, int64_t num_in, int32_t *to, int64_t stride) {
-    vf most = {};
-    for (int64_t n = 0; n < num_in; n += LANES) {
-        const vf some = n + LANES <= num_in ? load(x + n) : load_some(x + n, num_in - n);
-        most = larger(most, larger(some, -some));
+float quantise(const T *x, int64_t num_in, int8_t *to, int64_t stride) {
+    vf most[2] = {};
+    int64_t n = 0;
+    for (; n + 2 * LANES <= num_in; n += 2 * LANES) {
+        vf a, b;
+        load_pair(x + n, a, b);
+        most[0] = larger(most[0], larger(a, -a)), most[1] = larger(most[1], larger(b, -b));
     }
-    const float largest = max_of(most), scale = largest / LARGEST, inverse = largest > 0 ? LARGEST / largest : 0.0f;
+    for (; n < num_in; n += LANES) {
+        const vf some = load_some(x + n, std::min<int64_t>(LANES, num_in - n));
+        most[0] = larger(most[0], larger(some, -some));
+    }
+    const float largest = max_of(larger(most[0], most[1])), scale = largest / LARGEST, inverse = largest > 0 ? LARGEST / largest : 0.0f;
     const vf round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
-    for (int64_t n = 0; n < padded(num_in); n += LANES) {
-        const int64_t num = std::clamp<int64_t>(num_in - n, 0, LANES);
-        const vf some = num == LANES ? load(x + n) : load_some(x + n, num);
-        const vi whole = bit_cast<vi>(some * inverse + round) - bit_cast<vi>(round) + OFFSET;
-        const vb bytes = __builtin_convertvector(whole, vb);
-        for (int i = 0; i < LANES; i += GROUP) std::memcpy(to + (n + i) / GROUP * stride, (const char *)&bytes + i, GROUP);
-    }
+    for (int64_t start = 0; start < padded(num_in); start += PADDED, to += stride)
+#pragma GCC unroll 8
+        for (int64_t n = 0; n < PADDED; n += LANES) {
+            const int64_t num = num_in - start - n;
+            const vf some = num >= LANES ? load(x + start + n) : load_some(x + start + n, std::max<int64_t>(0, num));
+            const vi whole = bit_cast<vi>(some * inverse + round) - bit_cast<vi>(round) + OFFSET;
+            const vb bytes = __builtin_convertvector(whole, vb);
+            std::memcpy(to + n, &bytes, sizeof bytes);
+        }
     return scale;
 }
 
@@ -113,13 +124,11 @@ template <class T>
 void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
     const Tiles tiles(tokens);
     const int64_t num_groups = job.num_groups();
-    int32_t *const inputs = reinterpret_cast<int32_t *>(scratch(tokens * (num_groups + 1)));
+    int32_t *const inputs = reinterpret_cast<int32_t *>(scratch(tokens * (num_groups + 1) * sizeof(int32_t)));
     float *const x_scales = reinterpret_cast<float *>(inputs + tokens * num_groups);
-    pool::each_of_many(job.threads, tiles.num, 2 * job.num_in * tokens / tiles.num, [&](int64_t t) {
-        for (int r = 0; r < tiles.rows(t); r++) {
-            const int64_t token = tiles.start(t) + r;
-            x_scales[token] = quantise(x + (first + token) * x_stride, job.num_in, inputs + tiles.start(t) * num_groups + r, tiles.rows(t));
-        }
+    each_token(job.threads, tiles, 2 * job.num_in, [&](int64_t token, int64_t start, int64_t r, int64_t rows) {
+        int32_t *const to = inputs + start * num_groups + r * RUN;
+        x_scales[token] = quantise(x + (first + token) * x_stride, job.num_in, reinterpret_cast<int8_t *>(to), rows * PADDED);
     });
     const int64_t values = std::max<int64_t>(1, BLOCK / 8 * padded(job.num_in) * (tokens + 8) / 8);
     const Stream stream = {job.weights, job.out.num_out, num_groups * STEP, STEP, values};

@@ -20,7 +20,7 @@ struct Job {
     int64_t block_bytes() const { return padded(num_in) / GROUP * STEP; }
 };
 
-// ROWS tokens times VECTORS vectors of columns from `column` on; x is [padded N][ROWS].
+// ROWS tokens times VECTORS vectors of columns from `column` on; x is as copy_inputs leaves it.
 template <class T, int ROWS, int VECTORS>
 void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, Ahead ahead) {
     const int8_t *weights = job.weights + column / BLOCK * job.block_bytes() + column % BLOCK * GROUP;
@@ -30,24 +30,26 @@ void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, 
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = vf{};
-    for (; weights < end; weights += STEP, ahead.from += ahead.step) {
-        ahead.ask<STEP>();
-        vi packed[VECTORS];
+    for (; weights < end; x += (ROWS - 1) * PADDED)
+#pragma GCC unroll 1
+        for (const float *const run_end = x + PADDED; x < run_end; weights += STEP, ahead.from += ahead.step) {
+            ahead.ask<STEP>();
+            vi packed[VECTORS];
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);
+            for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);
 #pragma GCC unroll 4
-        for (int byte = 0; byte < GROUP; byte++, x += ROWS) {
-            vf widened[VECTORS];
+            for (int byte = 0; byte < GROUP; byte++, x++) {
+                vf widened[VECTORS];
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) widened[v] = __builtin_convertvector(packed[v] << (24 - 8 * byte) >> 24, vf);
+                for (int v = 0; v < VECTORS; v++) widened[v] = __builtin_convertvector(packed[v] << (24 - 8 * byte) >> 24, vf);
 #pragma GCC unroll 12
-            for (int r = 0; r < ROWS; r++) {
-                const vf input = splat(x[r]);
+                for (int r = 0; r < ROWS; r++) {
+                    const vf input = splat(x[r * PADDED]);
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] += input * widened[v];
+                    for (int v = 0; v < VECTORS; v++) sums[r][v] += input * widened[v];
+                }
             }
         }
-    }
     vf scales[VECTORS];
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; v++) scales[v] = load(job.scales + column + v * LANES);
@@ -58,15 +60,14 @@ template <class T>
 void multiply_block(const Job<T> &job, const T *x, int64_t x_stride, int64_t first, int64_t tokens) {
     const Tiles tiles(tokens);
     const int64_t num_in = padded(job.num_in);
-    float *const widened = scratch(tokens * num_in + tiles.num * MAX_LANES);
-    const auto x_of = [&](int64_t t) { return widened + tiles.start(t) * num_in + t * MAX_LANES; };
-    pool::each_of_many(job.threads, tiles.num, num_in * tokens / tiles.num, [&](int64_t t) {
-        turn(x + (first + tiles.start(t)) * x_stride, x_stride, tiles.rows(t), job.num_in, x_of(t));
+    float *const inputs = reinterpret_cast<float *>(scratch(tokens * num_in * sizeof(float)));
+    each_token(job.threads, tiles, num_in / 4, [&](int64_t token, int64_t start, int64_t r, int64_t rows) {
+        copy_inputs(x + (first + token) * x_stride, job.num_in, inputs + start * num_in + r * PADDED, rows * PADDED);
     });
     const int64_t values = std::max<int64_t>(1, BLOCK / 4 * num_in * (tokens + 8) / 8);
     const Stream stream = {job.weights, job.out.num_out, job.block_bytes(), STEP, values};
     each_tile(job.threads, tiles, stream, [&](auto rows, auto vectors, int64_t t, int64_t column, Ahead ahead) {
-        tile<T, rows, vectors>(job, x_of(t), first + tiles.start(t), column, ahead);
+        tile<T, rows, vectors>(job, inputs + tiles.start(t) * num_in, first + tiles.start(t), column, ahead);
     });
 }
 

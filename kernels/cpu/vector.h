@@ -133,11 +133,15 @@ static inline vf load(const int8_t *p) {  // whole numbers; GCC 12 widens a vect
 }
 
 static inline vh to_bf16_bits(vf x) {
+#if defined(__AVX512BF16__) && !defined(RAMET_LANES)
+    return bit_cast<vh>(_mm512_cvtneps_pbh((__m512)x));
+#else
     const vu bits = bit_cast<vu>(x);
     const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const vu quiet = (bits >> 16) | 0x40;  // rounding must not turn a NaN into infinity
     const vi is_nan = x != x;
     return __builtin_convertvector(bit_cast<vu>(is_nan ? bit_cast<vi>(quiet) : bit_cast<vi>(rounded)), vh);
+#endif
 }
 
 static inline void store(float *p, vf x) { std::memcpy(p, &x, sizeof x); }
