@@ -243,7 +243,7 @@ void quantise(const T *from, int8_t *to, int64_t head_dim) {
     const float largest = std::fabs(max_of(most)), scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0.0f;
     for (int64_t d = 0; d < head_dim; d += LANES) {
         const vf nearest = load(from + d) * inverse + 12582912.0f;  // 1.5 * 2^23: the whole number in the low bits
-        const vb bytes = __builtin_convertvector(bit_cast<vi>(nearest), vb);
+        const vb bytes = to_bytes(bit_cast<vi>(nearest));
         std::memcpy(to + d, &bytes, sizeof bytes);
     }
     std::memcpy(to + head_dim, &scale, sizeof scale);

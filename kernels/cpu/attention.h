@@ -60,8 +60,10 @@ struct Ahead {
     // the `part`th of so many parts; where it is a call, GCC leaves it out, because it has no effect that it knows
     __attribute__((always_inline)) void fetch(int part, int parts) const {
         for (int j = num * part / parts; j < num * (part + 1) / parts; j++)
-            for (const char *from : {keys, values})
-                for (int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(from + slots[j] * row_bytes + at, 0, 2);
+            for (const char *rows : {keys, values}) {
+                const char *const row = rows + slots[j] * row_bytes, *const end = row + row_bytes;
+                for (const char *line = row - uintptr_t(row) % 64; line < end; line += 64) __builtin_prefetch(line, 0, 2);
+            }
     }
 };
 

@@ -149,7 +149,7 @@ void quantise(const Job<T> &job, const T *x, int8_t *to, float *scales, float *s
         vi all = {};
         for (int64_t i = 0; i < group; i += LANES) {
             const vi whole = bit_cast<vi>(load(from + i) * inverse + round) - bit_cast<vi>(round);
-            const vb bytes = __builtin_convertvector(whole, vb);
+            const vb bytes = to_bytes(whole);
             all += whole;
             std::memcpy(to + (start + i) / PADDED * stride * PADDED + i % PADDED, &bytes, sizeof bytes);
         }

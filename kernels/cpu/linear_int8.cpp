@@ -114,7 +114,7 @@ float quantise(const T *x, int64_t num_in, int8_t *to, int64_t stride) {
             const int64_t num = num_in - start - n;
             const vf some = num >= LANES ? load(x + start + n) : load_some(x + start + n, std::max<int64_t>(0, num));
             const vi whole = bit_cast<vi>(some * inverse + round) - bit_cast<vi>(round) + OFFSET;
-            const vb bytes = __builtin_convertvector(whole, vb);
+            const vb bytes = to_bytes(whole);
             std::memcpy(to + n, &bytes, sizeof bytes);
         }
     return scale;

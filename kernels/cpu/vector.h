@@ -132,6 +132,14 @@ static inline vf load(const int8_t *p) {  // whole numbers; GCC 12 widens a vect
 #endif
 }
 
+static inline vb to_bytes(vi x) {  // the low ones; GCC 12 takes them one by one in some places
+#if defined(__AVX512F__) && !defined(RAMET_LANES)
+    return bit_cast<vb>(_mm512_cvtepi32_epi8((__m512i)x));
+#else
+    return __builtin_convertvector(x, vb);
+#endif
+}
+
 static inline vh to_bf16_bits(vf x) {
 #if defined(__AVX512BF16__) && !defined(RAMET_LANES)
     return bit_cast<vh>(_mm512_cvtneps_pbh((__m512)x));
