@@ -6,11 +6,21 @@
 
 namespace attention {
 
+constexpr int TOGETHER = 4;     // kv heads
 constexpr int FEW = LANES / 2;  // queries of a kv head, at most; more fill a vector
 
-// Scores of N queries q [N][D] and the tile's keys. DOTS: the queries are bfloat16 as well.
+// Those of the numbers of 8 bits that lie `place` bytes behind the rows.
+inline void scales_of(const Rows<int8_t> &rows, int64_t place, vf (&scales)[PARTS]) {
+    alignas(64) float all[TILE];
+    for (int j = 0; j < TILE; j++) all[j] = scale_of(rows[j], place);
+    for (int part = 0; part < PARTS; part++) scales[part] = load(all + part * LANES);
+}
+
+// Scores [N][TILE] of N queries q [N][D] and the tile's keys. DOTS: the queries are bfloat16 as well, and not yet scaled.
 template <class C, bool DOTS, int N>
-inline void scores_of(const float *q, int head_dim, const Rows<C> &k, vf (&scores)[N][PARTS]) {
+inline void scores_of(const float *q, int head_dim, const Rows<C> &k, float scale, float *scores) {
+    [[maybe_unused]] vf k_scales[PARTS];
+    if constexpr (std::is_same_v<C, int8_t>) scales_of(k, head_dim, k_scales);
     constexpr int KEYS = std::min(LANES, SUMS / N);
     const int paired = head_dim & ~(2 * LANES - 1);
 #pragma GCC unroll 1
@@ -52,17 +62,25 @@ inline void scores_of(const float *q, int head_dim, const Rows<C> &k, vf (&score
                 for (int j = 0; j < KEYS; j++) rows[i][first + j] = sums[i][j];
         }
 #pragma GCC unroll 4
-        for (int i = 0; i < N; i++) scores[i][part] = sums_of(rows[i]);
+        for (int i = 0; i < N; i++) {
+            vf sums = sums_of(rows[i]);
+            if constexpr (DOTS) sums *= scale;
+            if constexpr (std::is_same_v<C, int8_t>) sums *= k_scales[part];
+            store(scores + i * TILE + part * LANES, sums);
+        }
     }
 }
 
-// Turn a query's scores of one tile into weights; rescale what it has summed when a larger score turns up.
-inline void soften(vf (&scores)[PARTS], Seen seen, float softcap, int head_dim, float &best, float &sum, float *out) {
+// Turn a query's scores of one tile into weights [TILE]; rescale what it has summed when a larger score turns up. For a query
+// that sees none of the keys every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
+inline void soften(float *weights, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out) {
+    vf scores[PARTS];
     const vi lane = lane_numbers();
     vf most = splat(LOWEST);
 #pragma GCC unroll 8
     for (int part = 0; part < PARTS; part++) {
         vf &some = scores[part];
+        some = load(weights + part * LANES);
         if (softcap > 0) some = tanh_of(some / softcap) * softcap;
         if (seen.stop < TILE) some = lane + part * LANES < seen.stop ? some : splat(LOWEST);
         if (seen.first > 0) some = lane + part * LANES >= seen.first ? some : splat(LOWEST);
@@ -77,7 +95,11 @@ inline void soften(vf (&scores)[PARTS], Seen seen, float softcap, int head_dim, 
     }
     vf all = {};
 #pragma GCC unroll 8
-    for (int part = 0; part < PARTS; part++) scores[part] = exp_of(scores[part] - best), all += scores[part];
+    for (int part = 0; part < PARTS; part++) {
+        const vf some = exp_of(scores[part] - best);
+        all += some;
+        store(weights + part * LANES, some);
+    }
     sum += sum_of(all);
 }
 
@@ -116,35 +138,22 @@ inline void add_values(const Rows<C> &v, int count, int d, const float *weights,
         }
 }
 
-// N queries, of which query i sees the keys seen[i]. For a query that sees none of them every weight is the same and wrong,
-// until a tile that it does see shrinks them to nothing.
-template <class C, bool DOTS, int N>
-inline void attend_few(Scratch &s, size_t query, const Rows<C> &k, const Rows<C> &v, const Seen *seen, const Rule &rule, int count, int head_dim) {
-    vf scores[N][PARTS];
-    float *out = s.out.data() + query * head_dim;
-    scores_of<C, DOTS, N>(s.q.data() + query * head_dim, head_dim, k, scores);
-    alignas(64) float v_scales[TILE];
+// out [N][D] += weights [N][TILE] * values. Weights of values that have scales are multiplied by those.
+template <class C, int N>
+inline void add_all_values(const Rows<C> &v, int count, float *weights, int head_dim, float *out) {
     if constexpr (std::is_same_v<C, int8_t>) {
-        alignas(64) float k_scales[TILE];
-        for (int j = 0; j < TILE; j++) k_scales[j] = scale_of(k[j], head_dim), v_scales[j] = scale_of(v[j], head_dim);
-        for (int i = 0; i < N; i++)
-            for (int part = 0; part < PARTS; part++) scores[i][part] *= load(k_scales + part * LANES);
-    }
-    for (int i = 0; i < N; i++) {
-        if constexpr (DOTS)
-            for (int part = 0; part < PARTS; part++) scores[i][part] *= rule.scale;
-        soften(scores[i], seen[i], rule.softcap, head_dim, s.best[query + i], s.sum[query + i], out + i * head_dim);
-        for (int part = 0; part < PARTS; part++)
-            store(s.weights + i * TILE + part * LANES, std::is_same_v<C, int8_t> ? scores[i][part] * load(v_scales + part * LANES) : scores[i][part]);
+        vf v_scales[PARTS];
+        scales_of(v, head_dim, v_scales);
+        for (int part = 0; part < N * PARTS; part++) store(weights + part * LANES, load(weights + part * LANES) * v_scales[part % PARTS]);
     }
     constexpr int PAIRS = std::max(1, std::min(2, SUMS / 2 / N));
     int d = 0;
-    for (; d + 2 * PAIRS * LANES <= head_dim; d += 2 * PAIRS * LANES) add_values<C, N, PAIRS>(v, count, d, s.weights, head_dim, out);
-    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<C, N, 1>(v, count, d, s.weights, head_dim, out);
+    for (; d + 2 * PAIRS * LANES <= head_dim; d += 2 * PAIRS * LANES) add_values<C, N, PAIRS>(v, count, d, weights, head_dim, out);
+    for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<C, N, 1>(v, count, d, weights, head_dim, out);
     if (d < head_dim)
         for (int i = 0; i < N; i++) {
             vf total = load(out + i * head_dim + d);
-            for (int j = 0; j < count; j++) total += s.weights[i * TILE + j] * load(v[j] + d);
+            for (int j = 0; j < count; j++) total += weights[i * TILE + j] * load(v[j] + d);
             store(out + i * head_dim + d, total);
         }
 }

@@ -128,7 +128,7 @@ struct Work {
     }
 
     void attend_tile(int start, int count) {
-        const int64_t row_bytes = call.row_bytes(), bytes = head_bytes<C>(head_dim);
+        const int64_t row_bytes = call.row_bytes();
         const int32_t *slots = p.table + item.row * p.table_stride + start;
         Rows<C> k, v;
         const Ahead ahead = ahead_of(start + count);
@@ -136,31 +136,59 @@ struct Work {
             const int64_t at = slots[std::min(j, count - 1)] * row_bytes;
             k.at[j] = call.keys + at, v.at[j] = call.values + at;
         }
+        if (few) return attend_rows(k, v, ahead, start, count);
         for (int g = 0; g < p.kv_heads; g++) {
             const size_t first = (size_t)g * num;
             ahead.fetch(g, p.kv_heads);
-            if (few) {
-                attend_rows(first, k, v, start, count);
-            } else {
-                attend_many<C, DOTS>(s, k, v, num, s.limits.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
-            }
-            for (int j = 0; j < TILE; j++) k.at[j] += bytes, v.at[j] += bytes;
+            attend_many<C, DOTS>(s, k, v, num, s.limits.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
+            k.next(head_dim), v.next(head_dim);
         }
     }
-    void attend_rows(size_t first, const Rows<C> &k, const Rows<C> &v, int start, int count) {
+    // Some kv heads together, first all scores, then all weights, then all sums: weights of a query wait for one another, not
+    // for those of the other queries.
+    void attend_rows(Rows<C> &k, Rows<C> &v, const Ahead &ahead, int start, int count) {
+        Seen seen[FEW];
+        for (int i = 0; i < queries; i++) seen[i] = seen_of(s.limits[i], call.rule, start, count);
+        for (int first = 0, stop; first < p.kv_heads; first = stop) {
+            stop = std::min(first + TOGETHER, p.kv_heads);
+            for (int g = first; g < stop; g++, k.next(head_dim)) {
+                ahead.fetch(ahead.keys, g, p.kv_heads);
+                each_few(seen, [&](auto n, int i) { scores<n>(g * num + i, k); });
+            }
+            for (int g = first; g < stop; g++)
+                each_few(seen, [&](auto n, int from) {
+                    for (int i = from; i < from + n; i++) weights(g * num + i, seen[i]);
+                });
+            for (int g = first; g < stop; g++, v.next(head_dim)) {
+                ahead.fetch(ahead.values, g, p.kv_heads);
+                each_few(seen, [&](auto n, int i) { values<n>(g * num + i, v, count); });
+            }
+        }
+    }
+    // body(n, i): the queries of a kv head from i on, n at a time, of which one sees a key at least. n is a type.
+    template <class Body>
+    void each_few(const Seen *seen, Body body) {
         for (int i = 0; i < queries;) {
-            Seen seen[4];
             const int n = queries - i >= 4 ? 4 : queries - i >= 2 ? 2 : 1;
-            bool any_seen = false;
-            for (int j = 0; j < n; j++) seen[j] = seen_of(s.limits[i + j], call.rule, start, count), any_seen |= seen[j].any();
-            if (any_seen)  // else the keys all lie before what these queries see, or behind it
-                switch (n) {
-                    case 1: attend_few<C, DOTS, 1>(s, first + i, k, v, seen, call.rule, count, head_dim); break;
-                    case 2: attend_few<C, DOTS, 2>(s, first + i, k, v, seen, call.rule, count, head_dim); break;
-                    default: attend_few<C, DOTS, 4>(s, first + i, k, v, seen, call.rule, count, head_dim);
+            if (std::any_of(seen + i, seen + i + n, [](Seen some) { return some.any(); })) switch (n) {
+                    case 1: body(std::integral_constant<int, 1>{}, i); break;
+                    case 2: body(std::integral_constant<int, 2>{}, i); break;
+                    default: body(std::integral_constant<int, 4>{}, i);
                 }
             i += n;
         }
+    }
+    template <int N>
+    void scores(int query, const Rows<C> &k) {
+        scores_of<C, DOTS, N>(s.q.data() + query * head_dim, head_dim, k, call.rule.scale, s.weights_of.data() + query * TILE);
+    }
+    void weights(int query, Seen seen) {
+        float *const all = s.weights_of.data() + query * TILE;
+        soften(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum[query], s.out.data() + query * head_dim);
+    }
+    template <int N>
+    void values(int query, const Rows<C> &v, int count) {
+        add_all_values<C, N>(v, count, s.weights_of.data() + query * TILE, head_dim, s.out.data() + query * head_dim);
     }
 
     void finish() {

@@ -35,7 +35,7 @@ constexpr int64_t head_bytes(int head_dim) {
     return head_dim * int64_t(sizeof(C)) + (std::is_same_v<C, int8_t> ? int64_t(sizeof(float)) : 0);
 }
 
-inline float scale_of(const int8_t *head, int head_dim) {
+inline float scale_of(const int8_t *head, int64_t head_dim) {
     float scale;
     std::memcpy(&scale, head + head_dim, sizeof scale);
     return scale;
@@ -46,30 +46,35 @@ template <class C>
 struct Rows {
     const char *at[TILE];  // the last ones repeated
     const C *operator[](int j) const { return reinterpret_cast<const C *>(at[j]); }
+    // those of the next kv head
+    void next(int head_dim) {
+        for (const char *&row : at) row += head_bytes<C>(head_dim);
+    }
 };
 
 // The keys and values that come next, fetched into the core's second cache before the products of each kv head: all heads of
 // a token after the other, because memory is read faster in the order of its addresses. Lines that are asked for one by one
-// between the products, or for the first cache, come slower.
+// between the products, or for the first cache, come slower. Of a few queries keys are fetched while keys are read, and
+// values while values are, so that either is asked for as long before it is used.
 struct Ahead {
     const char *keys, *values;
     const int32_t *slots;
     int num;
     int64_t row_bytes;
 
-    // the `part`th of so many parts; where it is a call, GCC leaves it out, because it has no effect that it knows
-    __attribute__((always_inline)) void fetch(int part, int parts) const {
-        for (int j = num * part / parts; j < num * (part + 1) / parts; j++)
-            for (const char *rows : {keys, values}) {
-                const char *const row = rows + slots[j] * row_bytes, *const end = row + row_bytes;
-                for (const char *line = row - uintptr_t(row) % 64; line < end; line += 64) __builtin_prefetch(line, 0, 2);
-            }
+    // The `part`th of so many parts. Where it is a call, GCC leaves it out, because it has no effect that it knows.
+    __attribute__((always_inline)) void fetch(const char *rows, int part, int parts) const {
+        for (int j = num * part / parts; j < num * (part + 1) / parts; j++) {
+            const char *const row = rows + slots[j] * row_bytes, *const end = row + row_bytes;
+            for (const char *line = row - uintptr_t(row) % 64; line < end; line += 64) __builtin_prefetch(line, 0, 2);
+        }
     }
+    __attribute__((always_inline)) void fetch(int part, int parts) const { fetch(keys, part, parts), fetch(values, part, parts); }
 };
 
 // A thread's memory: queries, sums and weights of one item for all heads. It grows once.
 struct Scratch {
-    std::vector<float> q, out, best, sum;
+    std::vector<float> q, out, best, sum, weights_of;  // the last: [Q][TILE], of a few queries
     std::vector<int32_t> limits;
     alignas(64) float keys[TILE * MAX_HEAD_DIM];    // [TILE][D]
     alignas(64) float values[TILE * MAX_HEAD_DIM];  // [TILE][D]
@@ -78,7 +83,8 @@ struct Scratch {
     void fit(size_t queries, size_t head_dim) {
         const size_t num = queries * head_dim + MAX_LANES;
         if (q.size() < num) q.resize(num), out.resize(num);
-        if (best.size() < queries) best.resize(queries), sum.resize(queries);
+        if (best.size() >= queries) return;
+        best.resize(queries), sum.resize(queries), weights_of.resize(queries * TILE);
     }
 };
 

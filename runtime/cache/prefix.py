@@ -52,7 +52,7 @@ class PageAllocator:
     def free(self, pages: Ints) -> None:
         assert self._taken[pages].all(), f"pages freed twice: {pages[~self._taken[pages]].tolist()}"
         self._taken[pages] = False
-        self._stack[self._num_free : self._num_free + len(pages)] = pages
+        self._stack[self._num_free : self._num_free + len(pages)] = np.sort(pages)[::-1]
         self._num_free += len(pages)
 
     def slots_of(self, pages: Ints) -> Ints:
