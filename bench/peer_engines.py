@@ -85,14 +85,16 @@ NAMES = tuple(peer.name for peer in PEERS)
 
 def ramet(weights: str) -> Peer:
     """In process."""
-    return Peer("ramet", "ramet", weights, _quantization(weights))
+    return Peer("ramet", "ramet", weights, _settings(weights))
 
 
 def ramet_http(weights: str, path: str) -> Peer:
     """`ramet serve` and a streaming client; `path` is generate or completions."""
     name = {"generate": "ramet /generate", "completions": "ramet /v1/completions"}[path]
-    return Peer(name, "ramet_http", weights, (*_quantization(weights), "--path", path))
+    return Peer(name, "ramet_http", weights, (*_settings(weights), "--path", path))
 
 
-def _quantization(weights: str) -> tuple[str, ...]:
-    return () if weights == "two-byte" else ("--quantization", weights)
+def _settings(weights: str) -> tuple[str, ...]:
+    """Beside weights of 8 bits keys and values of 8 bits, as OpenVINO keeps them beside weights of any kind."""
+    kv_cache = ("--kv-cache-dtype", "int8") if weights == "int8" else ()
+    return () if weights == "two-byte" else ("--quantization", weights, *kv_cache)

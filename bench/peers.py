@@ -188,7 +188,7 @@ def starts(model: Path, weights: str, options: argparse.Namespace) -> Record:
     """Alone, from files that are converted and in the page cache."""
     asked = [peer for peer in PEERS if peer.weights == weights and (not options.peer or peer.name in options.peer)]
     load, found, missing = LOADS["batch"], dict[str, Record](), dict[str, str]()
-    held = kv_bytes(load, MODELS[model.name])
+    held = kv_bytes(load, MODELS[model.name], weights)
     with tempfile.TemporaryDirectory(prefix="ramet-peers-") as work:
         for number in range(options.rounds + 1):  # the first one has its memory watched, and warms caches
             for peer in (ramet_http(weights, "generate"), *asked):

@@ -95,9 +95,9 @@ def started(command: list[str]) -> tuple["subprocess.Popen[str]", tuple[str, int
 
 
 if __name__ == "__main__":
-    o = arguments(quantization="", path="generate")
+    o = arguments(quantization="", kv_cache_dtype="auto", path="generate")
     options = ["--model-path", str(o.model), "--port", "0", "--max-total-tokens", "32768", "--random-seed", "0"]
-    options += ["--chunked-prefill-size", "2048"]
+    options += ["--chunked-prefill-size", "2048", "--kv-cache-dtype", o.kv_cache_dtype]
     options += ["--quantization", o.quantization] if o.quantization else []
     since = time.time()
     process, address = started([sys.executable, "-m", "ramet", "serve", *options])

@@ -5,10 +5,10 @@ from protocol import arguments, serve
 import ramet
 from ramet.runtime.llm import LLM
 
-o = arguments(quantization="")
+o = arguments(quantization="", kv_cache_dtype="auto")
 llm = LLM(
     model_path=str(o.model), max_total_tokens=32768, random_seed=0, log_level="warning",
-    quantization=o.quantization or None, chunked_prefill_size=2048,
+    quantization=o.quantization or None, kv_cache_dtype=o.kv_cache_dtype, chunked_prefill_size=2048,
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 // What the machine can do at most: bytes read and products made a second. Loops that do nothing else; they are timed from
 // outside, and only figures of the same minutes say anything about each other.
+#include "byte_products.h"
 #include "dots.h"
 #include "linear.h"
 #include "tiles.h"
@@ -58,6 +59,13 @@ extern "C" void ramet_multiply_by_dots([[maybe_unused]] int64_t rounds, [[maybe_
 #endif
 }
 extern "C" int64_t ramet_products_of_dots() { return RAMET_DOTS * int64_t(SUMS) * LANES * 2; }
+
+// The same of bytes, as whole numbers.
+extern "C" void ramet_multiply_bytes(int64_t rounds, float *sinks, int threads) {
+    const auto add = [](vf sum, vf a, vf b) { return bit_cast<vf>(byte_products::add(bit_cast<vi>(sum), bit_cast<vi>(a), bit_cast<vi>(b))); };
+    pool::each(threads, threads, [&](int64_t thread) { multiply(rounds, sinks + 4 * thread, add); });
+}
+extern "C" int64_t ramet_products_of_bytes() { return int64_t(SUMS) * LANES * byte_products::GROUP; }
 
 // The same of bfloat16 by tile registers, `rounds` times four tiles; 0 products where there are none.
 extern "C" void ramet_multiply_by_tiles([[maybe_unused]] int64_t rounds, [[maybe_unused]] float *sinks, [[maybe_unused]] int threads) {

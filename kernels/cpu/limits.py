@@ -31,6 +31,11 @@ def measure(library: ctypes.CDLL, threads: int, *, tiles: bool, read_bytes: int 
     return Limits(threads, read_bytes / seconds, 2 * float32, 2 * dots, 2 * by_tiles)
 
 
+def int8_flops(library: ctypes.CDLL, threads: int) -> float:
+    """Twice the products of bytes a second, by the operation that layers over 8-bit weights are computed with."""
+    return 2 * _products_per_s(library, "multiply_bytes", "products_of_bytes", torch.ones(4 * threads), threads)
+
+
 def measure_all(library: ctypes.CDLL, threads: int, *, tiles: bool) -> Measured:
     """The limits, and a layer with each arithmetic that there is. In about two seconds."""
     num_in, num_out = LAYER

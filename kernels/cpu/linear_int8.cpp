@@ -8,42 +8,17 @@
 // block; scales and sums of each output's weights are [M rounded up to BLOCK].
 #include <cmath>
 
+#include "byte_products.h"
 #include "linear.h"
 #include "replay.h"
 
 namespace {
 
-constexpr int GROUP = 4;                 // inputs whose products one operation adds
+using namespace byte_products;
+
 constexpr int64_t STEP = BLOCK * GROUP;  // weights of a group of inputs
 constexpr int64_t RUN = PADDED / GROUP;  // groups of a token that lie together, see copy_inputs
 constexpr float LARGEST = 127.0f;
-
-#if defined(__AVX512VNNI__) && !defined(RAMET_LANES)
-constexpr int OFFSET = 128;  // of stored inputs
-inline vi add_products(vi sums, vi inputs, vi weights) { return (vi)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)inputs, (__m512i)weights); }
-#elif defined(__AVX512BW__) && !defined(RAMET_LANES)
-constexpr int OFFSET = 0;
-inline vi add_products(vi sums, vi inputs, vi weights) {  // two products of at most 127 * 127 fit into 16 bits
-    const __m512i w = (__m512i)weights, x = (__m512i)inputs;
-    const __m512i with_sign = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
-    return sums + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), with_sign), _mm512_set1_epi16(1));
-}
-#elif defined(__AVX2__) && !defined(RAMET_LANES)
-constexpr int OFFSET = 0;
-inline vi add_products(vi sums, vi inputs, vi weights) {  // two products of at most 127 * 127 fit into 16 bits
-    const __m256i w = (__m256i)weights, pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8((__m256i)inputs, w));
-    return sums + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-#elif defined(__ARM_FEATURE_DOTPROD) && !defined(RAMET_LANES)
-constexpr int OFFSET = 0;
-inline vi add_products(vi sums, vi inputs, vi weights) { return (vi)vdotq_s32((int32x4_t)sums, (int8x16_t)inputs, (int8x16_t)weights); }
-#else
-constexpr int OFFSET = 0;
-inline vi add_products(vi sums, vi inputs, vi weights) {
-    for (int byte = 0; byte < GROUP; byte++) sums += (inputs << (24 - 8 * byte) >> 24) * (weights << (24 - 8 * byte) >> 24);
-    return sums;
-}
-#endif
 
 template <class T>
 struct Job {
@@ -77,7 +52,7 @@ void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t fi
             for (int r = 0; r < ROWS; r++) {
                 const vi input = x[r * RUN] - vi{};
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], input, packed[v]);
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = byte_products::add(sums[r][v], input, packed[v]);
             }
         }
     vf scales[VECTORS];

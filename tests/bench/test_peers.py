@@ -19,11 +19,12 @@ from ramet.bench.errors import BadOption
 from ramet.bench.loads import PEER_LOADS, SHAPE, SHAPE_1B, Load
 from ramet.bench.offline import _weight_sizes, doublings
 from ramet.bench.peer_engines import PEERS, Peer
-from ramet.bench.peer_limits import kv_bytes, least_seconds, products_per_s
+from ramet.bench.peer_limits import kv_bytes, kv_token_bytes, least_seconds
 from ramet.bench.peer_sides import Missing, side
-from ramet.kernels.cpu.limits import measure
+from ramet.kernels.cpu.limits import int8_flops, measure
 
 NEVER = float("inf")
+TOKEN_BYTES = 2 * 768 * 12 * 2  # keys and values of SHAPE
 WORKERS = Path(__file__).resolve().parents[2] / "bench" / "peer_workers"
 ENGINE = """
 import os, sys
@@ -61,31 +62,35 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_request_reads_its_weights_and_keys_once_a_step() -> None:
     matrices = sum(a * b for name, (a, *rest) in _weight_sizes(SHAPE).items() for b in rest if "embed" not in name)
     keys = sum(2 * 768 * 12 * 2 * (100 + step) for step in range(1, 5))
-    found = least_seconds(Load("", 1, 0, 100, 5, 1.0, 1), SHAPE, 2.0, 1e9, NEVER)
+    found = least_seconds(Load("", 1, 0, 100, 5, 1.0, 1), SHAPE, 2.0, TOKEN_BYTES, 1e9, NEVER)
     assert found == pytest.approx((5 * matrices * 2 + keys) / 1e9)
 
 
 def test_a_shared_prefix_is_computed_once() -> None:
-    alone, many = (least_seconds(Load("", num, 1000, 10, 1, 1.0, 1), SHAPE_1B, 2.0, NEVER, 1e12) for num in (1, 11))
+    alone, many = (
+        least_seconds(Load("", num, 1000, 10, 1, 1.0, 1), SHAPE_1B, 2.0, TOKEN_BYTES, NEVER, 1e12) for num in (1, 11)
+    )
     assert alone < many < 1.5 * alone
-    assert least_seconds(Load("", 11, 0, 1010, 1, 1.0, 1), SHAPE_1B, 2.0, NEVER, 1e12) > 10 * alone
-    assert kv_bytes(Load("", 2, 100, 10, 5, 1.0, 1), SHAPE) == 130 * 2 * 768 * 12 * 2
+    assert least_seconds(Load("", 11, 0, 1010, 1, 1.0, 1), SHAPE_1B, 2.0, TOKEN_BYTES, NEVER, 1e12) > 10 * alone
+    assert kv_bytes(Load("", 2, 100, 10, 5, 1.0, 1), SHAPE, "two-byte") == 130 * TOKEN_BYTES
 
 
 def test_eight_bits_are_half_of_what_is_read() -> None:
-    two, one = (least_seconds(Load("", 1, 0, 1, 64, 1.0, 1), SHAPE, each, 1e9, NEVER) for each in (2.0, 1.0))
+    two, one = (
+        least_seconds(Load("", 1, 0, 1, 64, 1.0, 1), SHAPE, each, TOKEN_BYTES, 1e9, NEVER) for each in (2.0, 1.0)
+    )
     assert 0.5 <= one / two < 0.52
 
 
-def test_products_of_eight_bits_count_where_their_rate_is_known() -> None:
-    unknown, known = SimpleNamespace(flops=3.0), SimpleNamespace(flops=3.0, int8_flops=6.0)
-    assert [products_per_s(limits, "two-byte") for limits in (unknown, known)] == [3.0, 3.0]
-    assert [products_per_s(limits, "int8") for limits in (unknown, known)] == [NEVER, 6.0]
+def test_keys_and_values_of_eight_bits_have_a_scale_for_each_head() -> None:
+    assert kv_token_bytes(SHAPE, "int8") == 2 * 12 * (768 + 12 * 4)
+    assert kv_token_bytes(SHAPE, "int4") == TOKEN_BYTES
 
 
 def test_the_limits_of_this_machine_are_found() -> None:
     found = measure(compiled_kernels().library, 2, tiles=False, read_bytes=1 << 24)
     assert found.read_bytes_per_s > 1e8 and found.flops >= found.float32_flops > 1e9
+    assert int8_flops(compiled_kernels().library, 2) > 1e9
 
 
 def test_what_an_engine_prints_is_no_answer(model: Path) -> None:
