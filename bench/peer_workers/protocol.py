@@ -22,7 +22,7 @@ def arguments(**named: str) -> argparse.Namespace:
     p.add_argument("work", type=Path)
     p.add_argument("--prepare", action="store_true")
     for name, default in named.items():
-        p.add_argument(f"--{name}", default=default)
+        p.add_argument("--" + name.replace("_", "-"), default=default)
     return p.parse_args()
 
 
