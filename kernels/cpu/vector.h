@@ -141,7 +141,7 @@ static inline vb to_bytes(vi x) {  // the low ones; GCC 12 takes them one by one
 }
 
 static inline vh to_bf16_bits(vf x) {
-#if defined(__AVX512BF16__) && !defined(RAMET_LANES)
+#if defined(__AVX512BF16__) && !defined(RAMET_LANES)  // makes 0 of numbers that are subnormal, as its products do
     return bit_cast<vh>(_mm512_cvtneps_pbh((__m512)x));
 #else
     const vu bits = bit_cast<vu>(x);

@@ -91,6 +91,16 @@ def test_linear_layers_use_the_instructions_of_their_class(name: str, tmp_path: 
     assert re.search(wanted, listing) and not re.search(forbidden, listing)
 
 
+@pytest.mark.parametrize("source", ["linear.cpp", "linear_int8.cpp", "linear_int4.cpp"])
+def test_loops_over_weights_prefetch(source: str, tmp_path: Path) -> None:
+    """GCC leaves out a call that does nothing else."""
+    target = tmp_path / "linear.o"
+    run(compiler(), *FLAGS, *WARNINGS, "-O2", "-march=cooperlake", "-c", build.FOLDER / source, "-o", target)
+    blocks = re.split(r"\n.*\tj\w+ .*", run("objdump", "-d", "--no-show-raw-insn", target))
+    loops = [block for block in blocks if len(re.findall(r"vpdpbusd|vdpbf16ps", block)) >= 16]
+    assert len(loops) > 4 and all("prefetch" in loop for loop in loops)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_attention_uses_the_instructions_of_its_class(name: str, tmp_path: Path) -> None:
     march, wanted, forbidden = CLASSES[name]
