@@ -25,7 +25,7 @@ from ramet.runtime.cache.radix import Namespace, Node, RadixTree
 class PageAllocator:
     """A stack of free pages. Every page is either here or with exactly one owner; a double free is an assertion.
 
-    What is freed at once is given out again from its lowest page on: memory is read faster in the order of its addresses.
+    What is freed at once is given out again from its lowest page on: memory is read faster in order.
     """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
