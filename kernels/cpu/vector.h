@@ -140,17 +140,23 @@ static inline vb to_bytes(vi x) {  // the low ones; GCC 12 takes them one by one
 #endif
 }
 
-static inline vh to_bf16_bits(vf x) {
-#if defined(__AVX512BF16__) && !defined(RAMET_LANES)  // makes 0 of numbers that are subnormal, as its products do
-    return bit_cast<vh>(_mm512_cvtneps_pbh((__m512)x));
+// Whether numbers that are subnormal stay as they are when they are rounded to a T. The operation that some CPUs have for
+// bfloat16 makes them 0, as its products do.
+template <class T>
+constexpr bool KEEPS_SUBNORMALS = true;
+#if defined(__AVX512BF16__) && !defined(RAMET_LANES)
+template <>
+inline constexpr bool KEEPS_SUBNORMALS<bf16> = false;
+static inline vh to_bf16_bits(vf x) { return bit_cast<vh>(_mm512_cvtneps_pbh((__m512)x)); }
 #else
+static inline vh to_bf16_bits(vf x) {
     const vu bits = bit_cast<vu>(x);
     const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const vu quiet = (bits >> 16) | 0x40;  // rounding must not turn a NaN into infinity
     const vi is_nan = x != x;
     return __builtin_convertvector(bit_cast<vu>(is_nan ? bit_cast<vi>(quiet) : bit_cast<vi>(rounded)), vh);
-#endif
 }
+#endif
 
 static inline void store(float *p, vf x) { std::memcpy(p, &x, sizeof x); }
 static inline void store(bf16 *p, vf x) {

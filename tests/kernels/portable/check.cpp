@@ -95,7 +95,8 @@ static void compare(const char *what, const Floats &got, const Floats &want, flo
     }
 }
 
-// Every value of a 16-bit type is widened exactly, comes back, and half-way values round to the even neighbour.
+// Every value of a 16-bit type is widened exactly, comes back, and half-way values round to the even neighbour. Subnormal
+// ones may become 0 of their sign.
 template <class T>
 static void check_conversion(const char *what) {
     for (uint32_t bits = 0; bits < 65536; bits++) {
@@ -104,6 +105,10 @@ static void check_conversion(const char *what) {
         const float want = value_of(one[3]), got = load(one)[3];
         expect(got == want || (got != got && want != want), what, got, want);
         store(back, load(one));
+        if (!KEEPS_SUBNORMALS<T> && want != 0 && std::fabs(want) < std::numeric_limits<float>::min()) {
+            expect((back[3].bits & 0x7fff) == 0 && back[3].bits >> 15 == bits >> 15, what, value_of(back[3]), 0);
+            continue;
+        }
         if (want == want) expect(back[3].bits == bits, what, value_of(back[3]), want);
         else expect(value_of(back[3]) != value_of(back[3]), what);
         T next = {(uint16_t)(bits + 1)};
