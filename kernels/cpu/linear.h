@@ -25,8 +25,6 @@ constexpr int vectors_of(int rows) {
     return rows <= 2 ? BLOCK / LANES : rows * 5 < MAX_SUMS + 5 ? std::min(4, BLOCK / LANES) : 2;
 }
 
-typedef int8_t vb __attribute__((vector_size(LANES)));
-
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t padded(int64_t num_in) { return ceil_div(num_in, PADDED) * PADDED; }
 
