@@ -202,6 +202,8 @@ class Scheduler:
                     asked.append(control)
         if self.follow_ups.kept:  # those whose next request was among the messages have ended already
             self.follow_ups.expire()
+        if asked and not len(self.running):  # what has ended holds nothing any more, so say so
+            self._apply_in_flight()
         for control in asked:
             self._control.handle(control)
 

@@ -1,11 +1,13 @@
 """The scheduler's promises, on real parts and a model that is a hash of what it can read."""
 
+import json
+
 import numpy as np
 import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.ipc.messages import FinishKind, FlushCache
+from ramet.ipc.messages import FinishKind, FlushCache, GetState
 
 
 def prompt_of(seed: int, length: int) -> list[int]:
@@ -111,6 +113,22 @@ def test_an_aborted_request_is_gone_within_one_turn():
     top.turn()
     assert top.finish[1].kind is FinishKind.ABORT and top.scheduler.idle
     assert top.scheduler.state()["leased_tokens"] == 0 == top.scheduler.state()["owned_tokens"]
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_a_state_in_which_nothing_runs_shows_nothing_taken(overlap: str):
+    """Although the step that computed the aborted request is in flight when the state is asked for."""
+    top = BenchTop(overlap=overlap)
+    top.add(1, prompt_of(1, 50), 0)
+    top.run()
+    top.add(2, prompt_of(1, 50), 400)
+    top.turn()
+    assert top.scheduler.state()["leased_tokens"] > 0
+    top.abort(2)
+    top.control(GetState)
+    top.turn()
+    state = json.loads(top.replies[-1].body)
+    assert state["running_requests"] == state["leased_tokens"] == state["owned_tokens"] == 0
 
 
 def test_a_waiting_request_can_be_aborted():
