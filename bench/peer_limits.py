@@ -2,6 +2,7 @@
 
 Prompts are computed once each, a shared prefix once in all; every output token but the first is a step of its own, in
 which all weights and all keys and values are read. Products with keys and values count, everything smaller does not.
+Of a prompt's tokens but the last, the last layer needs keys and values alone.
 """
 
 import os
@@ -37,7 +38,8 @@ def least_seconds(
     head = hidden * shape["vocab_size"]
     prompt = load.shared + load.requests * load.own  # tokens that are computed
     pairs = load.shared**2 / 2 + load.requests * (load.shared * load.own + load.own**2 / 2)  # of a query and a key
-    prefill = 2 * (body * prompt + head * load.requests) + 4 * hidden * layers * pairs
+    spared = (prompt - load.requests) * (2 * hidden * hidden + 3 * hidden * inner)  # see above
+    prefill = 2 * (body * prompt - spared + head * load.requests) + 4 * hidden * (layers - 1) * pairs
     seconds = max(prefill / flops, (body + head) * weight_bytes / bytes_per_s)
     for step in range(1, load.output):
         own = load.requests * (load.own + step)

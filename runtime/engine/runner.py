@@ -66,9 +66,9 @@ class Forwarded:
     """A step whose tokens are computed, before its logits are."""
 
     model: Decoder
-    x: Tensor  # [T, N]
-    residual: Tensor  # [T, N]
-    last_tokens: Tensor  # [Q] int64
+    x: Tensor  # [T, N], or of the tokens that draw alone: [Q, N]
+    residual: Tensor  # as x
+    last_tokens: Tensor  # [Q] int64, index into x
 
     def states(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, N] after the final norm."""
@@ -367,7 +367,10 @@ class ModelRunner:
     def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
         self._attention.plan(inputs)
-        return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention), inputs.last_tokens)
+        at, wanted = inputs.last_tokens, None
+        if not batch.prompt_logprobs and not batch.hidden:  # nobody reads the states of others
+            at, wanted = torch.arange(len(at), device=self.device), at
+        return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention, wanted), at)
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
         self._attention.plan(inputs)

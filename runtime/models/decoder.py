@@ -58,12 +58,15 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = norm_of(shape.hidden, shape, dtype, ops)
         self.mlp = GatedMLP(shape, dtype, ops)
 
-    def forward(
+    def attend(
         self, x: Tensor | None, residual: Tensor, rope: Rope, attention: AttentionBackend, inputs: ForwardInputs
     ) -> Tensor:
         """x [T, N] is what the layer before added last (None before the first); residual [T, N] is WRITTEN."""
         x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
-        x = self.attention(x, rope, attention, inputs)
+        return self.attention(x, rope, attention, inputs)
+
+    def feed(self, x: Tensor, residual: Tensor) -> Tensor:
+        """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN."""
         return self.mlp(self.mlp_norm.add(x, residual))
 
 
@@ -91,14 +94,23 @@ class Decoder(nn.Module):
                 tables[layer.rope] = rope_tables(layer.rope, num_positions, device)
         self._ropes = [tables[layer.rope] for layer in self.shape.layers]
 
-    def hidden_states(self, inputs: ForwardInputs, attention: AttentionBackend) -> tuple[Tensor, Tensor]:
-        """(x, residual), both [T, N]; their sum goes into the final norm."""
+    def hidden_states(
+        self, inputs: ForwardInputs, attention: AttentionBackend, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(x, residual), both [T, N]; their sum goes into the final norm. Of `wanted` [Q] int64 alone: both [Q, N].
+
+        Of the others the last layer computes keys and values, which later steps read, and nothing that nobody reads.
+        """
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
             residual[first : first + len(values)] = values
         x: Tensor | None = None
-        for layer, rope in zip(self.layers, self._ropes, strict=True):
-            x = layer(x, residual, rope, attention, inputs)
+        for i, (layer, rope) in enumerate(zip(self.layers, self._ropes, strict=True), 1):
+            x = layer.attend(x, residual, rope, attention, inputs)
+            if i == len(self.layers) and wanted is not None:
+                x, residual = x.index_select(0, wanted), residual.index_select(0, wanted)
+            if len(x):
+                x = layer.feed(x, residual)
         assert x is not None, "a model has at least one layer"
         return x, residual
 

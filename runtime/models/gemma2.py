@@ -81,13 +81,13 @@ class GemmaLayer(DecoderLayer):
         self.attention_out_norm = norm_of(shape.hidden, shape, dtype, ops)
         self.mlp_out_norm = norm_of(shape.hidden, shape, dtype, ops)
 
-    def forward(
+    def attend(
         self, x: Tensor | None, residual: Tensor, rope: Rope, attention: AttentionBackend, inputs: ForwardInputs
     ) -> Tensor:
-        """As DecoderLayer.forward."""
-        x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
-        x = self.attention_out_norm(self.attention(x, rope, attention, inputs))
-        return self.mlp_out_norm(self.mlp(self.mlp_norm.add(x, residual)))
+        return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs))
+
+    def feed(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.mlp_out_norm(super().feed(x, residual))
 
 
 class GemmaDecoder(Decoder):

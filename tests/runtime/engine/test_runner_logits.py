@@ -1,5 +1,6 @@
 """ModelRunner against transformers in float32: prefixes, chunks, mixed batches, every shape of the family."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from steps import make_batch
 from tiny_model import make_tiny
 
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
-from ramet.runtime.engine.batch import SlotUpdate
+from ramet.runtime.engine.batch import HiddenRows, SlotUpdate
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.errors import ConfigError
 
@@ -93,6 +94,21 @@ def test_a_mixed_batch_equals_its_rows_alone(tmp_path: Path) -> None:
     assert logits is not None
     for got, (row, position) in zip(logits, [(1, 9), (2, 130), (4, 149)], strict=True):
         torch.testing.assert_close(got, oracle(folder, tokens[row])[position], rtol=0, atol=1e-4)
+
+
+def test_the_last_layer_feeds_the_tokens_whose_states_are_read(tmp_path: Path) -> None:
+    """All of them if hidden states are returned, else those that draw; the logits are the same."""
+    runner = start(make_tiny(tmp_path))
+    last, fed = runner._model.layers[-1], []
+    last.mlp.register_forward_pre_hook(lambda _, inputs: fed.append(len(inputs[0])))
+    tokens = {row: np.roll(PROMPT, row) for row in (1, 2, 3)}
+    slots = {row: 16 + row * 150 + np.arange(150) for row in tokens}
+    batch = make_batch([(1, 0, 1), (2, 0, 60), (3, 0, 90)], tokens, slots, draws=[1, 2])
+    few, whole = runner.forward(batch).drawn(), runner.forward(replace(batch, hidden=(HiddenRows(1, 3),))).drawn()
+    assert few is not None and whole is not None
+    torch.testing.assert_close(few, whole, rtol=0, atol=1e-5)
+    assert runner.forward(make_batch([(1, 1, 9)], tokens, slots, draws=[])).drawn() is None
+    assert fed == [2, 151]
 
 
 def test_launch_draws_the_best_token_and_reports_phases(tmp_path: Path) -> None:
