@@ -73,6 +73,7 @@ inline void scores_of(const float *q, int head_dim, const Rows<C> &k, float scal
 
 // Turn a query's scores of one tile into weights [TILE]; rescale what it has summed when a larger score turns up. For a query
 // that sees none of the keys every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
+template <bool ROUNDED>
 inline void soften(float *weights, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out) {
     vf scores[PARTS];
     const vi lane = lane_numbers();
@@ -86,8 +87,9 @@ inline void soften(float *weights, Seen seen, float softcap, int head_dim, float
         if (seen.first > 0) some = lane + part * LANES >= seen.first ? some : splat(LOWEST);
         most = larger(most, some);
     }
-    const float top = max_of(most);
+    float top = max_of(most);
     if (top > best) {
+        if constexpr (ROUNDED) top = whole_power(splat(top))[0];
         const float shrink = std::exp(best - top);
         sum *= shrink;
         for (int d = 0; d < head_dim; d += LANES) store(out + d, load(out + d) * shrink);
@@ -138,14 +140,17 @@ inline void add_values(const Rows<C> &v, int count, int d, const float *weights,
         }
 }
 
-// out [N][D] += weights [N][TILE] * values. Weights of values that have scales are multiplied by those.
-template <class C, int N>
+// out [N][D] += weights [N][TILE] * values. Weights of values that have scales are multiplied by those. ROUNDED: to bfloat16, as
+// those of many queries are.
+template <class C, int N, bool ROUNDED>
 inline void add_all_values(const Rows<C> &v, int count, float *weights, int head_dim, float *out) {
     if constexpr (std::is_same_v<C, int8_t>) {
         vf v_scales[PARTS];
         scales_of(v, head_dim, v_scales);
         for (int part = 0; part < N * PARTS; part++) store(weights + part * LANES, load(weights + part * LANES) * v_scales[part % PARTS]);
     }
+    if constexpr (ROUNDED)
+        for (int part = 0; part < N * PARTS; part++) store(weights + part * LANES, rounded<bf16>(load(weights + part * LANES)));
     constexpr int PAIRS = std::max(1, std::min(2, SUMS / 2 / N));
     int d = 0;
     for (; d + 2 * PAIRS * LANES <= head_dim; d += 2 * PAIRS * LANES) add_values<C, N, PAIRS>(v, count, d, weights, head_dim, out);

@@ -4,8 +4,9 @@
 // long row cut in pieces, rows that share a prefix (its keys are read once for all of them) and short extends (each
 // query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
 // Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
-// FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_attend_with_dots` products of bfloat16 queries and
-// keys are made in pairs. The weights of values stay float32.
+// FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_attend_with_dots` products with bfloat16 queries are made
+// in pairs. Products of many queries' weights with values are as well, so all weights are rounded to bfloat16, however many
+// queries there are: what a token is given does not depend on what is computed with it.
 //
 // T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
 #include "attend_few.h"
@@ -74,6 +75,8 @@ struct Work {
     Scratch &s = scratch;
     const int head_dim = p.head_dim, group = p.heads / p.kv_heads, queries = item.num_members * group;
     const bool few = queries <= FEW;
+    const int tile = few ? TILE : WIDE_TILE;
+    static constexpr bool DOTS_OF_FEW = DOTS && std::is_same_v<C, T>;  // keys of 8 bits would be widened for one query
     const int num = few ? queries : (queries + LANES - 1) / LANES * LANES;  // with those that fill up the last vector
 
     int32_t token(int i) const { return p.members[item.first_member + std::min(i, queries - 1) / group]; }
@@ -95,7 +98,7 @@ struct Work {
         for (int i = 0; i < num; i++) place(query(g, i), queries_of(g) + i * head_dim);
     }
     void place(const T *from, float *to) {
-        if constexpr (DOTS)
+        if constexpr (DOTS_OF_FEW)
             std::memcpy(to, from, head_dim * sizeof(T));
         else
             widen<C>(from, to, head_dim, call.rule.scale);
@@ -124,7 +127,7 @@ struct Work {
     // The tile that begins at `start`; none behind the item's end.
     Ahead ahead_of(int start) const {
         const int32_t *slots = p.table + item.row * p.table_stride + start;
-        return {call.keys, call.values, slots, std::min(item.stop - start, TILE), call.row_bytes()};
+        return {call.keys, call.values, slots, std::min(item.stop - start, tile), call.row_bytes()};
     }
 
     void attend_tile(int start, int count) {
@@ -132,7 +135,7 @@ struct Work {
         const int32_t *slots = p.table + item.row * p.table_stride + start;
         Rows<C> k, v;
         const Ahead ahead = ahead_of(start + count);
-        for (int j = 0; j < TILE; j++) {
+        for (int j = 0; j < tile; j++) {
             const int64_t at = slots[std::min(j, count - 1)] * row_bytes;
             k.at[j] = call.keys + at, v.at[j] = call.values + at;
         }
@@ -180,15 +183,15 @@ struct Work {
     }
     template <int N>
     void scores(int query, const Rows<C> &k) {
-        scores_of<C, DOTS, N>(s.q.data() + query * head_dim, head_dim, k, call.rule.scale, s.weights_of.data() + query * TILE);
+        scores_of<C, DOTS_OF_FEW, N>(s.q.data() + query * head_dim, head_dim, k, call.rule.scale, s.weights_of.data() + query * TILE);
     }
     void weights(int query, Seen seen) {
         float *const all = s.weights_of.data() + query * TILE;
-        soften(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum[query], s.out.data() + query * head_dim);
+        soften<DOTS>(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum[query], s.out.data() + query * head_dim);
     }
     template <int N>
     void values(int query, const Rows<C> &v, int count) {
-        add_all_values<C, N>(v, count, s.weights_of.data() + query * TILE, head_dim, s.out.data() + query * head_dim);
+        add_all_values<C, N, DOTS>(v, count, s.weights_of.data() + query * TILE, head_dim, s.out.data() + query * head_dim);
     }
 
     void finish() {
@@ -222,7 +225,7 @@ void attend_item(const Call<T, C> &call, const Item &item) {
     Work<T, C, DOTS> work{call, item};
     const int first = first_key(call.p, call.rule, item);
     work.begin(first);
-    for (int start = first; start < item.stop; start += TILE) work.attend_tile(start, std::min(TILE, item.stop - start));
+    for (int start = first; start < item.stop; start += work.tile) work.attend_tile(start, std::min(work.tile, item.stop - start));
     work.finish();
 }
 
@@ -248,7 +251,7 @@ void run(const Call<T, C> &call) {
     const Plan &p = call.p;
     // a region that starts a second thread for one item, or for little merging, costs more than it saves
     pool::each(p.threads, p.num_items, [&](int64_t i) {
-        if constexpr (RAMET_DOTS && std::is_same_v<C, bf16>)
+        if constexpr (RAMET_DOTS && std::is_same_v<T, bf16>)
             if (with_dots) return attend_item<true>(call, p.items[i]);
         attend_item<false>(call, p.items[i]);
     });

@@ -20,7 +20,8 @@ struct Rule {
 
 namespace attention {
 
-constexpr int TILE = 16;  // keys computed at once
+constexpr int TILE = 16;             // keys computed at once for few queries, which wait for them to come from memory
+constexpr int WIDE_TILE = 2 * TILE;  // and for many
 constexpr int PARTS = TILE / LANES;
 constexpr int MAX_HEAD_DIM = 256;
 constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
@@ -41,10 +42,15 @@ inline float scale_of(const int8_t *head, int64_t head_dim) {
     return scale;
 }
 
+template <class C>
+float scale_of(const C *, int64_t) {
+    return 1.0f;
+}
+
 // The keys or values of one kv head in the tile that is computed.
 template <class C>
 struct Rows {
-    const char *at[TILE];  // the last ones repeated
+    const char *at[WIDE_TILE];  // the last of them repeated; of few queries the first TILE
     const C *operator[](int j) const { return reinterpret_cast<const C *>(at[j]); }
     // those of the next kv head
     void next(int head_dim) {
@@ -76,9 +82,9 @@ struct Ahead {
 struct Scratch {
     std::vector<float> q, out, best, sum, weights_of;  // the last: [Q][TILE], of a few queries
     std::vector<int32_t> limits;
-    alignas(64) float keys[TILE * MAX_HEAD_DIM];    // [TILE][D]
-    alignas(64) float values[TILE * MAX_HEAD_DIM];  // [TILE][D]
-    alignas(64) float weights[TILE * 2 * MAX_LANES];
+    alignas(64) float keys[WIDE_TILE * MAX_HEAD_DIM];    // [WIDE_TILE][D]
+    alignas(64) float values[WIDE_TILE * MAX_HEAD_DIM];  // [WIDE_TILE][D]
+    alignas(64) float weights[WIDE_TILE * 2 * MAX_LANES];
     alignas(64) float turned[MAX_LANES * MAX_HEAD_DIM];
     void fit(size_t queries, size_t head_dim) {
         const size_t num = queries * head_dim + MAX_LANES;
@@ -87,6 +93,14 @@ struct Scratch {
         best.resize(queries), sum.resize(queries), weights_of.resize(queries * TILE);
     }
 };
+
+// The least power of two that no weight of such scores is above, as its logarithm. Weights less their largest score would be
+// rounded to bfloat16 differently with each tile that has a larger one; less this they are rounded alike by all, however
+// many queries and keys are computed together.
+inline vf whole_power(vf top) {
+    const vf whole = top * 1.44269504f + 0.5f + 12582912.0f - 12582912.0f;  // 1.5 * 2^23: the nearest integer
+    return top < 0.1f * LOWEST ? top : whole * 0.693147181f;
+}
 
 // The keys [first, stop) of a tile, counted from its start, that one query sees; [0, TILE) is the most.
 struct Seen {

@@ -214,8 +214,15 @@ static inline void store_pair(T *p, vf a, vf b) {
     store(p, a), store(p + LANES, b);
 }
 static inline void store_pair(bf16 *p, vf a, vf b) {
+#if defined(__AVX512BF16__) && !defined(RAMET_LANES)
+    alignas(64) static constexpr uint16_t merged[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512i behind = (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi16(_mm512_load_si512(merged), behind));
+#else
     const vu both = __builtin_convertvector(to_bf16_bits(a), vu) | __builtin_convertvector(to_bf16_bits(b), vu) << 16;
     std::memcpy(p, &both, sizeof both);
+#endif
 }
 
 // What load_pair took apart, in order; and nothing to do for dtypes whose pairs are in order.
