@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int32]
 MIN_SHARED = 64  # keys of a common prefix below which reading them row by row is as good
 MIN_PIECE = 128  # keys below which a cut costs more than an idle core
 PIECES_PER_THREAD = 4
-MAX_MEMBERS = 32  # queries of one item: beyond, their sums no longer fit the core's cache
+MAX_MEMBERS = 32  # tokens of one item: beyond, the sums of their queries no longer fit the core's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ def cut(
     shifts: Ints | None = None,
 ) -> KernelItems:
     """table [rows, L] slots; the others [R]. Row r owns tokens [first_tokens[r], first_tokens[r] + num_new[r])."""
-    shares = find_shares(table, rows, seq_lens - num_new, shifts)
+    # a row whose own queries fill an item would read no key less often together with others
+    num_sharable = np.where(num_new < MAX_MEMBERS, seq_lens - num_new, 0).astype(np.int32)
+    shares = find_shares(table, rows, num_sharable, shifts)
     if not shares and threads == 1 and num_new.max() == 1:
         return _whole_rows(rows, first_tokens, seq_lens)
     own_start = np.zeros(len(rows), dtype=np.int32)
@@ -87,8 +89,8 @@ def cut(
     return _pieces(runs, threads, bool(shares))
 
 
-def find_shares(table: Ints, rows: Ints, num_cached: Ints, shifts: Ints | None = None) -> list[Share]:
-    """Common prefixes worth reading together, outermost first; only the first num_cached[r] slots of a row count.
+def find_shares(table: Ints, rows: Ints, num_sharable: Ints, shifts: Ints | None = None) -> list[Share]:
+    """Common prefixes worth reading together, outermost first; only the first num_sharable[r] slots of a row count.
 
     shifts [R]: rows with parallel contexts are those above 0; None: there are none.
     """
@@ -98,10 +100,10 @@ def find_shares(table: Ints, rows: Ints, num_cached: Ints, shifts: Ints | None =
     pending = [(np.arange(len(rows), dtype=np.int32), 0)]
     while pending:
         group, start = pending.pop()
-        group = group[num_cached[group] >= start + MIN_SHARED]
+        group = group[num_sharable[group] >= start + MIN_SHARED]
         for alike in _split_by(table[rows[group], start], group):
             common_end = _common_end if shifts is None or not shifts[alike].any() else _compared_end
-            stop = common_end(table, rows[alike], start, int(num_cached[alike].min()))
+            stop = common_end(table, rows[alike], start, int(num_sharable[alike].min()))
             if stop - start >= MIN_SHARED:
                 found.append(Share(alike, start, stop))
                 pending.append((alike, stop))

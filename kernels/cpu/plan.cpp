@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t MIN_SHARED = 64;  // keys of a common prefix below which reading them row by row is as good
 constexpr int64_t MIN_PIECE = 128;  // keys below which a cut costs more than an idle core
-constexpr int64_t MAX_MEMBERS = 32; // queries of one item: beyond, their sums no longer fit the core's cache
+constexpr int64_t MAX_MEMBERS = 32; // tokens of one item: beyond, the sums of their queries no longer fit the core's cache
 constexpr int64_t PIECES_PER_THREAD = 4;
 
 // Rows whose keys [start, stop) are the same slots.
@@ -35,7 +35,8 @@ struct Run {
 struct Rows {
     const Step &step;
     int32_t slot(int32_t r, int64_t position) const { return step.table[step.rows[r] * step.table_stride + position]; }
-    int32_t num_cached(int32_t r) const { return step.seq_lens[r] - step.num_new[r]; }
+    // Keys that row r may read together with others: none if its own queries fill an item, which would read them as often.
+    int32_t num_sharable(int32_t r) const { return step.num_new[r] < MAX_MEMBERS ? step.seq_lens[r] - step.num_new[r] : 0; }
 
     // The first position in (start, limit] from which on the rows differ; they agree at `start`.
     int32_t common_end(const std::vector<int32_t> &rows, int32_t start, int32_t limit) const {
@@ -65,15 +66,15 @@ std::vector<Share> find_shares(const Rows &rows) {
     while (!pending.empty()) {
         auto [group, start] = std::move(pending.back());
         pending.pop_back();
-        std::erase_if(group, [&, at = start](int32_t r) { return rows.num_cached(r) < at + MIN_SHARED; });
+        std::erase_if(group, [&, at = start](int32_t r) { return rows.num_sharable(r) < at + MIN_SHARED; });
         std::stable_sort(group.begin(), group.end(), [&, at = start](int32_t a, int32_t b) { return rows.slot(a, at) < rows.slot(b, at); });
         for (size_t first = 0, end; first < group.size(); first = end) {
             for (end = first + 1; end < group.size() && rows.slot(group[end], start) == rows.slot(group[first], start);) end++;
             if (end - first < 2) continue;
             std::vector<int32_t> alike(group.begin() + first, group.begin() + end);
-            int32_t limit = rows.num_cached(alike[0]);
+            int32_t limit = rows.num_sharable(alike[0]);
             bool shifted = false;
-            for (const int32_t r : alike) limit = std::min(limit, rows.num_cached(r)), shifted |= rows.step.shifts && rows.step.shifts[r] > 0;
+            for (const int32_t r : alike) limit = std::min(limit, rows.num_sharable(r)), shifted |= rows.step.shifts && rows.step.shifts[r] > 0;
             const int32_t stop = shifted ? rows.compared_end(alike, start, limit) : rows.common_end(alike, start, limit);
             if (stop - start < MIN_SHARED) continue;
             found.push_back({alike, start, stop});

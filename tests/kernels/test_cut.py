@@ -57,6 +57,16 @@ def test_partials_of_a_token_are_consecutive_and_used_once() -> None:
         assert sorted(of_token) == list(range(first, first + count)) and count > 1
 
 
+@pytest.mark.parametrize("new", [MAX_MEMBERS - 1, MAX_MEMBERS])
+def test_rows_whose_own_queries_fill_an_item_read_a_shared_prefix_by_themselves(new: int) -> None:
+    """It would be read as often together, and what is left be merged besides."""
+    runs = [[*range(1, 501), *range(1000 * i, 1000 * i + new)] for i in range(1, 9)]
+    work, _ = plan(runs, threads=2, new=new)
+    assert (len(work.merges) > 0) == (new < MAX_MEMBERS)
+    if new == MAX_MEMBERS:
+        assert work.items[:, 3:].tolist() == [[0, 500 + new]] * 8
+
+
 def test_a_long_row_is_cut_for_every_core_and_a_short_one_is_not() -> None:
     assert len(plan([list(range(1, 4001))], threads=2)[0].items) >= 2
     assert len(plan([list(range(1, 100))], threads=2)[0].items) == 1

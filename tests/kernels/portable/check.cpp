@@ -174,7 +174,7 @@ static std::vector<int8_t> quantised(int dtype, const std::vector<T> &exact, int
     return made;
 }
 
-enum Storage { SAME, DOTS, IN_8_BITS };
+enum Storage { SAME, DOTS, IN_8_BITS, IN_8_BITS_DOTS };
 
 // `tokens` queries at the end of `length` keys; with `cut`, each in two pieces that are merged.
 template <class T>
@@ -182,9 +182,10 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     const int kv_heads = 2, heads = kv_heads * group;
     const auto q = cast<T>(numbers((int64_t)tokens * heads * head_dim));
     const auto keys = cast<T>(numbers((int64_t)length * kv_heads * head_dim)), values = cast<T>(numbers((int64_t)length * kv_heads * head_dim));
+    const bool is_int8 = storage == IN_8_BITS || storage == IN_8_BITS_DOTS;
     Floats k, v;
     std::vector<int8_t> k8, v8;
-    if (storage == IN_8_BITS)
+    if (is_int8)
         k8 = quantised(dtype, keys, length, kv_heads, head_dim, k), v8 = quantised(dtype, values, length, kv_heads, head_dim, v);
     else
         k = floats(keys), v = floats(values);
@@ -201,9 +202,9 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     std::vector<T> out((size_t)tokens * heads * head_dim);
     const Plan plan = {items.data(), members.data(), limits.data(), partials.data(), merges.data(), table.data(), length, partial_out.data(),
                        partial_lse.data(), (int32_t)items.size(), (int32_t)merges.size() / 3, heads, kv_heads, head_dim, 2};
-    const void *const k_rows = storage == IN_8_BITS ? (const void *)k8.data() : keys.data(), *const v_rows = storage == IN_8_BITS ? (const void *)v8.data() : values.data();
-    ramet_attend_with_dots(storage == DOTS);
-    ramet_attention(&plan, &rule, dtype, storage == IN_8_BITS ? (int)INT8 : dtype, q.data(), heads * head_dim, k_rows, v_rows, out.data());
+    const void *const k_rows = is_int8 ? (const void *)k8.data() : keys.data(), *const v_rows = is_int8 ? (const void *)v8.data() : values.data();
+    ramet_attend_with_dots(storage == DOTS || storage == IN_8_BITS_DOTS);
+    ramet_attention(&plan, &rule, dtype, is_int8 ? (int)INT8 : dtype, q.data(), heads * head_dim, k_rows, v_rows, out.data());
     ramet_attend_with_dots(0);
     for (int t = 0; t < tokens; t++)
         for (int h = 0; h < heads; h++) {
@@ -233,7 +234,7 @@ static void check_attentions(int dtype, float tolerance) {
                     check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, false);
                     if (!rule.window && length > 9) check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, true);
                 }
-    for (const Storage storage : {SAME, DOTS, IN_8_BITS})
+    for (const Storage storage : {SAME, DOTS, IN_8_BITS, IN_8_BITS_DOTS})
         for (const int group : {1, 2, 3, 4, 7, 8})
             for (const int tokens : {1, 17})
                 for (const int head_dim : {16, 80, 256})
