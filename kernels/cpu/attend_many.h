@@ -100,8 +100,8 @@ inline SeenBy seen_by(const int32_t *limits, const Rule &rule, int start, int co
 // W vectors of queries against a tile that is widened: weights of all keys, then their sums of values. Queries that see no
 // key of it are as in attend_few.
 template <class C, bool DOTS, int W>
-void attend_vectors(Scratch &s, const Rows<C> &k, [[maybe_unused]] const Rows<C> &v, int64_t num_queries, const float *q, float *out, float *best, float *sum, const SeenBy *seen, const Rule &rule,
-                    int count, int head_dim) {
+void attend_vectors(Scratch &s, const Rows<C> &k, [[maybe_unused]] const Rows<C> &v, int64_t num_queries, const float *q, float *out, float *best, float *sum,
+                    const SeenBy *seen, const Rule &rule, int count, int head_dim) {
     constexpr int WIDTH = W * LANES;
     constexpr bool IS_INT8 = std::is_same_v<C, int8_t>;
     const int key_size = DOTS ? head_dim / 2 : head_dim;

@@ -5,6 +5,9 @@ A family whose block differs names its own in a subclass. Weights are not initia
 T new tokens, N hidden size, Q drawing rows, V vocabulary.
 """
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -105,9 +108,10 @@ class Decoder(nn.Module):
         for first, values in inputs.embeds:
             residual[first : first + len(values)] = values
         x: Tensor | None = None
-        for i, (layer, rope) in enumerate(zip(self.layers, self._ropes, strict=True), 1):
+        layers = cast(Sequence[DecoderLayer], self.layers)
+        for i, (layer, rope) in enumerate(zip(layers, self._ropes, strict=True), 1):
             x = layer.attend(x, residual, rope, attention, inputs)
-            if i == len(self.layers) and wanted is not None:
+            if i == len(layers) and wanted is not None:
                 x, residual = x.index_select(0, wanted), residual.index_select(0, wanted)
             if len(x):
                 x = layer.feed(x, residual)
