@@ -101,7 +101,11 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--least-mb", type=positive, default=LEAST_BYTES >> 20, help="of keys and values of a case's layers")
     p.add_argument("--num-threads", type=positive, default=len(os.sched_getaffinity(0)), help="default: one per core")
     p.add_argument("--first", type=positive, help="so many cases of each kind; default: all")
-    p.add_argument("--dots", choices=("off", "on"), help="bfloat16 in pairs; default: if the limits say that it pays")
+    p.add_argument(
+        "--dots",
+        choices=("off", "on"),
+        help="bfloat16 in pairs, and no tile registers; default: what the limits say that pays",
+    )
     p.add_argument("--output-file", type=Path, default=report.results_file("attention"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
     from ramet.kernels.cpu.build import load_library
@@ -110,8 +114,10 @@ def main(argv: Sequence[str]) -> int:
 
     ops = CpuOps(load_library(), options.num_threads)
     bench = Bench(ops, options.rounds, options.least_mb << 20)
-    with_dots = bench.limits().dots_pay if options.dots is None else options.dots == "on"
-    native(ops.library, "attend_with_dots", "i")(int(with_dots))
+    limits = bench.limits()
+    with_dots = limits.dots_pay if options.dots is None else options.dots == "on"
+    with_tiles = limits.tiles_pay and options.dots is None
+    native(ops.library, "choose_attention", "ii")(int(with_dots), int(with_tiles))
     record: dict[str, Any] = {kind: {} for kind in ("decode", "extend", "growth") if options.only in (None, kind)}
     for kind, cases in (("decode", DECODES), ("extend", EXTENDS)):
         if kind in record:
@@ -119,8 +125,7 @@ def main(argv: Sequence[str]) -> int:
     if "growth" in record:
         record["growth"] = {name: bench.growth(GROWING[name][: options.first]) for name in GROWTHS}
     made = stamp.stamp(stamp.command_line("attention", argv))
-    limits = asdict(bench.limits())
-    record |= {"dots": with_dots, "limits": limits}
+    record |= {"dots": with_dots, "tiles": with_tiles, "limits": asdict(bench.limits())}
     report.append_line(options.output_file, {"bench": "attention", **made, **record})
     return 0
 

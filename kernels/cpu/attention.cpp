@@ -4,8 +4,8 @@
 // long row cut in pieces, rows that share a prefix (its keys are read once for all of them) and short extends (each
 // query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
 // Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
-// FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_attend_with_dots` products with bfloat16 queries are made
-// in pairs. Products of many queries' weights with values are as well, so all weights are rounded to bfloat16, however many
+// FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_choose_attention` products with bfloat16 queries are made in
+// pairs, or by tile registers. Products of many queries' weights with values are as well, so all weights are rounded to bfloat16, however many
 // queries there are: what a token is given does not depend on what is computed with it.
 //
 // T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
@@ -19,7 +19,7 @@ namespace {
 using namespace attention;
 
 thread_local Scratch scratch;
-bool with_dots = false;
+[[maybe_unused]] bool with_dots = false, with_tiles = false;
 
 // What one call computes. T: of queries and results. C: of keys and values.
 template <class T, class C>
@@ -67,7 +67,7 @@ inline int first_key(const Plan &p, const Rule &rule, const Item &item) {
 }
 
 // An item while it is computed. Query (member m, head g * group + h) is number m * group + h of kv head g.
-template <class T, class C, bool DOTS>
+template <class T, class C, bool DOTS, Products MADE>
 struct Work {
     const Call<T, C> &call;
     const Item &item;
@@ -77,7 +77,8 @@ struct Work {
     const bool few = queries <= FEW;
     const int tile = few ? TILE : WIDE_TILE;
     static constexpr bool DOTS_OF_FEW = DOTS && std::is_same_v<C, T>;  // keys of 8 bits would be widened for one query
-    const int num = few ? queries : (queries + LANES - 1) / LANES * LANES;  // with those that fill up the last vector
+    static constexpr bool ROUNDED = MADE != IN_FLOATS;                 // weights, for any number of queries
+    const int num = few ? queries : (queries + UNIT<MADE> - 1) / UNIT<MADE> * UNIT<MADE>;  // with those that fill up the last vectors
 
     int32_t token(int i) const { return p.members[item.first_member + std::min(i, queries - 1) / group]; }
     float *queries_of(int g) const { return s.q.data() + (int64_t)g * num * head_dim; }
@@ -86,6 +87,9 @@ struct Work {
 
     // Keys and values of the first tile come while the queries are placed.
     void begin(int start) {
+#if RAMET_TILES
+        if (!few && MADE == IN_TILES) tiles::shape(tiles::SIDE, tiles::SIDE);
+#endif
         ahead_of(start).fetch(0, 1);
         s.fit((size_t)num * p.kv_heads, head_dim);
         std::fill_n(s.best.begin(), num * p.kv_heads, LOWEST), std::fill_n(s.sum.begin(), num * p.kv_heads, 0.0f);
@@ -104,24 +108,19 @@ struct Work {
             widen<C>(from, to, head_dim, call.rule.scale);
     }
     void place_columns(int g) {
-        const int width = DOTS ? (head_dim / 2 + LANES - 1) / LANES * LANES : head_dim;
+        const int width = MADE == IN_FLOATS ? head_dim : inputs_of(head_dim) / 2;
         for (int at = 0; at < num; at += LANES) {
-            for (int i = 0; i < LANES; i++)
-                if constexpr (DOTS)
-                    std::memcpy(s.turned + i * width, query(g, at + i), head_dim * sizeof(T));
-                else
-                    widen<void>(query(g, at + i), s.turned + i * width, head_dim, call.rule.scale);
+            for (int i = 0; i < LANES; i++) {
+                float *const to = s.turned + i * width;
+                if constexpr (MADE == IN_FLOATS) {
+                    widen<void>(query(g, at + i), to, head_dim, call.rule.scale);
+                } else {
+                    std::memcpy(to, query(g, at + i), head_dim * sizeof(T));
+                    std::fill(to + head_dim / 2, to + width, 0.0f);
+                }
+            }
             for (int d = 0; d < width; d += LANES) turn(s.turned + d, width, queries_of(g) + (int64_t)d * num + at, num);
         }
-    }
-    // a block of LANES rows and columns
-    static void turn(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
-        vf block[LANES];
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) block[i] = load(from + i * from_stride);
-        transpose(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) store(to + i * to_stride, block[i]);
     }
 
     // The tile that begins at `start`; none behind the item's end.
@@ -143,7 +142,7 @@ struct Work {
         for (int g = 0; g < p.kv_heads; g++) {
             const size_t first = (size_t)g * num;
             ahead.fetch(g, p.kv_heads);
-            attend_many<C, DOTS>(s, k, v, num, s.limits.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
+            attend_many<C, MADE>(s, k, v, num, s.limits.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
             k.next(head_dim), v.next(head_dim);
         }
     }
@@ -187,14 +186,17 @@ struct Work {
     }
     void weights(int query, Seen seen) {
         float *const all = s.weights_of.data() + query * TILE;
-        soften<DOTS>(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum[query], s.out.data() + query * head_dim);
+        soften<ROUNDED>(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum[query], s.out.data() + query * head_dim);
     }
     template <int N>
     void values(int query, const Rows<C> &v, int count) {
-        add_all_values<C, N, DOTS>(v, count, s.weights_of.data() + query * TILE, head_dim, s.out.data() + query * head_dim);
+        add_all_values<C, N, ROUNDED>(v, count, s.weights_of.data() + query * TILE, head_dim, s.out.data() + query * head_dim);
     }
 
     void finish() {
+#if RAMET_TILES
+        if (!few && MADE == IN_TILES) tiles::done();
+#endif
         for (int g = 0; g < p.kv_heads; g++)
             for (int at = 0; at < queries; at += LANES) {
                 const int some = std::min(LANES, queries - at);
@@ -220,9 +222,9 @@ struct Work {
     }
 };
 
-template <bool DOTS, class T, class C>
+template <bool DOTS, Products MADE, class T, class C>
 void attend_item(const Call<T, C> &call, const Item &item) {
-    Work<T, C, DOTS> work{call, item};
+    Work<T, C, DOTS, MADE> work{call, item};
     const int first = first_key(call.p, call.rule, item);
     work.begin(first);
     for (int start = first; start < item.stop; start += work.tile) work.attend_tile(start, std::min(work.tile, item.stop - start));
@@ -251,9 +253,15 @@ void run(const Call<T, C> &call) {
     const Plan &p = call.p;
     // a region that starts a second thread for one item, or for little merging, costs more than it saves
     pool::each(p.threads, p.num_items, [&](int64_t i) {
-        if constexpr (RAMET_DOTS && std::is_same_v<T, bf16>)
-            if (with_dots) return attend_item<true>(call, p.items[i]);
-        attend_item<false>(call, p.items[i]);
+        if constexpr (std::is_same_v<T, bf16>) {
+#if RAMET_TILES
+            if (with_tiles) return with_dots ? attend_item<true, IN_TILES>(call, p.items[i]) : attend_item<false, IN_TILES>(call, p.items[i]);
+#endif
+#if RAMET_DOTS
+            if (with_dots) return attend_item<true, IN_DOTS>(call, p.items[i]);
+#endif
+        }
+        attend_item<false, IN_FLOATS>(call, p.items[i]);
     });
     pool::each_of_many(p.threads, p.num_merges, 4 * p.heads * p.head_dim, [&](int64_t i) { merge(p, p.merges + i * 3, call.out); });
 }
@@ -290,8 +298,14 @@ void quantise_rows(const T *from, int64_t stride, int8_t *to, const int64_t *slo
 
 }  // namespace
 
-// 1: products of bfloat16 in pairs, where the CPU has an operation for that; 0, as it begins, and elsewhere: in float32.
-extern "C" void ramet_attend_with_dots(int on) { with_dots = on != 0; }
+// How products with bfloat16 queries are made from now on: in pairs, and, where queries are many, by tile registers. What the CPU
+// does not have is float32, as all is at first.
+extern "C" void ramet_choose_attention(int dots, [[maybe_unused]] int tiles) {
+    with_dots = RAMET_DOTS && dots;
+#if RAMET_TILES
+    with_tiles = tiles && tiles::allowed();
+#endif
+}
 
 // q [T, H, D] with rows q_stride elements apart, keys and values [S, G, D] of `dtype`, or of INT8 [S, G, D + 4] (see
 // ramet_store_kv_int8), out [T, H, D].

@@ -31,6 +31,9 @@ constexpr int SUMS = 16;  // vectors of sums that stay in registers, beside thei
 constexpr int SUMS = 8;
 #endif
 
+// How products are made: with DOTS two bfloat16 numbers of each lane at once, with TILES by tile registers.
+enum Products { IN_FLOATS, IN_DOTS, IN_TILES };
+
 template <class C>
 constexpr int64_t head_bytes(int head_dim) {
     return head_dim * int64_t(sizeof(C)) + (std::is_same_v<C, int8_t> ? int64_t(sizeof(float)) : 0);
@@ -78,12 +81,23 @@ struct Ahead {
     __attribute__((always_inline)) void fetch(int part, int parts) const { fetch(keys, part, parts), fetch(values, part, parts); }
 };
 
+// A block of LANES rows and columns, turned.
+inline void turn(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+    vf block[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) block[i] = load(from + i * from_stride);
+    transpose(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) store(to + i * to_stride, block[i]);
+}
+
 // A thread's memory: queries, sums and weights of one item for all heads. It grows once.
 struct Scratch {
     std::vector<float> q, out, best, sum, weights_of;  // the last: [Q][TILE], of a few queries
     std::vector<int32_t> limits;
     alignas(64) float keys[WIDE_TILE * MAX_HEAD_DIM];    // [WIDE_TILE][D]
     alignas(64) float values[WIDE_TILE * MAX_HEAD_DIM];  // [WIDE_TILE][D]
+    alignas(64) float turned_values[WIDE_TILE / 2 * MAX_HEAD_DIM];
     alignas(64) float weights[WIDE_TILE * 2 * MAX_LANES];
     alignas(64) float turned[MAX_LANES * MAX_HEAD_DIM];
     void fit(size_t queries, size_t head_dim) {

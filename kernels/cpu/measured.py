@@ -40,6 +40,11 @@ class Limits:
         """Kernels whose products are not the whole of their work gain less than what the products do."""
         return self.dot_flops > GAIN * self.float32_flops
 
+    @property
+    def tiles_pay(self) -> bool:
+        """In attention, where half of the work is around them."""
+        return self.tile_flops > 2 * max(self.float32_flops, self.dot_flops)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:

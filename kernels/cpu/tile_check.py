@@ -1,6 +1,7 @@
 """Whether tile registers compute what they should, tried in a process of its own: flags of a CPU promise too much.
 
-Knows no torch: the process loads numpy and the library, multiplies with and without them, and compares.
+Knows no torch: the process loads numpy and the library, computes a linear layer and attention with and without them, and
+compares.
 """
 
 import ctypes
@@ -31,7 +32,30 @@ for arithmetic in (0, 2):
     out = np.zeros((T, M), np.float32)
     library.ramet_linear(1, x.ctypes.data, N, packed.ctypes.data, None, out.ctypes.data, M, T, N, M, 1, 2)
     found.append(out)
-sys.exit(not np.allclose(*found, rtol=1e-3, atol=1e-3))
+same = np.allclose(*found, rtol=1e-3, atol=1e-3)
+
+H, D, K, T = 2, 80, 70, 40
+class Plan(ctypes.Structure):
+    _fields_ = [(name, p) for name in ("items", "members", "limits", "partials", "merges", "table")]
+    _fields_ += [("table_stride", n), ("partial_out", p), ("partial_lse", p)]
+    _fields_ += [(name, ctypes.c_int32) for name in ("num_items", "num_merges", "heads", "kv_heads", "head_dim", "threads")]
+class Rule(ctypes.Structure):
+    _fields_ = [("scale", ctypes.c_float), ("window", ctypes.c_int32), ("softcap", ctypes.c_float)]
+library.ramet_attention.argtypes = (p, p, i, i, p, n, p, p, p)
+q, k, v = made(T, H, D), made(K, H, D), made(K, H, D)
+columns = [[0, T, 0, 0, K], range(T), range(K - T + 1, K + 1), [-1] * T, [0], range(K)]
+columns = [np.array(column, np.int32) for column in columns]
+plan = Plan(*(column.ctypes.data for column in columns), K, None, None, 1, 0, H, H, D, 1)
+found = []
+for tiles in (0, 1):
+    library.ramet_choose_attention(0, tiles)
+    out = np.zeros((T, H, D), np.uint16)
+    rule = Rule(D**-0.5, 0, 0)
+    library.ramet_attention(
+        ctypes.byref(plan), ctypes.byref(rule), 1, 1, q.ctypes.data, H * D, k.ctypes.data, v.ctypes.data, out.ctypes.data
+    )
+    found.append((out.astype(np.uint32) << 16).view(np.float32))
+sys.exit(not (same and found[0].any() and np.allclose(*found, rtol=2e-2, atol=2e-2)))
 """
 
 

@@ -78,7 +78,7 @@ def use(library: CDLL, found: Measured) -> None:
     """For the whole process."""
     chosen = found.choice
     native(library, "choose_linear", "iin")(ARITHMETICS.index(chosen.few), ARITHMETICS.index(chosen.many), chosen.at)
-    native(library, "attend_with_dots", "i")(int(found.limits.dots_pay))
+    native(library, "choose_attention", "ii")(int(found.limits.dots_pay), int(found.limits.tiles_pay))
 
 
 def float32_is_faster(dtype: torch.dtype, tokens: int = 32, size: int = 1024) -> bool:

@@ -89,7 +89,7 @@ def test_bfloat16_is_as_close_to_float32_as_transformers(
         pytest.skip("this CPU would compute in float32 again")
     monkeypatch.setattr("ramet.runtime.engine.backends.use", lambda *_: None)
     native(library, "choose_linear", "iin")(number, number, 0)
-    native(library, "attend_with_dots", "i")(int(arithmetic == "dots"))
+    native(library, "choose_attention", "ii")(int(arithmetic == "dots"), int(arithmetic == "tiles"))
     found = of_ramet("bfloat16", ids)
     assert len(found) > 1000 and 0 < distance(found, exact) <= SLACK * theirs, (distance(found, exact), theirs)
 

@@ -36,6 +36,21 @@ def test_the_fastest_is_chosen(others: dict[str, list[float]], wanted: Choice) -
     assert Measured(LIMITS, {"float32": PLAIN, **others}).choice == wanted
 
 
+@pytest.mark.parametrize(
+    ("dots", "tiles", "pay"),
+    [
+        (0.0, 0.0, (False, False)),
+        (2.1e11, 0.0, (False, False)),  # hardly faster than float32
+        (4e11, 7e11, (True, False)),  # what is around them would take longer than they save
+        (1e11, 2e12, (False, True)),
+        (4e11, 2e12, (True, True)),
+    ],
+)
+def test_attention_takes_what_pays(dots: float, tiles: float, pay: tuple[bool, bool]) -> None:
+    limits = Limits(2, 2.5e10, 2e11, dots, tiles)
+    assert (limits.dots_pay, limits.tiles_pay) == pay
+
+
 def test_what_was_measured_is_read_again(folder: Path) -> None:
     made = Measured(LIMITS, {"float32": PLAIN, "dots": PLAIN})
     assert measured.read(2) is None

@@ -31,7 +31,7 @@ def emulating(tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch) -
     """The library with tile registers that are emulated."""
     flags = [flag for flag in build.FLAGS if "native" not in flag]
     monkeypatch.setattr(build, "FLAGS", (*flags, "-DRAMET_EMULATE_TILES"))
-    monkeypatch.setattr(build, "SOURCES", ("pool.cpp", "linear.cpp", "limits.cpp"))
+    monkeypatch.setattr(build, "SOURCES", ("pool.cpp", "linear.cpp", "attention.cpp", "limits.cpp"))
     target = tmp_path / "library.so"
     build.compile_library(target, compiler)
     return ctypes.CDLL(str(target))

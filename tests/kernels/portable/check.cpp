@@ -32,7 +32,7 @@ void ramet_repack_int4(int, const uint32_t *, const f16 *, const f16 *, const in
 void ramet_linear_int4(int, const void *, int64_t, const void *, const int32_t *, int64_t, const void *, void *, int64_t, int64_t, int64_t, int64_t,
                        int, int);
 void ramet_unpack_int4(int, const void *, const int32_t *, int64_t, int64_t, const int64_t *, int64_t, float, void *, int);
-void ramet_attend_with_dots(int);
+void ramet_choose_attention(int, int);
 void ramet_store_kv_int8(int, const void *, const void *, int64_t, int64_t, int8_t *, int8_t *, const int64_t *, int64_t, int64_t, int64_t, int);
 void ramet_attention(const Plan *, const Rule *, int, int, const void *, int64_t, const void *, const void *, void *);
 void ramet_rms_norm(int, const void *, int64_t, void *, const void *, void *, int64_t, int64_t, float, int, int);
@@ -174,15 +174,18 @@ static std::vector<int8_t> quantised(int dtype, const std::vector<T> &exact, int
     return made;
 }
 
-enum Storage { SAME, DOTS, IN_8_BITS, IN_8_BITS_DOTS };
+enum Storage { SAME, IN_8_BITS };
+struct Way {
+    int dots, tiles;
+};
 
 // `tokens` queries at the end of `length` keys; with `cut`, each in two pieces that are merged.
 template <class T>
-static void check_attention(int dtype, float tolerance, int tokens, int length, int head_dim, Rule rule, bool cut, Storage storage = SAME, int group = 2) {
+static void check_attention(int dtype, float tolerance, int tokens, int length, int head_dim, Rule rule, bool cut, Storage storage = SAME, int group = 2, Way way = {}) {
     const int kv_heads = 2, heads = kv_heads * group;
     const auto q = cast<T>(numbers((int64_t)tokens * heads * head_dim));
     const auto keys = cast<T>(numbers((int64_t)length * kv_heads * head_dim)), values = cast<T>(numbers((int64_t)length * kv_heads * head_dim));
-    const bool is_int8 = storage == IN_8_BITS || storage == IN_8_BITS_DOTS;
+    const bool is_int8 = storage == IN_8_BITS;
     Floats k, v;
     std::vector<int8_t> k8, v8;
     if (is_int8)
@@ -203,9 +206,9 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     const Plan plan = {items.data(), members.data(), limits.data(), partials.data(), merges.data(), table.data(), length, partial_out.data(),
                        partial_lse.data(), (int32_t)items.size(), (int32_t)merges.size() / 3, heads, kv_heads, head_dim, 2};
     const void *const k_rows = is_int8 ? (const void *)k8.data() : keys.data(), *const v_rows = is_int8 ? (const void *)v8.data() : values.data();
-    ramet_attend_with_dots(storage == DOTS || storage == IN_8_BITS_DOTS);
+    ramet_choose_attention(way.dots, way.tiles);
     ramet_attention(&plan, &rule, dtype, is_int8 ? (int)INT8 : dtype, q.data(), heads * head_dim, k_rows, v_rows, out.data());
-    ramet_attend_with_dots(0);
+    ramet_choose_attention(0, 0);
     for (int t = 0; t < tokens; t++)
         for (int h = 0; h < heads; h++) {
             std::vector<double> total(head_dim);
@@ -234,11 +237,12 @@ static void check_attentions(int dtype, float tolerance) {
                     check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, false);
                     if (!rule.window && length > 9) check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, true);
                 }
-    for (const Storage storage : {SAME, DOTS, IN_8_BITS, IN_8_BITS_DOTS})
-        for (const int group : {1, 2, 3, 4, 7, 8})
-            for (const int tokens : {1, 17})
-                for (const int head_dim : {16, 80, 256})
-                    check_attention<T>(dtype, tolerance, tokens, 40, head_dim, Rule{0.25f, 30, 0}, group == 3, storage, group);
+    for (const Storage storage : {SAME, IN_8_BITS})
+        for (const Way way : {Way{0, 0}, Way{1, 0}, Way{0, 1}, Way{1, 1}})
+            for (const int group : {1, 2, 3, 4, 7, 8})
+                for (const int tokens : {1, 17})
+                    for (const int head_dim : {16, 80, 256})
+                        check_attention<T>(dtype, tolerance, tokens, 40, head_dim, Rule{0.25f, 30, 0}, group == 3, storage, group, way);
 }
 
 static void check_draw() {

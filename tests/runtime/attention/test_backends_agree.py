@@ -110,7 +110,7 @@ def check(
 def dots() -> Iterator[Callable[[int], None]]:
     """Whether products of bfloat16 are made in pairs, until the test ends."""
     ops = compiled_kernels()
-    yield ops.library.ramet_attend_with_dots
+    yield lambda on: ops.library.ramet_choose_attention(on, 0)
     use(ops.library, machine(ops.library, ops.threads))
 
 
