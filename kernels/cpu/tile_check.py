@@ -1,7 +1,7 @@
 """Whether tile registers compute what they should, tried in a process of its own: flags of a CPU promise too much.
 
-Knows no torch: the process loads numpy and the library, computes a linear layer and attention with and without them, and
-compares.
+Knows no torch: the process loads numpy and the library, computes a linear layer and attention with and without them,
+and compares.
 """
 
 import ctypes
@@ -38,7 +38,8 @@ H, D, K, T = 2, 80, 70, 40
 class Plan(ctypes.Structure):
     _fields_ = [(name, p) for name in ("items", "members", "limits", "partials", "merges", "table")]
     _fields_ += [("table_stride", n), ("partial_out", p), ("partial_lse", p)]
-    _fields_ += [(name, ctypes.c_int32) for name in ("num_items", "num_merges", "heads", "kv_heads", "head_dim", "threads")]
+    names = ("num_items", "num_merges", "heads", "kv_heads", "head_dim", "threads")
+    _fields_ += list(zip(names, [ctypes.c_int32] * 6))
 class Rule(ctypes.Structure):
     _fields_ = [("scale", ctypes.c_float), ("window", ctypes.c_int32), ("softcap", ctypes.c_float)]
 library.ramet_attention.argtypes = (p, p, i, i, p, n, p, p, p)
@@ -51,9 +52,8 @@ for tiles in (0, 1):
     library.ramet_choose_attention(0, tiles)
     out = np.zeros((T, H, D), np.uint16)
     rule = Rule(D**-0.5, 0, 0)
-    library.ramet_attention(
-        ctypes.byref(plan), ctypes.byref(rule), 1, 1, q.ctypes.data, H * D, k.ctypes.data, v.ctypes.data, out.ctypes.data
-    )
+    at = [each.ctypes.data for each in (q, k, v, out)]
+    library.ramet_attention(ctypes.byref(plan), ctypes.byref(rule), 1, 1, at[0], H * D, *at[1:])
     found.append((out.astype(np.uint32) << 16).view(np.float32))
 sys.exit(not (same and found[0].any() and np.allclose(*found, rtol=2e-2, atol=2e-2)))
 """
