@@ -30,6 +30,7 @@ from ramet.version import __version__
 
 NEEDED = (  # what a serving process imports
     "torch", "tokenizers", "safetensors", "numpy", "aiohttp", "msgspec", "orjson", "pyzmq", "prometheus-client",
+    "jinja2", "cachetools", "llguidance",
 )  # fmt: skip
 USEFUL = {  # what is lost without it
     "uvloop": "asyncio's own event loop serves, slower",

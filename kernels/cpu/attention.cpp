@@ -134,6 +134,7 @@ struct Work {
         const int32_t *slots = p.table + item.row * p.table_stride + start;
         Rows<C> k, v;
         const Ahead ahead = ahead_of(start + count);
+        k.num = v.num = tile;
         for (int j = 0; j < tile; j++) {
             const int64_t at = slots[std::min(j, count - 1)] * row_bytes;
             k.at[j] = call.keys + at, v.at[j] = call.values + at;

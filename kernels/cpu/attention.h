@@ -53,11 +53,12 @@ float scale_of(const C *, int64_t) {
 // The keys or values of one kv head in the tile that is computed.
 template <class C>
 struct Rows {
-    const char *at[WIDE_TILE];  // the last of them repeated; of few queries the first TILE
+    const char *at[WIDE_TILE];  // the last of them repeated
+    int num;                    // TILE of few queries, WIDE_TILE of many
     const C *operator[](int j) const { return reinterpret_cast<const C *>(at[j]); }
     // those of the next kv head
     void next(int head_dim) {
-        for (const char *&row : at) row += head_bytes<C>(head_dim);
+        for (int j = 0; j < num; j++) at[j] += head_bytes<C>(head_dim);
     }
 };
 
@@ -112,8 +113,8 @@ struct Scratch {
 // rounded to bfloat16 differently with each tile that has a larger one; less this they are rounded alike by all, however
 // many queries and keys are computed together.
 inline vf whole_power(vf top) {
-    const vf whole = top * 1.44269504f + 0.5f + 12582912.0f - 12582912.0f;  // 1.5 * 2^23: the nearest integer
-    return top < 0.1f * LOWEST ? top : whole * 0.693147181f;
+    const vf whole = top * 1.44269504f + 0.499f + 12582912.0f - 12582912.0f;  // 1.5 * 2^23: the nearest integer
+    return top * top < 1e12f ? whole * 0.693147181f : top;  // beyond, rounding would take it away from the score
 }
 
 // The keys [first, stop) of a tile, counted from its start, that one query sees; [0, TILE) is the most.

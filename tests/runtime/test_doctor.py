@@ -1,5 +1,6 @@
 """What `ramet doctor` finds, and when it says that serving cannot work."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -31,8 +32,21 @@ def test_a_needed_package_that_is_absent_is_missing_with_the_command_that_instal
     assert {f.what for f in findings if f.kind == "note"} == set(doctor.USEFUL)
 
 
-def test_nothing_is_asked_for_that_no_serving_process_imports() -> None:
-    assert not {"jinja2", "transformers", "google-re2"} & set(doctor.NEEDED)
+def test_what_serving_processes_import_is_asked_for_and_nothing_else() -> None:
+    """Packages that the extra `serve` installs."""
+    modules = "server.routes", "scheduler.process", "text.chat_template", "engine.runner", "metrics"
+    program = "import sys\n" + "".join(f"import ramet.runtime.{name}\n" for name in modules) + "print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    of_modules = metadata.packages_distributions()
+    imported = {name.lower() for module in printed.split() for name in of_modules.get(module, ())}
+    imported = {name.replace("_", "-") for name in imported} | {"llguidance"}  # which a start asks for by its name
+    asked = [each for each in metadata.requires("ramet") or () if "extra" not in each or '"serve"' in each]
+    assert imported & {re.split(r"[^\w.-]", each)[0].lower() for each in asked} <= {
+        *doctor.NEEDED,
+        *doctor.USEFUL,
+        "triton",
+    }
+    assert set(doctor.NEEDED) <= imported
 
 
 def test_every_installed_package_is_shown_with_its_version() -> None:

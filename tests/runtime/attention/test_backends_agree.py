@@ -291,3 +291,36 @@ def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
         backend.plan(alone)
         num_equal += int((backend.forward(q[one], k[one], v[one], 0, alone) == together[one]).sum())
     assert num_equal > 0.995 * together.numel(), num_equal / together.numel()
+
+
+@pytest.mark.parametrize("new", [1, 40])
+@pytest.mark.parametrize("cache", [None, torch.int8])
+@pytest.mark.parametrize("factor", [1e2, 1e3, 3e4, 1e6])
+def test_scores_of_any_size_leave_numbers(
+    factor: float, cache: torch.dtype | None, new: int, dots: Callable[[int], None]
+) -> None:
+    """Up to 1e14, where a score less the largest one is nothing or a very large number."""
+    inputs, num_slots = step([(200, new)], 0, seed=1)
+    generator = torch.Generator().manual_seed(7)
+    keys, values = torch.randn(2, num_slots + 1, 2, 64, generator=generator)
+    q, k, v = torch.randn(3, new, 2, 64, generator=generator)
+    found = []
+    for on in (0, 1):
+        dots(on)
+        pool = KVPool(
+            max_total_tokens=num_slots,
+            page_size=1,
+            layers=1,
+            kv_heads=2,
+            head_dim=64,
+            dtype=cache or torch.bfloat16,
+            device=torch.device("cpu"),
+        )
+        for layer, numbers in ((pool.keys[0], keys * factor), (pool.values[0], values)):
+            layer.copy_(reference.quantised(numbers) if cache else numbers)
+        backend = CpuAttention(pool, 2, [LayerAttention(64**-0.5)], compiled_kernels())
+        backend.plan(inputs)
+        queries, new_keys = (q * factor).to(torch.bfloat16), (k * factor).to(torch.bfloat16)
+        found.append(backend.forward(queries, new_keys, v.to(torch.bfloat16), 0, inputs))
+    assert bool(found[1].isfinite().all())
+    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-2)
