@@ -14,7 +14,8 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
-                   peers (other engines, in pairs), against (another checkout), startup (until ready), penalties (what they cost a server),
+                   peers (other engines, in pairs),
+                   against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    pace (streams beside long prompts, without and with --max-itl-ms),
                    intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
