@@ -58,7 +58,9 @@ struct Rows {
     const C *operator[](int j) const { return reinterpret_cast<const C *>(at[j]); }
     // those of the next kv head
     void next(int head_dim) {
-        for (int j = 0; j < num; j++) at[j] += head_bytes<C>(head_dim);
+        for (int j = 0; j < TILE; j++) at[j] += head_bytes<C>(head_dim);
+        if (num == WIDE_TILE)
+            for (int j = TILE; j < WIDE_TILE; j++) at[j] += head_bytes<C>(head_dim);
     }
 };
 
