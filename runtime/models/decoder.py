@@ -102,7 +102,7 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """(x, residual), both [T, N]; their sum goes into the final norm. Of `wanted` [Q] int64 alone: both [Q, N].
 
-        Of the others the last layer computes keys and values, which later steps read, and nothing that nobody reads.
+        Of the others the last layer stores keys and values, which later steps read, and leaves out the MLP.
         """
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
