@@ -163,7 +163,7 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Literal["auto", "cpu", "cuda"], _about("auto: cpu, because the path for cuda has not run on a device yet")
     ] = "auto"
     attention_backend: Annotated[
-        Literal["auto", "reference", "cpu", "gather"],
+        Literal["auto", "reference", "cpu", "gather", "triton"],
         _about("auto: the fastest for the device; gather: cpu, but cached prefixes are copied, to see what that costs"),
     ] = "auto"
     overlap: Annotated[

@@ -3,7 +3,7 @@
     python -m scripts.compile_kernels [--every N]    every Nth configuration (1), one JSON object a line: kernel, flags,
                                                      registers, shared, stack, local
 
-Decides which configurations there are; kernels/logits_epilogue.py launches these and no others. `registers` are of
+Decides which configurations there are; the modules of kernels/ launch these and no others. `registers` are of
 a thread; `shared`, `stack` and `local` are bytes, and what spills takes the last two.
 """
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from ramet.kernels import decode_attention, extend_attention, gated, norms, rope, step_rows, tuned
 from ramet.kernels import logits_epilogue as epilogue
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -35,7 +36,15 @@ TYPES = {
     "places": "*i32",
     "counts": "*u8",
     "finite": "*i1",
+    **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x", "k", "v")},
+    **dict.fromkeys(("num", "num_rows", "num_heads", "size", "head_dim", "half", "window"), "i32"),
+    **dict.fromkeys(("scale", "cap", "eps"), "fp32"),
+    **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
+    **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
+    **dict.fromkeys(("ids", "shifted"), "*i64"),
 }  # the others are *fp32
+OF_THE_MODEL = ("logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "gate_up")
+HALVES = ("bf16", "fp16")
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
 Flags = dict[str, Any]
 
@@ -66,15 +75,61 @@ def configurations() -> Iterator[tuple[Any, str, Flags]]:
         yield epilogue._cut, "fp32", {**block, "BLOCKS": blocks}
 
 
-def compiled(kernel: Any, kind: str, flags: Flags) -> dict[str, Any]:
+def attention() -> Iterator[tuple[Any, str, Flags]]:
+    """Decode and extend, for head sizes and groups that models have."""
+    of = {"LOG2_E": decode_attention.LOG2_E, "INTERPRETED": False}
+    for kind, (head_dim, group), (windowed, capped) in product(
+        HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2)), ((False, False), (True, False), (True, True))
+    ):
+        heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": decode_attention.padded(head_dim)}
+        rule = {"WINDOWED": windowed, "CAPPED": capped, **of}
+        few, many = tuned.decode_tuning(head_dim), tuned.extend_tuning(head_dim)
+        chunks = {name: getattr(decode_attention, name) for name in ("MIN_CHUNK", "SPLITS", "DOUBLINGS")}
+        lanes = decode_attention.padded(group)
+        yield decode_attention._decode, kind, {
+            **heads, **rule, **chunks, "LANES": lanes, "BLOCK": few.block, "STAGES": few.stages, "num_warps": few.warps,
+        }  # fmt: skip
+        yield extend_attention._extend, kind, {
+            **heads, **rule, "TOKENS": many.queries // group, "LANES": many.queries, "BLOCK": many.block,
+            "STAGES": many.stages, "num_warps": many.warps,
+        }  # fmt: skip
+
+
+def small_ops() -> Iterator[tuple[Any, str, Flags]]:
+    chunks = {name: getattr(decode_attention, name) for name in ("MIN_CHUNK", "SPLITS", "DOUBLINGS")}
+    yield decode_attention._plan, "bf16", {**chunks, "ROWS": decode_attention.PLANNED_ROWS, "num_warps": 4}
+    yield step_rows._take_in, "bf16", {"BLOCK": step_rows.BLOCK, "num_warps": 4}
+    yield gated._softcap, "fp32", {"BLOCK": gated.BLOCK, "num_warps": 4}
+    for kind in HALVES:
+        for plus_one, add, block in product((False, True), (False, True), (1024, 4096, 8192)):
+            flags = {"PLUS_ONE": plus_one, "ADD": add, "INTERPRETED": False, "BLOCK": block}
+            yield norms._norm, kind, {**flags, "num_warps": norms.warps_of(block)}
+        heads = {"INTERPRETED": False, "num_warps": 4}
+        for plus_one, block in product((False, True), (128, 256)):
+            yield norms._norm_heads, kind, {**heads, "PLUS_ONE": plus_one, "HEADS": norms.HEADS, "BLOCK": block}
+        for half in (32, 64, 128):
+            yield rope._rotate, kind, {**heads, "HEADS": rope.HEADS, "BLOCK": half}
+        yield rope._store_kv, kind, {"BLOCK": rope.BLOCK, "num_warps": 4}
+        for activation in (gated.SILU, gated.GELU, gated.GELU_TANH):
+            yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
+
+
+def compiled(kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
+    """`num_warps` among the constants is no constant of the kernel's."""
+    warps = constants.get("num_warps", epilogue.WARPS)
+    flags = {name: value for name, value in constants.items() if name != "num_warps"}
     names = [name for name in kernel.arg_names if name not in flags]
     signature = {name: TYPES.get(name, "*fp32") for name in names} | dict.fromkeys(flags, "constexpr")
-    if "logits" in signature:
-        signature["logits"] = f"*{kind}"
+    own = OF_THE_MODEL if "values" not in signature or "keys" in signature else ("logits",)  # `_cut` has values, too
+    signature |= {name: f"*{kind}" for name in own if name in signature}
+    if "out" in signature and kernel.fn.__module__ != epilogue.__name__:
+        signature["out"] = f"*{kind}"
+    if kernel.fn is gated._softcap.fn:
+        signature["x"] = "*fp32"
     aligned = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(kernel.arg_names) if name in names}
     source = ASTSource(kernel, {name: signature[name] for name in kernel.arg_names}, flags, aligned)
-    made = triton.compile(source, target=TARGET, options={"num_warps": epilogue.WARPS})
-    what = {"kernel": kernel.fn.__name__, "logits": kind, **flags, "shared": made.metadata.shared}
+    made = triton.compile(source, target=TARGET, options={"num_warps": warps})
+    what = {"kernel": kernel.fn.__name__, "type": kind, **flags, "warps": warps, "shared": made.metadata.shared}
     return what | resources(made.asm["cubin"])
 
 
@@ -94,7 +149,8 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N")
     every = parser.parse_args().every
     with ThreadPoolExecutor(2) as pool:
-        for line in pool.map(lambda each: compiled(*each), islice(configurations(), 0, None, every)):
+        each = islice(chain(configurations(), attention(), small_ops()), 0, None, every)
+        for line in pool.map(lambda one: compiled(*one), each):
             print(json.dumps(line), flush=True)
     return 0
 

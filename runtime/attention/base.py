@@ -28,6 +28,7 @@ class ForwardInputs:
     embeds: tuple[tuple[int, Tensor], ...] = ()  # (first of the T, [n, N]): embeddings in the place of ids
     shifts: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
     shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
+    placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
 
     @property
     def num_tokens(self) -> int:

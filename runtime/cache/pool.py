@@ -47,7 +47,7 @@ class KVPool:
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Keys and values of slots source [n] int32 into slots target [n], which are WRITTEN, in every layer."""
-        source, target = (slots.long().to(self.keys[0].device) for slots in (source, target))
+        source, target = (slots.long().to(self.keys[0].device, non_blocking=True) for slots in (source, target))
         for pool in (*self.keys, *self.values):
             pool[target] = pool[source]
 

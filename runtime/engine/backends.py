@@ -96,6 +96,10 @@ def float32_is_faster(dtype: torch.dtype, tokens: int = 32, size: int = 1024) ->
 
 
 def choose_ops(device: torch.device, threads: int) -> Kernels:
+    if device.type == "cuda":
+        from ramet.kernels import gpu_ops  # loads triton
+
+        return gpu_ops
     compiled = compiled_ops(threads) if device.type == "cpu" else None
     return compiled if compiled is not None else reference
 
@@ -109,10 +113,12 @@ def choose_epilogue(device: torch.device) -> type[Epilogue]:
 
 
 def choose_attention(
-    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None
+    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None, max_rows: int
 ) -> AttentionBackend:
-    """`name` is auto, reference, cpu or gather. ops: None without compiled kernels."""
+    """`name` is auto, reference, cpu, gather or triton. ops: None without compiled kernels. `max_rows` may decode."""
     device = pool.keys[0].device
+    if name == "triton" or (name == "auto" and device.type == "cuda"):
+        return _choose_triton(name, pool, heads, layers, max_rows)
     possible = device.type == "cpu" and fits(pool)
     if name in ("cpu", "gather") and not possible:
         raise ConfigError(
@@ -131,6 +137,22 @@ def choose_attention(
         way = "our C++ kernel, extends by torch over gathered prefixes"
     log.info("attention by %s: %s", way, describe(layers))
     return (GatheredAttention if name == "gather" else CpuAttention)(pool, heads, layers, ops)
+
+
+def _choose_triton(
+    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int
+) -> AttentionBackend:
+    from ramet.runtime.attention import triton  # loads triton
+
+    if pool.keys[0].device.type == "cuda" and triton.fits(pool):
+        log.info("attention by our Triton kernels: %s", describe(layers))
+        return triton.TritonAttention(pool, heads, layers, max_rows)
+    if name == "triton":
+        raise ConfigError(
+            f"--attention-backend is triton, but the pool is of {str(pool.dtype).removeprefix('torch.')} on "
+            f"{pool.keys[0].device.type} with head size {pool.head_dim}: it needs cuda, no int8, at most 256; use auto"
+        )
+    return ReferenceAttention(pool, layers)
 
 
 def describe(layers: Sequence[LayerAttention]) -> str:

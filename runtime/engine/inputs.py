@@ -20,7 +20,7 @@ from torch import Tensor
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
-from ramet.runtime.sampling.epilogue import RowBuffer
+from ramet.runtime.sampling.epilogue import RowBuffer, on_device
 
 log = logging.getLogger("ramet")
 
@@ -44,6 +44,10 @@ class Replayed(Protocol):
 
 class RecordedStep(Protocol):
     """A step that was recorded once for each of the two places its inputs come from and its draws go to."""
+
+    @property
+    def in_order(self) -> bool:
+        """What is computed of its logits comes behind it by itself, so the host need not wait for it."""
 
     @property
     def logits(self) -> Tensor:
@@ -85,6 +89,13 @@ def sizes_up_to(max_rows: int) -> list[int]:
     return [*sizes, max_rows]
 
 
+def few_sizes_up_to(max_rows: int) -> list[int]:
+    """Numbers of rows to prepare where a step of few rows takes the time of reading the weights, padded or not."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 128, 16), *range(128, 256, 32), *range(256, 512, 64)]
+    sizes += range(512, max_rows, 128)
+    return [*(size for size in sizes if size < max_rows), max_rows]
+
+
 class SlotTable:
     """[num_rows + 1, L] int32 on the device: the slot of every position of every row; row 0 is padding, all zeros.
 
@@ -95,34 +106,40 @@ class SlotTable:
         self.device = torch.zeros((num_rows + 1, context_length), dtype=torch.int32, device=device)
         self._host = self.device.numpy() if device.type == "cpu" else None
 
-    def update(self, batch: Batch) -> None:
+    def update(self, batch: Batch, new_tokens: bool = True) -> None:
+        """`new_tokens`: False where the step itself writes their slots."""
         updates = batch.slot_updates
         if self._host is not None and batch.only_decodes and not updates:
             self._host[batch.rows, batch.positions] = batch.slots
             return
-        rows = [batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new)]
-        rows += [np.full(len(update.slots), update.row, np.int32) for update in updates]
-        positions = [batch.positions, *(np.arange(u.start, u.start + len(u.slots), dtype=np.int32) for u in updates)]
-        slots = [batch.slots, *(update.slots for update in updates)]
+        if not new_tokens and not updates:
+            return
+        rows = [np.full(len(update.slots), update.row, np.int32) for update in updates]
+        positions = [np.arange(u.start, u.start + len(u.slots), dtype=np.int32) for u in updates]
+        slots = [update.slots for update in updates]
+        if new_tokens:
+            rows.append(batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new))
+            positions.append(batch.positions)
+            slots.append(batch.slots)
         at, where, values = (
-            column[0] if not updates else np.concatenate(column) for column in (rows, positions, slots)
+            column[0] if len(column) == 1 else np.concatenate(column) for column in (rows, positions, slots)
         )
         if self._host is not None:
             self._host[at, where] = values
             return
-        index = torch.from_numpy(np.stack([at, where]).astype(np.int64)).to(self.device.device)
-        self.device.index_put_((index[0], index[1]), torch.from_numpy(values).to(self.device.device))
+        index = on_device(np.stack([at, where]).astype(np.int64), self.device.device)
+        self.device.index_put_((index[0], index[1]), on_device(values, self.device.device))
 
 
 def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.device) -> ForwardInputs:
     """The tensors of one step; `table` must have taken in the batch. WRITES the lengths of rows the host knows."""
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
-    token_ids = torch.from_numpy(batch.token_ids.astype(np.int64)).to(device)
-    positions = torch.from_numpy(batch.positions.astype(np.int64)).to(device)
+    token_ids = on_device(batch.token_ids.astype(np.int64), device)
+    positions = on_device(batch.positions.astype(np.int64), device)
     known_rows, known_lens = batch.rows, batch.seq_lens
     if len(batch.relayed):
-        at = torch.from_numpy(batch.relayed.astype(np.int64)).to(device)
-        rows = torch.from_numpy(batch.rows[batch.relayed].astype(np.int64)).to(device)
+        at = on_device(batch.relayed.astype(np.int64), device)
+        rows = on_device(batch.rows[batch.relayed].astype(np.int64), device)
         token_ids[at] = row_buffer.next_ids[rows].long()
         positions[at] = row_buffer.lengths[rows].long() - 1
         known = np.ones(len(batch.rows), dtype=np.bool_)
@@ -132,22 +149,22 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
     return ForwardInputs(
         token_ids=token_ids,
         positions=positions,
-        slots=torch.from_numpy(batch.slots.astype(np.int64)).to(device),
-        last_tokens=torch.from_numpy(last_tokens).to(device),
+        slots=on_device(batch.slots.astype(np.int64), device),
+        last_tokens=on_device(last_tokens, device),
         table=table.device,
         rows=batch.rows,
         num_new=batch.num_new,
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
-        embeds=tuple((each.first, torch.from_numpy(each.values.copy()).to(device)) for each in batch.embeds),
+        embeds=tuple((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
         shifts=batch.shifts,
-        shifted=None if batch.shifts is None else positions - _of_tokens(batch, batch.shifts).to(device),
+        shifted=None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), device),
     )
 
 
-def _of_tokens(batch: Batch, column: Ints) -> Tensor:
-    """column [R] -> [T] int64: every token has the number of its row."""
-    return torch.from_numpy(np.repeat(column, batch.num_new).astype(np.int64))
+def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:
+    """column [R] -> [T]: every token has the number of its row."""
+    return np.repeat(column, batch.num_new).astype(np.int64)
 
 
 class Readback:
@@ -175,26 +192,31 @@ class Columns:
     """What `size` decoding rows read, a number each, in one piece of memory."""
 
     KINDS: ClassVar = (
-        *((n, np.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions", "top_k", "seeds")),
-        *((n, np.int32) for n in ("rows", "seq_lens", "shifts", "relayed")),
-        *((n, np.float32) for n in ("temperature", "top_p", "min_p")),
+        *((n, torch.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions", "top_k", "seeds")),
+        *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed")),
+        *((n, torch.float32) for n in ("temperature", "top_p", "min_p")),
     )
+    ALIGNED = 16  # bytes, which kernels read at once
 
-    def __init__(self, size: int) -> None:
-        self._bytes = np.zeros(size * sum(np.dtype(kind).itemsize for _, kind in self.KINDS), np.uint8)
-        self.of: dict[str, npt.NDArray[Any]] = {}
+    def __init__(self, size: int, device: torch.device, pinned: bool = False) -> None:
+        """`pinned`: on the host, where a GPU can copy them from while the host goes on."""
+        spans = [-(-size * kind.itemsize // self.ALIGNED) * self.ALIGNED for _, kind in self.KINDS]
+        self.memory = torch.zeros(sum(spans), dtype=torch.uint8, device=device, pin_memory=pinned)
+        self.tensors: dict[str, Tensor] = {}
         start = 0
-        for name, kind in self.KINDS:
-            stop = start + size * np.dtype(kind).itemsize
-            self.of[name], start = self._bytes[start:stop].view(kind), stop
-        self.memory = torch.from_numpy(self._bytes)
-        self.of["seq_lens"][:] = 1
+        for (name, kind), span in zip(self.KINDS, spans, strict=True):
+            self.tensors[name] = self.memory[start : start + span].view(kind)[:size]
+            start += span
+        self.tensors["seq_lens"].fill_(1)
+        on_host = device.type == "cpu"
+        self.of: dict[str, npt.NDArray[Any]] = {n: t.numpy() for n, t in self.tensors.items()} if on_host else {}
 
     def fill(self, batch: Batch) -> None:
-        """Every row of the batch decodes. The padding row takes its best token."""
+        """Every row of the batch decodes. The padding row takes its best token. Only on the host."""
         of, num, sampling = self.of, len(batch.rows), batch.sampling
         if num < len(of["ids"]):
-            self._bytes[:] = 0
+            for column in of.values():
+                column[:] = 0
             of["seq_lens"][:] = 1
         for name, values in (
             ("ids", batch.token_ids), ("positions", batch.positions), ("slots", batch.slots), ("rows", batch.rows),
@@ -215,25 +237,28 @@ class StepInputs:
     """
 
     def __init__(self, size: int, table: Tensor) -> None:
-        self.staged = Columns(size), Columns(size)
-        self.read = Columns(size)
-        of = self.read.of
+        device, host = table.device, torch.device("cpu")
+        self.staged = tuple(Columns(size, host, pinned=device.type == "cuda") for _ in range(2))
+        self.read = Columns(size, device)
+        tensors = self.read.tensors
+        of = self.read.of or self.staged[0].of  # on a GPU what is there is read in their place
         self.forward = ForwardInputs(
-            token_ids=torch.from_numpy(of["ids"]),
-            positions=torch.from_numpy(of["positions"]),
-            slots=torch.from_numpy(of["slots"]),
-            last_tokens=torch.arange(size, device=table.device),
+            token_ids=tensors["ids"],
+            positions=tensors["positions"],
+            slots=tensors["slots"],
+            last_tokens=torch.arange(size, device=device),
             table=table,
             rows=of["rows"],
             num_new=np.ones(size, np.int32),
             seq_lens=of["seq_lens"],
             num_decode=size,
             shifts=of["shifts"],
-            shifted=torch.zeros(size, dtype=torch.int64),
+            shifted=torch.zeros(size, dtype=torch.int64, device=device),
+            placed=None if device.type == "cpu" else (tensors["rows"], tensors["seq_lens"]),
         )
-        self.rows = torch.from_numpy(of["drawn_rows"])
+        self.rows = tensors["drawn_rows"]
         names = "temperature", "top_k", "top_p", "min_p", "seeds", "drawn_positions"
-        self.draws = tuple(torch.from_numpy(of[name]) for name in names)  # as a kernel's `draw` takes them
+        self.draws = tuple(tensors[name] for name in names)  # as a kernel's `draw` takes them
 
 
 class Draws(NamedTuple):
@@ -264,7 +289,8 @@ class Begun:
 
     def logits(self) -> Tensor:
         """[num, V] float32, good until the next step is begun."""
-        self.join()
+        if not self.step.in_order:
+            self.join()
         return _first(self.step.logits, self.num)
 
     def drawn(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -286,12 +312,21 @@ class Begun:
 class StepGraphs:
     """Prepared steps of up to `max_rows` rows, each recorded when it is first needed: the forward pass and the draw."""
 
-    def __init__(self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int) -> None:
+    def __init__(
+        self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int, few: bool = False
+    ) -> None:
+        """`few`: fewer sizes are prepared, as padding costs little."""
         self._forward, self._draw, self._record, self._table = forward, draw, record, table
-        self._sizes = np.array(sizes_up_to(max_rows))
+        self._sizes = np.array((few_sizes_up_to if few else sizes_up_to)(max_rows))
         self._prepared: dict[int, tuple[StepInputs, RecordedStep]] = {}
         self._begun: list[Begun | None] = [None, None]  # at either place
         self._place = 0  # of the next step
+
+    def prepare_all(self) -> None:
+        """Now, the largest first: the smaller ones then use its memory again."""
+        for size in reversed(self._sizes.tolist()):
+            if size not in self._prepared and not self._prepare(size):
+                return
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""

@@ -53,7 +53,7 @@ from ramet.runtime.models.registry import read_shape
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.placement import bind_model, placement_of
 from ramet.runtime.sampling.columns import SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, on_device
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
 from ramet.runtime.sampling.processors import load, make_all
@@ -113,7 +113,7 @@ class Launched:
     def draw(self, allowed: Ints | None) -> None:
         """allowed [K, W] int32 of the K rows that a grammar masks."""
         started = time.perf_counter()
-        rows = torch.from_numpy(self.rows.astype(np.int64)).to(self.logits.device)
+        rows = on_device(self.rows.astype(np.int64), self.logits.device)
         self.drawn = self.epilogue.run(self.logits, self.columns, rows, allowed)
         self.readback = Readback(self.drawn.tokens, self.drawn.finite)
         if self.logits.device.type == "cpu":  # the next step may write its logits to the same place
@@ -213,8 +213,12 @@ class ModelRunner:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
+        self._graphs = self._step_graphs(args)
         if isinstance(self._kernels, CpuOps) and self._attention.name == "cpu":
             torch.set_num_threads(1)  # nothing large is left to torch, and its threads would spin against ours
+        if self._graphs is not None and self.device.type == "cuda":
+            with phase(report, "graphs"):
+                self._graphs.prepare_all()
         with phase(report, "warm-up"):
             self._warm_up()
         with phase(report, "cost of steps"):
@@ -280,16 +284,23 @@ class ModelRunner:
         """On a CPU a prepared step runs while the host goes on; another one is computed when it is asked for, or when
         the next one is launched.
         """
-        if self.device.type != "cpu":
-            computed = self._computed(batch)
-            return Done(computed) if isinstance(computed, StepResult) else computed
         prepared = self._graphs is not None and self._graphs.covers(batch)
+        if self.device.type != "cpu":
+            return self._queued(batch, prepared)
         if self._launched is not None and not (prepared and self._launched.draws_itself and _is_apart(batch)):
             self._launched.end()
         begun = self._begin(batch) if prepared else None
         compute = self._computed if begun is None else partial(self._replayed, begun, time.perf_counter())
         self._launched = Deferred(partial(compute, batch), begun)
         return self._launched
+
+    def _queued(self, batch: Batch, prepared: bool) -> Pending:
+        """A step that a GPU computes behind those before it."""
+        begun = self._begin(batch) if prepared else None
+        if begun is not None and begun.draws:
+            return Deferred(partial(self._replayed, begun, time.perf_counter(), batch), begun)
+        queued = self._computed(batch) if begun is None else self._replayed(begun, time.perf_counter(), batch)
+        return Done(queued) if isinstance(queued, StepResult) else queued
 
     def close(self) -> None:
         """Wait for what runs."""
@@ -300,8 +311,9 @@ class ModelRunner:
     def _begin(self, batch: Batch) -> Begun | None:
         """None: the model's steps cannot be prepared."""
         assert self._graphs is not None
-        self._take_in(batch)
-        return self._graphs.begin(batch, _is_plain(batch.sampling))
+        on_cpu = self.device.type == "cpu"
+        self._take_in(batch, new_tokens=on_cpu)
+        return self._graphs.begin(batch, _is_plain(batch.sampling) and (on_cpu or not batch.sampling.is_cut))
 
     @torch.inference_mode()
     def _replayed(self, begun: Begun, started: float, batch: Batch) -> StepResult | Launched:
@@ -345,18 +357,18 @@ class ModelRunner:
             launched.draw(None)
         return launched
 
-    def _take_in(self, batch: Batch) -> None:
+    def _take_in(self, batch: Batch, new_tokens: bool = True) -> None:
         """What comes before the step: penalties, copies of slots, and where its tokens' slots are."""
         self._epilogue.prepare(batch.penalty_resets, batch.forgotten)
-        self._receive(batch)
+        self._receive(batch, new_tokens)
 
-    def _receive(self, batch: Batch) -> None:
-        """Make the copies that come before the step, and take in where its tokens' slots are."""
+    def _receive(self, batch: Batch, new_tokens: bool = True) -> None:
+        """Make the copies that come before the step, and take in where its tokens' slots are: `SlotTable.update`."""
         if len(batch.slots) and (last := int(batch.slots.max())) >= self._reached:
             self._reached = self.pool.reach(last)
         for copy in batch.slot_copies:
             self.pool.copy(torch.from_numpy(copy.source), torch.from_numpy(copy.target))
-        self._table.update(batch)
+        self._table.update(batch, new_tokens)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> "Forwarded":
@@ -379,13 +391,15 @@ class ModelRunner:
     def _step_graphs(self, args: Args) -> StepGraphs | None:
         """None where the device or its attention cannot replay."""
         ops = self._kernels
-        if (
-            args.execute.disable_cuda_graph
-            or not isinstance(ops, CpuOps)
-            or not isinstance(self._attention, CpuAttention)
-        ):
+        if args.execute.disable_cuda_graph:
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
+        if self._attention.name == "triton":
+            from ramet.runtime.engine.graphs import cuda_graphs  # loads triton
+
+            return cuda_graphs(self._decode, self._epilogue, self._row_buffer, self._table.device, max_rows)
+        if not isinstance(ops, CpuOps) or not isinstance(self._attention, CpuAttention):
+            return None
         draw, record = partial(draw_next, ops, self._row_buffer), Recorder(ops, self._row_buffer)
         return StepGraphs(self._decode, draw, record, self._table.device, max_rows)
 
@@ -408,10 +422,9 @@ class ModelRunner:
         self._row_buffer = RowBuffer(num_rows + 1, self.device)
         self._attention: AttentionBackend = choose_attention(
             args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
-            self._kernels if isinstance(self._kernels, CpuOps) else None,
+            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows,
         )  # fmt: skip
         self._model.place_rope(self.context_length, self.device)
-        self._graphs = self._step_graphs(args)
 
     def _warm_up(self) -> None:
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""

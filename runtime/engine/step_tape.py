@@ -47,6 +47,7 @@ class TapedStep:
     drawn: tuple[Draws, ...]
     forward: tuple[Replay, ...]
     whole: tuple[Replay, ...]
+    in_order: bool = False
 
 
 class Recorder:

@@ -123,6 +123,11 @@ class SamplingColumns:
     healed: tuple[HealedRow, ...] = ()  # of masked rows, in ascending order
     logprobs: tuple[LogprobRow, ...] = ()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a row leaves out unlikely tokens: by their rank, or beside the best one."""
+        return bool(((self.top_k > 0) | (self.top_p < 1) | (self.min_p > 0)).any())
+
     @classmethod
     def greedy(cls, num: int) -> "SamplingColumns":
         """`num` rows that take their best token."""

@@ -9,9 +9,10 @@ Q drawing rows, V vocabulary.
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,6 +24,11 @@ from ramet.runtime.sampling.openings import Openings
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
 from ramet.runtime.sampling.processing import Failures, Memories, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
+
+
+def on_device(column: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """The same numbers, where no step that runs is waited for: they are copied away before it returns."""
+    return torch.from_numpy(column).to(device, non_blocking=True)
 
 
 class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
@@ -59,8 +65,7 @@ class RowBuffer:
         if self._host is not None:
             self._host[0][rows] = lengths
             return
-        at = torch.from_numpy(rows.astype(np.int64)).to(self.lengths.device)
-        self.lengths[at] = torch.from_numpy(lengths).to(self.lengths.device)
+        self.lengths[on_device(rows.astype(np.int64), self.lengths.device)] = on_device(lengths, self.lengths.device)
 
     def advance(self, rows: Tensor, tokens: Tensor) -> None:
         """rows [Q] int64 drew tokens [Q]."""
@@ -136,7 +141,7 @@ class Epilogue:
             self._penalties.apply(logits, columns.penalties)
         if columns.biased is not None:
             assert columns.biases is not None
-            logits[entries_at(columns.biased, logits)] += torch.from_numpy(columns.biases).to(logits.device)
+            logits[entries_at(columns.biased, logits)] += on_device(columns.biases, logits.device)
         failures = self._process(logits, columns)
         masks = masks_of(columns, allowed, logits.device)
         openings, healing = self._openings(logits, columns, masks), self._healing(logits, columns, masks)
@@ -186,8 +191,7 @@ class Epilogue:
         """Tokens [Q], and whether the row's logits are finite [Q]."""
         seeds = columns.seeds.view(np.int64)
         host = (columns.temperature, columns.top_k, columns.top_p, columns.min_p, seeds, columns.positions)
-        device = (torch.from_numpy(column).to(logits.device) for column in host)
-        return self._kernel.draw(logits, *device)
+        return self._kernel.draw(logits, *(on_device(column, logits.device) for column in host))
 
 
 def masks_of(columns: SamplingColumns, allowed: Ints | None, device: torch.device) -> Masks | None:
@@ -195,10 +199,10 @@ def masks_of(columns: SamplingColumns, allowed: Ints | None, device: torch.devic
     if columns.masked is None:
         return None
     assert allowed is not None and len(allowed) == len(columns.masked), "rows that a grammar masks have no masks"
-    return Masks(torch.from_numpy(columns.masked).to(device), torch.from_numpy(allowed).to(device))
+    return Masks(on_device(columns.masked, device), on_device(allowed, device))
 
 
 def entries_at(spots: LogitEntries, logits: Tensor) -> tuple[Tensor, Tensor]:
     """An index of single logits."""
-    rows, ids = (torch.from_numpy(column).to(logits.device).long() for column in (spots.rows, spots.ids))
+    rows, ids = (on_device(column, logits.device).long() for column in (spots.rows, spots.ids))
     return rows, ids

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from ramet.kernels import logits_epilogue as kernels
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, masks_of
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, masks_of, on_device
 
 
 class FusedEpilogue(Epilogue):
@@ -52,6 +53,25 @@ class FusedEpilogue(Epilogue):
         forbid = None if adjusted else partial(self._forbid, logits, columns, masks)
         return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, healed, forbid)
 
+    def draw_prepared(self, logits: Tensor, rows: EpilogueRows) -> tuple[Tensor, Tensor]:
+        """What a prepared step draws: tokens [n] and whether they are any [n], as `run` does."""
+        drawn = kernels.logits_epilogue(logits, rows, self._state)
+        return drawn.tokens, drawn.finite
+
+
+def prepared_rows(temperature: Tensor, seeds: Tensor, positions: Tensor, table_rows: Tensor) -> EpilogueRows:
+    """Rows [n] of which nothing but the draw is asked, without cuts; they stay where they are."""
+    num, device = len(temperature), temperature.device
+    zeros = torch.zeros(num + 1, dtype=torch.int32, device=device)
+    ones = torch.ones(num, dtype=torch.float32, device=device)
+    none = torch.zeros(0, dtype=torch.int32, device=device)
+    return EpilogueRows(
+        temperature=temperature, top_k=zeros[:num].long(), top_p=ones, min_p=zeros[:num].float(), seeds=seeds,
+        positions=positions, slots=zeros[:num], frequency=ones, presence=ones, repetition=ones, bias_starts=zeros,
+        bias_ids=none, biases=none.float(), ban_starts=zeros, ban_ids=none, masks=zeros[:num] - 1,
+        table_rows=table_rows, penalises=False, ranks=False, floors=False,
+    )  # fmt: skip
+
 
 def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
     """The same as tensors of the device, each feature in all of the rows. table_rows [Q] int64 is there already."""
@@ -68,7 +88,7 @@ def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
     masks = np.full(num, -1, np.int32)
     if columns.masked is not None:
         masks[columns.masked] = np.arange(len(columns.masked), dtype=np.int32)
-    host = dict(
+    host: dict[str, npt.NDArray[Any]] = dict(
         temperature=columns.temperature, top_k=columns.top_k, top_p=columns.top_p, min_p=columns.min_p,
         seeds=columns.seeds.view(np.int64), positions=columns.positions,
         slots=slots, frequency=frequency, presence=presence, repetition=repetition,
@@ -76,7 +96,7 @@ def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
         masks=masks,
     )  # fmt: skip
     return EpilogueRows(
-        **{name: torch.from_numpy(column).to(device) for name, column in host.items()},
+        **{name: on_device(column, device) for name, column in host.items()},
         table_rows=table_rows.int(),
         penalises=own is not None or columns.biased is not None,
         ranks=bool(((columns.top_k > 0) | (columns.top_p < 1)).any()),

@@ -60,7 +60,7 @@ class PenaltyState:
         """WRITES logits [Q, V] float32 in the penalised rows."""
         columns = (penalties.rows, penalties.slots, penalties.frequency, penalties.presence, penalties.repetition)
         rows, slots, frequency, presence, repetition = (
-            torch.from_numpy(column).to(logits.device) for column in columns
+            torch.from_numpy(column).to(logits.device, non_blocking=True) for column in columns
         )
         self._kernel.penalise(logits, rows, slots, frequency, presence, repetition, self.counts, self.seen)
 

@@ -1,0 +1,219 @@
+"""Decode attention on a GPU, in Triton: one query of each row against its keys and values in the pool (split-KV).
+
+A row is cut into chunks by its own length alone, so what it computes does not depend on the batch (Flash-Decoding; Dao
+et al. 2023). `plan_decode` writes the work of a step down on the device: an item for each chunk of each row. A fixed
+number of programs share the items: no launch shape depends on the batch, and a CUDA graph replays them for any lengths.
+Query heads of a group are one tile. A row's last chunk to end merges all of them by their log-sum-exp, in their order.
+kernels/reference.py holds the oracle (`extend_attention` of one new token).
+R rows, H query heads, G kv heads, D head size, S slots of the pool, L longest context.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ramet.kernels.tuned import DecodeTuning, decode_tuning
+
+MIN_CHUNK = 256  # tokens
+SPLITS = 16  # chunks of a row at most: a longer row has longer ones
+DOUBLINGS = 16  # of a chunk
+PLANNED_ROWS = 256  # that are read at once
+LOG2_E = 1.4426950408889634
+INTERPRETED = bool(triton.knobs.runtime.interpret)  # bfloat16 is computed as an integer there, so it is widened first
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _chunk_of(length, MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Tokens of a chunk of a row of that length."""
+    doubled = length > ((MIN_CHUNK * SPLITS) << tl.arange(0, DOUBLINGS).to(tl.int64))
+    return MIN_CHUNK << tl.sum(doubled.to(tl.int32), axis=0)
+
+
+@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
+def _plan(seq_lens, items, num_items, num_rows,  # type: ignore[no-untyped-def]
+          MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """One program a row: where its items begin is what the rows before it have."""
+    row = tl.program_id(0)
+    first = tl.zeros((), tl.int32)
+    total = tl.zeros((), tl.int32)
+    own = tl.zeros((), tl.int32)
+    bounds = (MIN_CHUNK * SPLITS) << tl.arange(0, DOUBLINGS).to(tl.int64)
+    for start in range(0, num_rows, ROWS):
+        at = start + tl.arange(0, ROWS)
+        lengths = tl.load(seq_lens + at, mask=at < num_rows, other=0)
+        chunks = MIN_CHUNK << tl.sum((lengths[:, None] > bounds[None, :]).to(tl.int32), axis=1)
+        counts = tl.where(at < num_rows, tl.maximum((lengths + chunks - 1) // chunks, 1), 0)
+        first += tl.sum(tl.where(at < row, counts, 0), axis=0)
+        own += tl.sum(tl.where(at == row, counts, 0), axis=0)
+        total += tl.sum(counts, axis=0)
+    split = tl.arange(0, SPLITS)
+    tl.store(items + first + split, row * SPLITS + split, mask=split < own)
+    if row == 0:
+        tl.store(num_items, total)
+
+
+@triton.jit
+def _capped(scores, cap):  # type: ignore[no-untyped-def]
+    """cap * tanh(scores / cap)"""
+    return cap - 2 * cap / (tl.exp(2 * scores / cap) + 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _decode(  # type: ignore[no-untyped-def]
+    q, q_stride, keys, values, slot_stride, table, table_stride, rows, seq_lens, items, num_items,
+    partials, sums, arrived, out, scale, window, cap,
+    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, LANES: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr, MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr,
+    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    lanes, dims = tl.arange(0, LANES), tl.arange(0, D_PAD)
+    in_head = dims < D
+    total = tl.load(num_items) * KV_HEADS
+    for work in range(tl.program_id(0), total, tl.num_programs(0)):
+        item, head = tl.load(items + work // KV_HEADS), work % KV_HEADS
+        row, split = item // SPLITS, item % SPLITS
+        length = tl.load(seq_lens + row)
+        chunk = _chunk_of(length, MIN_CHUNK, SPLITS, DOUBLINGS)
+        oldest = tl.maximum(length - window, 0) if WINDOWED else 0
+        first_split = oldest // chunk if WINDOWED else 0
+        num_splits = tl.maximum((length + chunk - 1) // chunk, 1)
+        if split >= first_split:
+            begin, end = tl.maximum(split * chunk, oldest), tl.minimum((split + 1) * chunk, length)
+            heads = head * GROUP + lanes
+            is_head = lanes < GROUP
+            within = is_head[:, None] & in_head[None, :]
+            queries = tl.load(
+                q + row.to(tl.int64) * q_stride + heads[:, None] * D + dims[None, :], mask=within, other=0.0
+            )
+            if INTERPRETED:
+                queries = queries.to(tl.float32)
+            own = table + tl.load(rows + row).to(tl.int64) * table_stride
+            best = tl.full((LANES,), float("-inf"), tl.float32)
+            mass = tl.zeros((LANES,), tl.float32)
+            sums_of = tl.zeros((LANES, D_PAD), tl.float32)
+            for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
+                at = start + tl.arange(0, BLOCK)
+                slots = tl.load(own + tl.minimum(at, end - 1)).to(tl.int64)  # past the end the last again
+                places = slots[:, None] * slot_stride + head * D + dims[None, :]
+                if D == D_PAD:
+                    k = tl.load(keys + places)
+                    v = tl.load(values + places)
+                else:
+                    k = tl.load(keys + places, mask=in_head[None, :], other=0.0)
+                    v = tl.load(values + places, mask=in_head[None, :], other=0.0)
+                if INTERPRETED:
+                    k, v = k.to(tl.float32), v.to(tl.float32)
+                scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
+                if CAPPED:
+                    scores = _capped(scores, cap)
+                scores = tl.where((at < end)[None, :], scores * LOG2_E, float("-inf"))
+                higher = tl.maximum(best, tl.max(scores, axis=1))
+                weights = tl.exp2(scores - higher[:, None])
+                kept = tl.exp2(best - higher)
+                mass = mass * kept + tl.sum(weights, axis=1)
+                sums_of = sums_of * kept[:, None]
+                sums_of = tl.dot(weights.to(v.dtype), v, sums_of, input_precision="ieee")
+                best = higher
+            result = tl.where(mass > 0, 1.0 / mass, 0.0)[:, None] * sums_of  # an empty row has zeros
+            to = out + (row.to(tl.int64) * KV_HEADS * GROUP + heads[:, None]) * D + dims[None, :]
+            if num_splits - first_split == 1:
+                tl.store(to, result.to(out.dtype.element_ty), mask=within)
+            else:
+                place = (row.to(tl.int64) * KV_HEADS + head) * SPLITS
+                tl.store(sums + (place + split) * GROUP + lanes, best + tl.log2(mass), mask=is_head)
+                parts = partials + ((place + split) * GROUP + lanes[:, None]) * D + dims[None, :]
+                tl.store(parts, result, mask=within)
+                tl.debug_barrier()  # all of it is written before it is said to be
+                before = tl.atomic_add(arrived + row * KV_HEADS + head, 1, sem="acq_rel")
+                if before == num_splits - first_split - 1:
+                    tl.store(arrived + row * KV_HEADS + head, 0)  # for the next layer
+                    best = tl.full((LANES,), float("-inf"), tl.float32)
+                    mass = tl.zeros((LANES,), tl.float32)
+                    sums_of = tl.zeros((LANES, D_PAD), tl.float32)
+                    for each in range(first_split, num_splits):
+                        at = sums + (place + each) * GROUP + lanes
+                        one = tl.load(
+                            at, mask=is_head, other=0.0, cache_modifier=".cg"
+                        )  # other multiprocessors wrote it
+                        parts = partials + ((place + each) * GROUP + lanes[:, None]) * D + dims[None, :]
+                        part = tl.load(parts, mask=within, other=0.0, cache_modifier=".cg")
+                        higher = tl.maximum(best, one)
+                        kept, weight = tl.exp2(best - higher), tl.exp2(one - higher)
+                        sums_of = sums_of * kept[:, None] + weight[:, None] * part
+                        mass = mass * kept + weight
+                        best = higher
+                    tl.store(to, (sums_of / mass[:, None]).to(out.dtype.element_ty), mask=within)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeScratch:
+    """What decode attention of up to R rows writes on the way; `arrived` is zero between launches."""
+
+    items: Tensor  # [R * SPLITS] int32: row * SPLITS + chunk
+    num_items: Tensor  # [1] int32
+    partials: Tensor  # [R, G, SPLITS, H / G, D] float32
+    sums: Tensor  # [R, G, SPLITS, H / G] float32, their log-sum-exp to the base 2
+    arrived: Tensor  # [R, G] int32
+
+    @classmethod
+    def of(cls, num_rows: int, heads: int, kv_heads: int, head_dim: int, device: torch.device) -> "DecodeScratch":
+        def empty(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        parts = (num_rows, kv_heads, SPLITS, heads // kv_heads)
+        return cls(
+            empty(num_rows * SPLITS), empty(1),
+            empty(*parts, head_dim, dtype=torch.float32), empty(*parts, dtype=torch.float32),
+            torch.zeros((num_rows, kv_heads), dtype=torch.int32, device=device),
+        )  # fmt: skip
+
+
+def padded(size: int) -> int:
+    """Of a tile's side: a matrix instruction has 16."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def plan_decode(seq_lens: Tensor, scratch: DecodeScratch) -> None:
+    """Once for a step, before its layers: seq_lens [R] int32 of the rows that decode."""
+    num = len(seq_lens)
+    _plan[(num,)](
+        seq_lens, scratch.items, scratch.num_items, num,
+        MIN_CHUNK=MIN_CHUNK, SPLITS=SPLITS, DOUBLINGS=DOUBLINGS, ROWS=PLANNED_ROWS, num_warps=4,
+    )  # fmt: skip
+
+
+def decode_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    rows: Tensor,
+    seq_lens: Tensor,
+    out: Tensor,
+    scratch: DecodeScratch,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    tuning: DecodeTuning | None = None,
+) -> None:
+    """One query for each row, whose key is in the pool already. WRITES out [R, H, D] and the scratch.
+
+    q [R, H, D] (rows may be strided), keys and values [S, G, D], table [rows of the table, L] int32: the slot of every
+    position; rows [R] int32 of the table, seq_lens [R] int32. `plan_decode` comes before.
+    """
+    heads, head_dim = q.shape[1:]
+    kv_heads = keys.shape[1]
+    tuning = tuning or decode_tuning(head_dim)
+    programs = tuning.programs(q.device)
+    _decode[(programs,)](
+        q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0), rows, seq_lens,
+        scratch.items, scratch.num_items, scratch.partials, scratch.sums, scratch.arrived, out,
+        scale, window or 0, softcap or 1.0,
+        GROUP=heads // kv_heads, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
+        LANES=padded(heads // kv_heads), BLOCK=tuning.block, STAGES=tuning.stages, MIN_CHUNK=MIN_CHUNK, SPLITS=SPLITS,
+        DOUBLINGS=DOUBLINGS, WINDOWED=window is not None, CAPPED=softcap is not None, LOG2_E=LOG2_E,
+        INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+    )  # fmt: skip

@@ -1,0 +1,193 @@
+"""Extend attention on a GPU, in Triton: the new tokens of each row against its cached prefix and against themselves.
+
+The prefix is read from the pool where it lies, slot by slot; the new keys and values are read side by side from where
+the layer made them. Query heads that share keys and values lie in one tile, so both are read once for all of them. A
+program's tile is a few tokens of one row (`Blocks`); results do not depend on other rows. Only tiles that the diagonal
+or a window crosses are masked (FlashAttention-2; Dao 2023). kernels/reference.py holds the oracle.
+R rows, T new tokens over all rows, H query heads, G kv heads, D head size, S slots of the pool, L longest context.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ramet.kernels.decode_attention import INTERPRETED, LOG2_E, _capped, padded
+from ramet.kernels.tuned import ExtendTuning, extend_tuning
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _take_in(  # type: ignore[no-untyped-def]
+    queries, k, v, hidden, best, mass, sums, scale, cap,
+    MASKED: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr,
+):  # fmt: skip
+    """A tile of keys and values more. Queries that see none of it, and saw none before, stay empty."""
+    scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
+    if CAPPED:
+        scores = _capped(scores, cap)
+    scores = scores * LOG2_E
+    if MASKED:
+        scores = tl.where(hidden, float("-inf"), scores)
+    higher = tl.maximum(best, tl.max(scores, axis=1))
+    base = tl.where(higher == float("-inf"), 0.0, higher) if MASKED else higher
+    weights = tl.exp2(scores - base[:, None])
+    kept = tl.exp2(best - base)
+    mass = mass * kept + tl.sum(weights, axis=1)
+    sums = tl.dot(weights.to(v.dtype), v, sums * kept[:, None], input_precision="ieee")
+    return higher, mass, sums
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _tile(base, places, in_head, valid, WHOLE_HEAD: tl.constexpr, ALL: tl.constexpr, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys or values [BLOCK, D padded]."""
+    if WHOLE_HEAD and ALL:
+        x = tl.load(base + places)
+    elif ALL:
+        x = tl.load(base + places, mask=in_head[None, :], other=0.0)
+    else:
+        x = tl.load(base + places, mask=valid[:, None] & in_head[None, :], other=0.0)
+    return x.to(tl.float32) if INTERPRETED else x
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _extend(  # type: ignore[no-untyped-def]
+    q, q_stride, k_new, v_new, new_stride, keys, values, slot_stride, table, table_stride,
+    block_rows, block_starts, rows, firsts, num_new, seq_lens, out, scale, window, cap,
+    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, TOKENS: tl.constexpr,
+    LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
+    LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    head, block = tl.program_id(0), tl.program_id(1)
+    row = tl.load(block_rows + block)
+    start = tl.load(block_starts + block)  # first of the row's new tokens in this tile
+    first, new, length = tl.load(firsts + row), tl.load(num_new + row), tl.load(seq_lens + row)
+    cached = length - new
+    lanes, dims, cols = tl.arange(0, LANES), tl.arange(0, D_PAD), tl.arange(0, BLOCK)
+    in_head = dims < D
+    token = start + lanes // GROUP  # of the row's new ones
+    heads = head * GROUP + lanes % GROUP
+    within = ((lanes < TOKENS * GROUP) & (token < new))[:, None] & in_head[None, :]
+    position = cached + token
+    queries = tl.load(
+        q + (first + token).to(tl.int64)[:, None] * q_stride + heads[:, None] * D + dims[None, :],
+        mask=within,
+        other=0.0,
+    )
+    if INTERPRETED:
+        queries = queries.to(tl.float32)
+    best = tl.full((LANES,), float("-inf"), tl.float32)
+    mass = tl.zeros((LANES,), tl.float32)
+    sums = tl.zeros((LANES, D_PAD), tl.float32)
+
+    own = table + tl.load(rows + row).to(tl.int64) * table_stride
+    oldest = tl.maximum(cached + start - window + 1, 0) if WINDOWED else 0  # that the first query sees
+    newest = tl.minimum(start + TOKENS, new)  # of the new tokens, those before it are seen by some query
+    whole = oldest + (cached - oldest) // BLOCK * BLOCK
+    if WINDOWED:
+        whole = oldest
+    for at in tl.range(oldest, whole, BLOCK, num_stages=STAGES):
+        slots = tl.load(own + at + cols).to(tl.int64)
+        places = slots[:, None] * slot_stride + head * D + dims[None, :]
+        k = _tile(keys, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        v = _tile(values, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        best, mass, sums = _take_in(queries, k, v, in_head, best, mass, sums, scale, cap, False, CAPPED, LOG2_E)
+    for at in tl.range(whole, cached, BLOCK, num_stages=STAGES):
+        key = at + cols
+        slots = tl.load(own + tl.minimum(key, cached - 1)).to(tl.int64)
+        places = slots[:, None] * slot_stride + head * D + dims[None, :]
+        k = _tile(keys, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        v = _tile(values, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        hidden = (key >= cached)[None, :]
+        if WINDOWED:
+            hidden = hidden | (key[None, :] <= (position - window)[:, None])
+        best, mass, sums = _take_in(queries, k, v, hidden, best, mass, sums, scale, cap, True, CAPPED, LOG2_E)
+
+    oldest = tl.maximum(start - window + 1, 0) if WINDOWED else 0  # now of the new tokens
+    whole = oldest if WINDOWED else start // BLOCK * BLOCK  # before the diagonal
+    for at in tl.range(oldest, whole, BLOCK, num_stages=STAGES):
+        places = (first + at + cols).to(tl.int64)[:, None] * new_stride + head * D + dims[None, :]
+        k = _tile(k_new, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        v = _tile(v_new, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        best, mass, sums = _take_in(queries, k, v, in_head, best, mass, sums, scale, cap, False, CAPPED, LOG2_E)
+    for at in tl.range(whole, newest, BLOCK, num_stages=STAGES):
+        key = at + cols
+        valid = key < newest
+        places = (first + key).to(tl.int64)[:, None] * new_stride + head * D + dims[None, :]
+        k = _tile(k_new, places, in_head, valid, D == D_PAD, False, INTERPRETED)
+        v = _tile(v_new, places, in_head, valid, D == D_PAD, False, INTERPRETED)
+        hidden = key[None, :] > token[:, None]
+        if WINDOWED:
+            hidden = hidden | (key[None, :] <= (token - window)[:, None])
+        best, mass, sums = _take_in(queries, k, v, hidden, best, mass, sums, scale, cap, True, CAPPED, LOG2_E)
+
+    to = out + ((first + token).to(tl.int64)[:, None] * (KV_HEADS * GROUP) + heads[:, None]) * D + dims[None, :]
+    tl.store(to, (sums / mass[:, None]).to(out.dtype.element_ty), mask=within)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Which tokens of which row each tile has, on the host: rows [n] int32 of the R, starts [n] int32 in the row."""
+
+    rows: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, num_new: npt.NDArray[np.int32], seq_lens: npt.NDArray[np.int32], tokens: int) -> "Blocks":
+        """Tiles of so many tokens of rows with num_new [R] of seq_lens [R]; those with most to read come first."""
+        counts = -(-num_new // tokens)
+        rows = np.repeat(np.arange(len(num_new), dtype=np.int32), counts)
+        starts = np.arange(len(rows), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts).astype(np.int32)
+        starts = (starts * tokens).astype(np.int32)
+        seen = (seq_lens - num_new)[rows] + starts
+        order = np.argsort(-seen, kind="stable")
+        return cls(rows[order], starts[order])
+
+
+def tokens_of_tile(heads: int, kv_heads: int, head_dim: int, tuning: ExtendTuning | None = None) -> int:
+    """New tokens of a tile: each is there once for every query head of a group."""
+    return max(1, (tuning or extend_tuning(head_dim)).queries // (heads // kv_heads))
+
+
+def extend_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    rows: Tensor,
+    firsts: Tensor,
+    num_new: Tensor,
+    seq_lens: Tensor,
+    block_rows: Tensor,
+    block_starts: Tensor,
+    out: Tensor,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    tuning: ExtendTuning | None = None,
+) -> None:
+    """Causal attention of each row's new tokens over its cached prefix and themselves. WRITES out [T, H, D].
+
+    q [T, H, D], k and v [T, G, D] (rows may be strided, k and v alike), keys and values [S, G, D], table [rows of the
+    table, L] int32: the slot of every position. Row r of the table's `rows` [R] int32 owns tokens
+    [firsts[r], firsts[r] + num_new[r]) of the T, the last of its seq_lens[r] [R] int32. block_rows, block_starts
+    [n] int32 as `Blocks` for `tokens_of_tile`.
+    """
+    heads, head_dim = q.shape[1:]
+    kv_heads = k.shape[1]
+    tuning = tuning or extend_tuning(head_dim)
+    group = heads // kv_heads
+    assert k.stride(0) == v.stride(0), "new keys and values are strided alike"
+    _extend[(kv_heads, len(block_rows))](
+        q, q.stride(0), k, v, k.stride(0), keys, values, keys.stride(0), table, table.stride(0),
+        block_rows, block_starts, rows, firsts, num_new, seq_lens, out, scale, window or 0, softcap or 1.0,
+        GROUP=group, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
+        TOKENS=tokens_of_tile(heads, kv_heads, head_dim, tuning),
+        LANES=max(tuning.queries, triton.next_power_of_2(group)),
+        BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
+        LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Gated activations and the cap of logits on a GPU, in Triton. kernels/reference.py holds the oracle.
+
+T tokens, F intermediate size.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ramet.kernels.decode_attention import INTERPRETED
+from ramet.kernels.norms import _rounded
+
+BLOCK = 1024
+SILU, GELU, GELU_TANH = 0, 1, 2
+
+
+@triton.jit
+def _tanh(x):  # type: ignore[no-untyped-def]
+    """Of large numbers too: exp goes to infinity or to 0, and the result to 1 or -1."""
+    return 1 - 2 / (tl.exp(2 * x) + 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gated(gate_up, out, size, KIND: tl.constexpr, INTERPRETED: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    valid = cols < size
+    at = gate_up + row * 2 * size + cols
+    gate = tl.load(at, mask=valid, other=0.0).to(tl.float32)
+    up = tl.load(at + size, mask=valid, other=0.0).to(tl.float32)
+    if KIND == 0:
+        active = gate / (1 + tl.exp(-gate))
+    elif KIND == 1:
+        active = 0.5 * gate * (1 + tl.erf(gate * 0.7071067811865476))
+    else:
+        active = 0.5 * gate * (1 + _tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)))
+    product = _rounded(_rounded(active, gate_up, INTERPRETED) * up, gate_up, INTERPRETED)
+    tl.store(out + row * size + cols, product.to(gate_up.dtype.element_ty), mask=valid)
+
+
+@triton.jit(do_not_specialize=["num"])  # type: ignore[untyped-decorator]
+def _softcap(x, num, cap, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, cap * _tanh(tl.load(x + at, mask=at < num, other=0.0) / cap), mask=at < num)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """[T, 2 F] -> [T, F]: silu of the first half, rounded, times the second half."""
+    return _run(gate_up, SILU)
+
+
+def gelu_mul(gate_up: Tensor, tanh: bool) -> Tensor:
+    """[T, 2 F] -> [T, F]: gelu of the first half, exact or by tanh, rounded, times the second half."""
+    return _run(gate_up, GELU_TANH if tanh else GELU)
+
+
+def softcap(x: Tensor, cap: float) -> None:
+    """WRITES x float32, contiguous: each value v becomes cap * tanh(v / cap)."""
+    assert x.is_contiguous(), "the values lie side by side"
+    if x.numel():
+        _softcap[(triton.cdiv(x.numel(), BLOCK),)](x, x.numel(), cap, BLOCK=BLOCK)
+
+
+def _run(gate_up: Tensor, kind: int) -> Tensor:
+    tokens, both = gate_up.shape
+    out = torch.empty((tokens, both // 2), dtype=gate_up.dtype, device=gate_up.device)
+    if tokens:
+        _gated[(tokens, triton.cdiv(both // 2, BLOCK))](
+            gate_up, out, both // 2, KIND=kind, INTERPRETED=INTERPRETED, BLOCK=BLOCK, num_warps=4
+        )
+    return out

@@ -1,0 +1,91 @@
+"""Attention on a GPU by our Triton kernels: rows that decode in one launch, rows that extend in another.
+
+Decides what of a step goes to the device for them, in one copy. A prepared step reads its rows where they lie, so a
+CUDA graph replays it for rows of any length. T new tokens, R rows, H query heads, G kv heads, D head size.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
+from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.rope import store_kv
+from ramet.runtime.arrays import Ints
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention
+from ramet.runtime.cache.pool import KVPool
+
+ALIGNED = 4  # numbers of 16 bytes: so kernels are compiled once
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Extends(NamedTuple):
+    """Rows with more than one new token, each column on the device."""
+
+    rows: Tensor  # of the table
+    firsts: Tensor  # of the T new tokens
+    num_new: Tensor
+    seq_lens: Tensor
+    block_rows: Tensor
+    block_starts: Tensor
+
+
+class TritonAttention:
+    name = "triton"
+
+    def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int) -> None:
+        """`max_rows` may decode in one step."""
+        self.pool, self._layers = pool, layers
+        device, kv_heads = pool.keys[0].device, pool.keys[0].shape[1]
+        self._scratch = DecodeScratch.of(max_rows, heads, kv_heads, pool.head_dim, device)
+        self._tokens = tokens_of_tile(heads, kv_heads, pool.head_dim)
+        self._decoding: tuple[Tensor, Tensor] | None = None  # rows of the table and their lengths
+        self._extends: Extends | None = None
+
+    def plan(self, inputs: ForwardInputs) -> None:
+        num = inputs.num_decode
+        self._decoding, self._extends = inputs.placed, None
+        if inputs.placed is None:
+            firsts = (np.cumsum(inputs.num_new) - inputs.num_new).astype(np.int32)
+            blocks = Blocks.of(inputs.num_new[num:], inputs.seq_lens[num:], self._tokens)
+            columns = (inputs.rows, firsts, inputs.num_new, inputs.seq_lens)
+            device = inputs.token_ids.device
+            rows, lens, *extends = _placed(
+                (inputs.rows[:num], inputs.seq_lens[:num], *(column[num:] for column in columns), blocks.rows,
+                 blocks.starts), device,
+            )  # fmt: skip
+            self._decoding = (rows, lens) if num else None
+            self._extends = Extends(*extends) if num < len(inputs.rows) else None
+        if self._decoding is not None:
+            plan_decode(self._decoding[1], self._scratch)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+        keys, values, rule = self.pool.keys[layer], self.pool.values[layer], self._layers[layer]
+        store_kv(k, v, keys, values, inputs.slots)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        asked = rule.scale, rule.window, rule.softcap
+        if self._decoding is not None:
+            num, (rows, lengths) = inputs.num_decode, self._decoding
+            decode_attention(q[:num], keys, values, inputs.table, rows, lengths, out[:num], self._scratch, *asked)
+        if self._extends is not None:
+            extend_attention(q, k, v, keys, values, inputs.table, *self._extends, out, *asked)
+        return out
+
+
+def fits(pool: KVPool) -> bool:
+    """What the kernels can read."""
+    return pool.dtype in DTYPES and pool.head_dim <= 256
+
+
+def _placed(columns: Sequence[Ints], device: torch.device) -> list[Tensor]:
+    """Of int32, on the device by one copy, each aligned."""
+    sizes = [-(-len(column) // ALIGNED) * ALIGNED for column in columns]
+    packed = np.zeros(sum(sizes), np.int32)
+    starts = np.cumsum(sizes) - sizes
+    for start, column in zip(starts, columns, strict=True):
+        packed[start : start + len(column)] = column
+    on_device = torch.from_numpy(packed).to(device, non_blocking=True)
+    return [on_device[start : start + len(column)] for start, column in zip(starts.tolist(), columns, strict=True)]
