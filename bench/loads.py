@@ -15,6 +15,11 @@ SHAPE_1B = SHAPE | {
     "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True, "rope_theta": 500000.0,
 }  # fmt: skip
 
+SHAPE_8B = SHAPE_1B | {
+    "hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336, "max_position_embeddings": 16384,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Load:

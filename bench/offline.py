@@ -70,6 +70,11 @@ def make_checkpoint(folder: Path, shape: dict[str, Any] = SHAPE, seed: int = 0) 
         folder / "model.safetensors",
         {"format": "pt"},
     )
+    make_folder(folder, shape)
+
+
+def make_folder(folder: Path, shape: dict[str, Any]) -> None:
+    """What a checkpoint has beside its weights: for --load-format dummy it is enough."""
     (folder / "config.json").write_text(json.dumps(shape))
     words = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"w{i}": i for i in range(3, shape["vocab_size"])}
     special = [

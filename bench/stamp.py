@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "uvloop", "msgspec", "pyzmq", "numpy")
+PACKAGES = ("torch", "triton", "transformers", "tokenizers", "aiohttp", "uvloop", "msgspec", "pyzmq", "numpy")
 SECRETS = ("--api-key", "--admin-api-key")
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # of an x86 CPU, as /proc/cpuinfo calls them, newest last
 _ROOT = Path(__file__).resolve().parent.parent

@@ -24,7 +24,8 @@ usage: ramet COMMAND [OPTIONS]
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
-                   attention (what a layer reads and multiplies, beside the machine's limits)
+                   attention (what a layer reads and multiplies, beside the machine's limits),
+                   gpu (one table for a CUDA card)
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   backends         what each backend of the language can do
@@ -42,6 +43,7 @@ BENCHES = {  # word -> module
     "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
+    "gpu": "gpu.table",
 }  # fmt: skip
 
 

@@ -1,0 +1,118 @@
+"""Attention of one layer on a card: bytes of keys and values a second where rows decode, operations where they extend.
+
+The layers of a case lie one behind the other in more memory than the card's cache holds and are computed in turn.
+Shares are of the copy's bandwidth and of the matrix product's rate.
+"""
+
+from dataclasses import dataclass
+from itertools import cycle
+
+import numpy as np
+import torch
+
+from ramet.bench.gpu.card import Card, seconds
+from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
+from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+
+LEAST_BYTES = 1 << 29
+
+
+@dataclass(frozen=True)
+class Shape:
+    rows: int
+    context: int  # of each row, its new tokens included
+    new: int = 1
+    heads: int = 32
+    kv_heads: int = 8
+    head_dim: int = 128
+
+    @property
+    def name(self) -> str:
+        new = f", {self.new} new" if self.new > 1 else ""
+        return f"{self.rows} x {self.context}{new}, {self.heads}/{self.kv_heads} of {self.head_dim}"
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.rows * self.context * self.kv_heads * self.head_dim * 2 * 2
+
+    @property
+    def flops(self) -> int:
+        cached = self.context - self.new
+        return 4 * self.heads * self.head_dim * self.rows * (self.new * cached + self.new * (self.new + 1) // 2)
+
+
+DECODES = (
+    *(Shape(rows, context) for rows, context in ((1, 1024), (1, 8192), (8, 1024), (32, 1024), (64, 512), (128, 512))),
+    *(Shape(rows, context) for rows, context in ((256, 384), (256, 1024), (64, 4096), (16, 16384))),
+    Shape(128, 1024, heads=32, kv_heads=32), Shape(128, 1024, heads=64, kv_heads=8), Shape(64, 1024, 16, 8, 256),
+)  # fmt: skip
+EXTENDS = (
+    Shape(1, 2048, 2048), Shape(1, 8192, 8192), Shape(8, 256, 256), Shape(16, 128, 128), Shape(1, 8192, 512),
+    Shape(32, 1056, 32), Shape(1, 4096, 4096, 16, 8, 256),
+)  # fmt: skip
+
+
+class Pools:
+    """Keys and values of a few layers, and rows whose slots are scattered over them."""
+
+    def __init__(self, shape: Shape, least_bytes: int = LEAST_BYTES) -> None:
+        num, device = shape.rows * shape.context, torch.device("cuda")
+        self.shape = shape
+        layers = min(16, max(1, -(-least_bytes // shape.kv_bytes)))
+        size = (num, shape.kv_heads, shape.head_dim)
+        self.layers = [
+            tuple(torch.randn(size, dtype=torch.bfloat16, device=device) for _ in "kv") for _ in range(layers)
+        ]
+        order = torch.randperm(num, device=device, dtype=torch.int32)
+        self.table = order.view(shape.rows, shape.context)
+        self.rows = torch.arange(shape.rows, dtype=torch.int32, device=device)
+        self.lengths = torch.full_like(self.rows, shape.context)
+        tokens = shape.rows * shape.new
+        qkv = (tokens, shape.heads + 2 * shape.kv_heads, shape.head_dim)
+        self.qkv = torch.randn(qkv, dtype=torch.bfloat16, device=device)
+        self.out = torch.empty((tokens, shape.heads, shape.head_dim), dtype=torch.bfloat16, device=device)
+
+    def decode(self, tuning: DecodeTuning | None = None) -> float:
+        """Seconds of a layer."""
+        shape, turns = self.shape, cycle(self.layers)
+        scratch = DecodeScratch.of(shape.rows, shape.heads, shape.kv_heads, shape.head_dim, self.table.device)
+        plan_decode(self.lengths, scratch)
+        q, scale = self.qkv[:, : shape.heads], shape.head_dim**-0.5
+
+        def run() -> None:
+            keys, values = next(turns)
+            of = self.table, self.rows, self.lengths, self.out, scratch
+            decode_attention(q, keys, values, *of, scale, tuning=tuning)
+
+        return seconds(run, 2 * len(self.layers))
+
+    def extend(self, tuning: ExtendTuning | None = None) -> float:
+        shape, turns = self.shape, cycle(self.layers)
+        num_new, lengths = np.full(shape.rows, shape.new, np.int32), np.full(shape.rows, shape.context, np.int32)
+        blocks = Blocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, shape.head_dim, tuning))
+        tiles = [torch.from_numpy(column).cuda() for column in (blocks.rows, blocks.starts)]
+        firsts, new = self.rows * shape.new, torch.full_like(self.rows, shape.new)
+        q, k, v = self.qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
+
+        def run() -> None:
+            keys, values = next(turns)
+            of = self.table, self.rows, firsts, new, self.lengths, tiles[0], tiles[1], self.out, shape.head_dim**-0.5
+            extend_attention(q, k, v, keys, values, *of, tuning=tuning)
+
+        return seconds(run, 2 * len(self.layers))
+
+
+def figures(card: Card) -> dict[str, dict[str, float]]:
+    found = {}
+    for shape in DECODES:
+        took = Pools(shape).decode()
+        rate = shape.kv_bytes / took
+        share = {"gb_per_s": round(rate / 1e9), "of_copy": round(rate / card.copy_bytes_per_s, 3)}
+        found[f"decode {shape.name}"] = {"us": round(took * 1e6, 1), **share}
+    for shape in EXTENDS:
+        took = Pools(shape).extend()
+        rate = shape.flops / took
+        share = {"tflop_per_s": round(rate / 1e12, 1), "of_matmul": round(rate / card.flops_per_s, 3)}
+        found[f"extend {shape.name}"] = {"us": round(took * 1e6, 1), **share}
+    return found

@@ -1,0 +1,94 @@
+"""Decode steps of a whole model on a card, in process: seconds of a step, beside what its bytes and operations allow.
+
+Weights are random (`--load-format dummy`). A step's time is what a run of more new tokens takes longer than one of few,
+for each token more: what comes before the first token falls out, and everything between two tokens is in it.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ramet.bench.gpu.card import Card
+from ramet.bench.loads import SHAPE_8B
+from ramet.bench.offline import make_folder
+
+BATCHES = (1, 8, 32, 64, 128, 256)
+CONTEXT, FEW, MANY = 384, 32, 160  # tokens of a prompt; new ones of the two runs
+
+
+class Model:
+    """An engine with random weights of a shape; `close` when done."""
+
+    def __init__(self, shape: dict[str, Any] = SHAPE_8B, **options: Any) -> None:
+        from ramet.runtime.llm import LLM
+
+        self._folder = tempfile.TemporaryDirectory(prefix="ramet-bench-")
+        make_folder(Path(self._folder.name), shape)
+        self.shape = shape
+        self.llm = LLM(
+            model_path=self._folder.name, device="cuda", load_format="dummy", random_seed=0, log_level="info",
+            **{"max_running_requests": 512, **options},
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.llm.close()
+        self._folder.cleanup()
+
+    def seconds(self, prompts: list[list[int]], num_new: int, **params: Any) -> float:
+        started = time.perf_counter()
+        asked = {"max_new_tokens": num_new, "temperature": 0, "ignore_eos": True} | params
+        replies = self.llm.generate(prompts, asked)
+        took = time.perf_counter() - started
+        assert all(len(reply["output_ids"]) == num_new for reply in replies)
+        return took
+
+
+def prompts(num: int, length: int, seed: int) -> list[list[int]]:
+    import random
+
+    draw = random.Random(seed)
+    return [draw.choices(range(3, 100_000), k=length) for _ in range(num)]
+
+
+def limit_s(shape: dict[str, Any], card: Card, rows: int, context: float) -> float:
+    """Of a decode step: the longer of reading and multiplying for the weights, then reading keys and values."""
+    layer, head = weights_of(shape)
+    kv = kv_bytes_per_token(shape) * context * rows
+    weights = layer * shape["num_hidden_layers"] + head
+    return max(2 * weights / card.copy_bytes_per_s, 2 * weights * rows / card.flops_per_s) + kv / card.copy_bytes_per_s
+
+
+def weights_of(shape: dict[str, Any]) -> tuple[int, int]:
+    """Numbers of a layer's matrices, and of the head."""
+    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
+    kv = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
+    return 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner, hidden * shape["vocab_size"]
+
+
+def kv_bytes_per_token(shape: dict[str, Any]) -> int:
+    head = shape["hidden_size"] // shape["num_attention_heads"]
+    return 2 * 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head
+
+
+def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
+    found = {}
+    for rows in BATCHES:
+        model.seconds(prompts(rows, CONTEXT, -rows), 4)
+        few = model.seconds(prompts(rows, CONTEXT, rows), FEW)
+        many = model.seconds(prompts(rows, CONTEXT, 1000 + rows), MANY)
+        step = (many - few) / (MANY - FEW)
+        limit = limit_s(model.shape, card, rows, CONTEXT + (FEW + MANY) / 2)
+        found[f"decode {rows} x {CONTEXT}"] = {
+            "ms": round(step * 1e3, 3), "tokens_per_s": round(rows / step), "of_limit": round(limit / step, 3),
+        }  # fmt: skip
+    for length in (1024, 8192):
+        model.seconds(prompts(1, length, -length), 1)
+        took = min(model.seconds(prompts(1, length, length + each), 1) for each in range(3))
+        layer, _ = weights_of(model.shape)
+        flops = 2 * layer * model.shape["num_hidden_layers"] * length
+        flops += 2 * model.shape["hidden_size"] * length**2 * model.shape["num_hidden_layers"]
+        found[f"first token of {length}"] = {
+            "ms": round(took * 1e3, 2), "of_limit": round(flops / card.flops_per_s / took, 3),
+        }  # fmt: skip
+    return found

@@ -1,0 +1,74 @@
+"""Ways to cut attention on a card, timed: for the tables of kernels/tuned.py. `python -m ramet.bench.gpu.tune`
+
+Compiling takes longer than timing, so `--compile I N` compiles the I-th of N parts and times nothing: run N of them at
+once first.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import astuple
+from itertools import islice, product
+
+from ramet.bench.gpu.attention import Pools, Shape
+from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+
+DECODES = (Shape(1, 4096), Shape(64, 1024), Shape(256, 384))
+EXTENDS = (Shape(1, 4096, 4096), Shape(8, 256, 256), Shape(1, 8192, 512))
+
+
+def decode_tunings() -> list[DecodeTuning]:
+    ways = product((32, 64, 128), (4,), (1, 3, 5, 7), (2, 3, 4, 6))
+    return [DecodeTuning(*way) for way in (*ways, (32, 2, 3, 8), (32, 2, 5, 8), (64, 8, 3, 2), (128, 8, 3, 2))]
+
+
+def extend_tunings() -> list[ExtendTuning]:
+    ways = product((128,), (64, 128), (8,), (2, 3, 4))
+    return [ExtendTuning(*way) for way in (*ways, (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 128, 4, 2))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ramet.bench.gpu.tune")
+    parser.add_argument("--compile", type=int, nargs=2, metavar=("I", "N"))
+    parser.add_argument("--head-dim", type=int, default=128)
+    options = parser.parse_args()
+    if options.compile:
+        _compile(options.compile[0], options.compile[1], options.head_dim)
+        return 0
+    for name, way, took in timed(options.head_dim):
+        print(f"{name}: {way}: {took * 1e6:.1f} us", flush=True)
+    return 0
+
+
+def _compile(part: int, parts: int, head_dim: int) -> None:
+    few, many = Pools(Shape(1, 64, head_dim=head_dim), 1), Pools(Shape(1, 64, 64, head_dim=head_dim), 1)
+    once = {astuple(way)[:3]: way for way in decode_tunings()}.values()
+    ways: list[DecodeTuning | ExtendTuning] = [*extend_tunings(), *once]
+    for way in islice(ways, part, None, parts):
+        _took(few if isinstance(way, DecodeTuning) else many, way)
+
+
+def timed(head_dim: int) -> Iterator[tuple[str, str, float]]:
+    """(shape, tuning, seconds of a layer)"""
+    for shapes, ways in ((DECODES, decode_tunings()), (EXTENDS, extend_tunings())):
+        for each in shapes:
+            shape = Shape(each.rows, each.context, each.new, head_dim=head_dim)
+            pools = Pools(shape)
+            for way in ways:
+                took = _took(pools, way)
+                if took is not None:
+                    yield shape.name, " ".join(str(number) for number in astuple(way)), took
+
+
+def _took(pools: Pools, way: DecodeTuning | ExtendTuning) -> float | None:
+    """None: the card cannot hold it."""
+    from triton.runtime.errors import OutOfResources
+
+    try:
+        return pools.decode(way) if isinstance(way, DecodeTuning) else pools.extend(way)
+    except OutOfResources:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

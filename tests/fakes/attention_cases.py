@@ -1,0 +1,105 @@
+"""Not a fake: cases of attention over a pool with scattered slots, for kernels on any device, and the oracle's answer.
+
+R rows, H query heads, G kv heads, D head size.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.kernels import reference
+from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
+from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+
+Rows = list[tuple[int, int]]  # cached and new tokens of each
+
+
+@dataclass
+class Case:
+    """Rows over one pool; the last keys and values of each are those of its new tokens."""
+
+    rows: Rows
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 64
+    dtype: torch.dtype = torch.float32
+    page: int = 1
+    window: int | None = None
+    softcap: float | None = None
+    size: float = 1.0  # of queries, so that weights are spread or lie on few keys
+
+    def on(self, device: torch.device, seed: int = 0) -> "Placed":
+        return Placed(self, device, seed)
+
+
+class Placed:
+    """The tensors of a case on a device."""
+
+    def __init__(self, case: Case, device: torch.device, seed: int) -> None:
+        self.case, self.device = case, device
+        chance = torch.Generator().manual_seed(seed)
+        lengths = [cached + new for cached, new in case.rows]
+        pages = [-(-length // case.page) for length in lengths]
+        order = torch.randperm(sum(pages) + 3, generator=chance)
+        num_slots = case.page * len(order)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=chance).to(case.dtype)
+
+        total = sum(new for _, new in case.rows)
+        qkv = random(total, case.heads + 2 * case.kv_heads, case.head_dim)
+        qkv[:, : case.heads] *= case.size
+        keys, values = (random(num_slots, case.kv_heads, case.head_dim) for _ in range(2))
+        table = torch.zeros((len(lengths) + 2, max(lengths) + 5), dtype=torch.int32)
+        rows = torch.randperm(len(table), generator=chance)[: len(lengths)].int()
+        self.firsts, first, page = [], 0, 0
+        k, v = qkv[:, case.heads : case.heads + case.kv_heads], qkv[:, case.heads + case.kv_heads :]
+        for row, length, num, (_, new) in zip(rows.tolist(), lengths, pages, case.rows, strict=True):
+            slots = (order[page : page + num, None] * case.page + torch.arange(case.page)).flatten()[:length]
+            table[row, :length] = slots.int()
+            keys[slots[length - new :]], values[slots[length - new :]] = k[first : first + new], v[first : first + new]
+            self.firsts.append(first)
+            first, page = first + new, page + num
+        self.lengths, self.num_new = lengths, [new for _, new in case.rows]
+        self.qkv, self.keys, self.values, self.table, self.rows = (
+            x.to(device) for x in (qkv, keys, values, table, rows)
+        )
+
+    @property
+    def queries(self) -> Tensor:
+        return self.qkv[:, : self.case.heads]
+
+    def column(self, numbers: Any) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int32, device=self.device)
+
+    def expected(self) -> Tensor:
+        case = self.case
+        table = self.table[self.rows.long()]
+        of = table, self.num_new, self.lengths, case.head_dim**-0.5, case.window, case.softcap
+        return reference.extend_attention(self.queries, self.keys, self.values, *of)
+
+    def decoded(self, tuning: Any = None) -> Tensor:
+        case, lengths = self.case, self.column(self.lengths)
+        scratch = DecodeScratch.of(len(self.lengths), case.heads, case.kv_heads, case.head_dim, self.device)
+        out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
+        plan_decode(lengths, scratch)
+        of = self.keys, self.values, self.table, self.rows, lengths, out, scratch, case.head_dim**-0.5
+        decode_attention(self.queries, *of, case.window, case.softcap, tuning)
+        assert not scratch.arrived.any(), "the counters of rows are as they were"
+        return out
+
+    def extended(self, tuning: Any = None) -> Tensor:
+        case = self.case
+        tokens = tokens_of_tile(case.heads, case.kv_heads, case.head_dim, tuning)
+        blocks = Blocks.of(np.array(self.num_new, np.int32), np.array(self.lengths, np.int32), tokens)
+        out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
+        k = self.qkv[:, case.heads : case.heads + case.kv_heads]
+        v = self.qkv[:, case.heads + case.kv_heads :]
+        of = self.rows, self.column(self.firsts), self.column(self.num_new), self.column(self.lengths)
+        tiles = self.column(blocks.rows), self.column(blocks.starts)
+        rule = case.head_dim**-0.5, case.window, case.softcap
+        extend_attention(self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning)
+        return out

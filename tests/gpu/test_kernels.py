@@ -1,0 +1,102 @@
+"""Every Triton kernel equals its oracle on a CUDA device, in the types that models have."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import Case
+
+from ramet.kernels import gpu_ops, reference
+from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
+from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda")
+NEAR = {torch.float32: 5e-5, torch.float16: 3e-3, torch.bfloat16: 2.5e-2}
+RULES: list[dict[str, Any]] = [{}, {"window": 100}, {"softcap": 5.0}, {"window": 300, "softcap": 20.0}]
+SHAPES = [(32, 8, 128), (14, 2, 64), (8, 8, 80), (8, 1, 256), (4, 2, 16)]
+
+
+def near(found: torch.Tensor, expected: torch.Tensor) -> None:
+    tolerance = NEAR[expected.dtype]
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("shape", "rule", "dtype"), list(product(SHAPES, RULES, NEAR)), ids=str)
+def test_decode(shape: tuple[int, int, int], rule: dict[str, Any], dtype: torch.dtype) -> None:
+    rows = [
+        (0, 1),
+        (126, 1),
+        (128, 1),
+        (MIN_CHUNK - 1, 1),
+        (MIN_CHUNK, 1),
+        (700, 1),
+        (4096, 1),
+        (MIN_CHUNK * SPLITS, 1),
+    ]
+    placed = Case(rows * 4, *shape, dtype, size=2.0, **rule).on(CUDA)
+    near(placed.decoded(), placed.expected())
+
+
+@pytest.mark.parametrize(("shape", "rule", "dtype"), list(product(SHAPES, RULES, NEAR)), ids=str)
+def test_extend(shape: tuple[int, int, int], rule: dict[str, Any], dtype: torch.dtype) -> None:
+    rows = [(0, 1), (127, 2), (129, 33), (0, 70), (64, 64), (300, 1), (2000, 500), (0, 1000)]
+    placed = Case(rows, *shape, dtype, size=2.0, **rule).on(CUDA)
+    near(placed.extended(), placed.expected())
+
+
+@pytest.mark.parametrize("page", [16, 64])
+def test_pages(page: int) -> None:
+    placed = Case([(1000, 1), (5, 1)], dtype=torch.bfloat16, page=page).on(CUDA)
+    near(placed.decoded(), placed.expected())
+    placed = Case([(1000, 40), (5, 7)], dtype=torch.bfloat16, page=page).on(CUDA)
+    near(placed.extended(), placed.expected())
+
+
+def test_what_a_row_gets_depends_on_no_other_row_and_on_no_grid() -> None:
+    """A hundred times: a missing barrier between the chunks of a row would show as a number that changes."""
+    rows = [(3000, 1), (5, 1), (513, 1), (255, 1)] * 40
+    placed = Case(rows, 32, 8, 128, torch.bfloat16).on(CUDA)
+    once = placed.decoded()
+    for per_processor in (1, 2, 3, 4) * 25:
+        tuning = DecodeTuning(block=64, warps=4, stages=5, per_processor=per_processor)
+        assert torch.equal(placed.decoded(tuning), once)
+
+
+@pytest.mark.parametrize("queries", [32, 64, 128])
+def test_tiles_of_other_sizes(queries: int) -> None:
+    placed = Case([(1000, 300), (0, 90)], 32, 8, 128, torch.bfloat16).on(CUDA)
+    near(placed.extended(ExtendTuning(queries, 64, 4, 2)), placed.expected())
+
+
+@pytest.mark.parametrize("dtype", list(NEAR), ids=str)
+def test_small_ops(dtype: torch.dtype) -> None:
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype).to(CUDA)
+
+    for size in (64, 80, 4096, 8192):
+        x, weight, ours = random(33, size), random(size), random(33, size)
+        theirs = ours.clone()
+        for plus_one in (False, True):
+            near(gpu_ops.rms_norm(x, weight, 1e-6, plus_one), reference.rms_norm(x, weight, 1e-6, plus_one))
+            found = gpu_ops.add_rms_norm(x, ours, weight, 1e-6, plus_one)
+            near(found, reference.add_rms_norm(x, theirs, weight, 1e-6, plus_one))
+            assert torch.equal(ours, theirs)
+    gate_up = random(33, 2 * 14336) * 3
+    near(gpu_ops.silu_mul(gate_up), reference.silu_mul(gate_up))
+    for tanh in (False, True):
+        near(gpu_ops.gelu_mul(gate_up, tanh), reference.gelu_mul(gate_up, tanh))
+    qkv = random(33, 48, 128)
+    expected, angles = qkv.clone(), torch.rand(100, 64, device=CUDA)
+    positions = torch.arange(33, device=CUDA) * 3
+    gpu_ops.norm_heads(qkv[:, :32], random(128), 1e-6)
+    reference.norm_heads(expected[:, :32], random(128), 1e-6)
+    gpu_ops.rotate(qkv[:, :40], angles.cos(), angles.sin(), positions)
+    reference.rotate(expected[:, :40], angles.cos(), angles.sin(), positions)
+    near(qkv, expected)
+    pools = [torch.zeros(50, 8, 128, dtype=dtype, device=CUDA) for _ in range(4)]
+    slots = torch.randperm(50, device=CUDA)[:33]
+    gpu_ops.store_kv(qkv[:, 32:40], qkv[:, 40:], *pools[:2], slots)
+    reference.store_kv(qkv[:, 32:40], qkv[:, 40:], *pools[2:], slots)
+    assert torch.equal(pools[0], pools[2]) and torch.equal(pools[1], pools[3])

@@ -1,0 +1,108 @@
+"""Decode and extend attention for GPUs equal the oracle, in the interpreter, over odd shapes."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attention_cases import Case
+from samples import sampled
+
+from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
+from ramet.kernels.extend_attention import Blocks
+from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+
+CPU = torch.device("cpu")
+NEAR = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+GROUPS = [(4, 1), (3, 3), (14, 2), (8, 1)]  # query and kv heads
+SIZES = [64, 80, 128, 256]
+RULES: list[dict[str, Any]] = [{}, {"window": 100}, {"window": 1}, {"softcap": 5.0}, {"window": 300, "softcap": 20.0}]
+FEW = DecodeTuning(block=16, warps=4, stages=3, per_processor=1)
+SMALL = ExtendTuning(queries=32, block=16, warps=4, stages=2)
+
+
+def near(found: torch.Tensor, expected: torch.Tensor, times: int = 1) -> None:
+    tolerance = NEAR[expected.dtype] * times
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 24, seed=1), ids=str
+)
+def test_decoding_rows_of_odd_lengths(
+    heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype
+) -> None:
+    rows = [(0, 1), (126, 1), (128, 1), (MIN_CHUNK - 1, 1), (MIN_CHUNK, 1), (700, 1)]
+    placed = Case(rows, *heads, head_dim, dtype, size=3.0, **rule).on(CPU)
+    near(placed.decoded(), placed.expected())
+
+
+@pytest.mark.parametrize("page", [1, 16, 64])
+def test_decoding_long_rows_beside_short_ones(page: int) -> None:
+    """One row has more than SPLITS of the shortest chunks, so its own are longer."""
+    placed = Case([(MIN_CHUNK * SPLITS, 1), (3, 1), (1000, 1)], head_dim=32, page=page).on(CPU)
+    near(placed.decoded(), placed.expected())
+
+
+def test_a_row_without_tokens_gets_zeros_and_harms_nobody() -> None:
+    placed = Case([(40, 1), (20, 1), (300, 1)]).on(CPU)
+    whole = placed.decoded()
+    placed.lengths[1] = 0
+    found = placed.decoded()
+    assert not found[1].any() and torch.equal(found[[0, 2]], whole[[0, 2]])
+
+
+def test_a_decoding_row_does_not_depend_on_its_neighbours_or_the_programs() -> None:
+    rows = [(1000, 1), (5, 1), (513, 1), (255, 1)]
+    placed = Case(rows, dtype=torch.float16).on(CPU)
+    together = placed.decoded()
+    for per_processor in (2, 5):
+        tuning = DecodeTuning(block=64, warps=4, stages=5, per_processor=per_processor)
+        assert torch.equal(placed.decoded(tuning), together)
+    for at in range(len(rows)):
+        qkv, lengths, of_table = placed.qkv, placed.lengths, placed.rows
+        placed.qkv, placed.lengths, placed.rows = qkv[at : at + 1], lengths[at : at + 1], of_table[at : at + 1]
+        assert torch.equal(placed.decoded()[0], together[at])
+        placed.qkv, placed.lengths, placed.rows = qkv, lengths, of_table
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 24, seed=2), ids=str
+)
+def test_extending_rows_of_odd_lengths(
+    heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype
+) -> None:
+    rows = [(0, 1), (127, 2), (129, 33), (0, 70), (64, 64), (300, 1)]
+    placed = Case(rows, *heads, head_dim, dtype, size=3.0, **rule).on(CPU)
+    near(placed.extended(), placed.expected())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("page", [1, 16, 64])
+def test_extending_in_small_tiles(page: int, rule: dict[str, Any]) -> None:
+    placed = Case([(200, 40), (3, 1), (0, 90)], 6, 2, 32, page=page, **rule).on(CPU)
+    near(placed.extended(SMALL), placed.expected())
+
+
+def test_a_long_row_beside_short_ones() -> None:
+    placed = Case([(4000, 97), (0, 1), (10, 10)], 4, 1, 16).on(CPU)
+    near(placed.extended(), placed.expected())
+
+
+def test_tiles_cover_each_new_token_once_and_the_longest_come_first() -> None:
+    num_new, lengths = np.array([5, 1, 64, 33], np.int32), np.array([5, 900, 64, 500], np.int32)
+    blocks = Blocks.of(num_new, lengths, 32)
+    covered = {(int(row), int(start)) for row, start in zip(blocks.rows, blocks.starts, strict=True)}
+    assert covered == {(0, 0), (1, 0), (2, 0), (2, 32), (3, 0), (3, 32)} and len(blocks.rows) == len(covered)
+    read = (lengths - num_new)[blocks.rows] + blocks.starts
+    assert (np.diff(read) <= 0).all()
+
+
+def test_weights_on_one_key_and_very_large_scores() -> None:
+    """Where all mass lies on a key that is far back, and where scores are beyond what exp can take."""
+    for size in (50.0, 1e4):
+        placed = Case([(600, 1), (90, 1)], size=size).on(CPU)
+        near(placed.decoded(FEW), placed.expected(), times=10)
+        placed = Case([(600, 20), (90, 3)], size=size).on(CPU)
+        near(placed.extended(SMALL), placed.expected(), times=10)
