@@ -109,6 +109,7 @@ def figures(card: Card) -> dict[str, dict[str, float]]:
         took = Pools(shape).decode()
         rate = shape.kv_bytes / took
         share = {"gb_per_s": round(rate / 1e9), "of_copy": round(rate / card.copy_bytes_per_s, 3)}
+        share |= {"of_read": round(rate / card.read_bytes_per_s, 3)}
         found[f"decode {shape.name}"] = {"us": round(took * 1e6, 1), **share}
     for shape in EXTENDS:
         took = Pools(shape).extend()

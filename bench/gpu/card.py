@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import triton
+import triton.language as tl
 
 COPIED_BYTES = 4 << 30
 SIDE = 8192  # of the matrices
@@ -18,15 +20,18 @@ ROUNDS = 7
 @dataclass(frozen=True)
 class Card:
     name: str
-    copy_bytes_per_s: float
+    copy_bytes_per_s: float  # read and written
+    read_bytes_per_s: float
     flops_per_s: float  # bfloat16
 
     def shown(self) -> str:
-        return f"{self.name}: copy {self.copy_bytes_per_s / 1e12:.2f} TB/s, bf16 {self.flops_per_s / 1e12:.0f} TFLOP/s"
+        copy, read, flops = (each / 1e12 for each in (self.copy_bytes_per_s, self.read_bytes_per_s, self.flops_per_s))
+        return f"{self.name}: copy {copy:.2f} TB/s, read {read:.2f} TB/s, bf16 {flops:.0f} TFLOP/s"
 
 
 def seconds(run: Callable[[], object], launches: int = LAUNCHES) -> float:
     """Of one run: the median of some replays of several."""
+    torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         run()  # compiles what is not yet
@@ -47,10 +52,29 @@ def seconds(run: Callable[[], object], launches: int = LAUNCHES) -> float:
     return statistics.median(found)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _copy(source, target, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + at, tl.load(source + at))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _read(source, target, each, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    total = tl.zeros((BLOCK,), tl.int32)
+    start = tl.program_id(0).to(tl.int64) * each * BLOCK
+    for i in range(each):
+        total += tl.load(source + start + i * BLOCK + tl.arange(0, BLOCK))
+    tl.store(target + tl.program_id(0), tl.sum(total, axis=0))
+
+
 def measure_card() -> Card:
-    source = torch.empty(COPIED_BYTES // 2, dtype=torch.bfloat16, device="cuda").normal_()
-    target = torch.empty_like(source)
+    """The best of two ways to copy."""
+    num = COPIED_BYTES // 4
+    source, target = (torch.ones(num, dtype=torch.int32, device="cuda") for _ in range(2))
     copied = seconds(lambda: target.copy_(source), 3)
+    by_kernel = seconds(lambda: _copy[(num // 4096,)](source, target, BLOCK=4096, num_warps=8), 3)
+    read = seconds(lambda: _read[(num // 65536,)](source, target, 16, BLOCK=4096, num_warps=8), 3)
     a, b = (torch.randn(SIDE, SIDE, dtype=torch.bfloat16, device="cuda") for _ in range(2))
     multiplied = seconds(lambda: a @ b)
-    return Card(torch.cuda.get_device_name(), 2 * COPIED_BYTES / copied, 2 * SIDE**3 / multiplied)
+    rates = 2 * COPIED_BYTES / min(copied, by_kernel), COPIED_BYTES / read
+    return Card(torch.cuda.get_device_name(), *rates, 2 * SIDE**3 / multiplied)

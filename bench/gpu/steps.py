@@ -47,7 +47,7 @@ class Model:
 def prompts(num: int, length: int, seed: int) -> list[list[int]]:
     import random
 
-    draw = random.Random(seed)
+    draw = random.Random(f"prompts {seed}")  # of a number, its sign would not count
     return [draw.choices(range(3, 100_000), k=length) for _ in range(num)]
 
 
@@ -56,7 +56,7 @@ def limit_s(shape: dict[str, Any], card: Card, rows: int, context: float) -> flo
     layer, head = weights_of(shape)
     kv = kv_bytes_per_token(shape) * context * rows
     weights = layer * shape["num_hidden_layers"] + head
-    return max(2 * weights / card.copy_bytes_per_s, 2 * weights * rows / card.flops_per_s) + kv / card.copy_bytes_per_s
+    return max(2 * weights / card.read_bytes_per_s, 2 * weights * rows / card.flops_per_s) + kv / card.read_bytes_per_s
 
 
 def weights_of(shape: dict[str, Any]) -> tuple[int, int]:
@@ -71,12 +71,27 @@ def kv_bytes_per_token(shape: dict[str, Any]) -> int:
     return 2 * 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head
 
 
+def shares(model: Model, rows: int) -> dict[str, float]:
+    """What part of the card's time each kernel takes while so many rows decode, the largest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    asked = prompts(rows, CONTEXT, rows)
+    model.seconds(asked, 4)
+    with profile(activities=[ProfilerActivity.CUDA]) as traced:
+        took = model.seconds(asked, FEW)
+    took_us = {each.key: each.self_device_time_total for each in traced.key_averages()}
+    total = sum(took_us.values())
+    largest = sorted(took_us.items(), key=lambda item: -item[1])[:14]
+    busy = {"busy": round(total / took / 1e6, 3)}
+    return busy | {name[:60]: round(us / total, 4) for name, us in largest}
+
+
 def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
     found = {}
     for rows in BATCHES:
-        model.seconds(prompts(rows, CONTEXT, -rows), 4)
-        few = model.seconds(prompts(rows, CONTEXT, rows), FEW)
-        many = model.seconds(prompts(rows, CONTEXT, 1000 + rows), MANY)
+        asked = prompts(rows, CONTEXT, rows)
+        model.seconds(asked, 4)  # from here on they are in the cache
+        few, many = model.seconds(asked, FEW), model.seconds(asked, MANY)
         step = (many - few) / (MANY - FEW)
         limit = limit_s(model.shape, card, rows, CONTEXT + (FEW + MANY) / 2)
         found[f"decode {rows} x {CONTEXT}"] = {

@@ -3,19 +3,21 @@
 What the card allows is measured first, in the same run: the bandwidth of a copy and the rate of a matrix product.
   attention   a layer's decode and extend attention, beside those
   steps       decode steps and first tokens of an 8B shape with random weights, in process
+  shares      what each kernel takes of the card's time, one row decoding and 128
   headline    3,000 prompts through HTTP, plain and with penalties
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ramet.bench import report, stamp
 from ramet.bench.values import positive
 
-PARTS = ("attention", "steps", "headline")
+PARTS = ("attention", "steps", "shares", "headline")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,8 +42,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"{name:<44}" + "  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
         torch.cuda.empty_cache()
     made = stamp.stamp(stamp.command_line("gpu", argv))
-    limits = {"copy_bytes_per_s": card.copy_bytes_per_s, "flops_per_s": card.flops_per_s}
-    report.append_line(options.output_file, {"bench": "gpu", **made, "card": card.name, "limits": limits, **record})
+    report.append_line(options.output_file, {"bench": "gpu", **made, "card": asdict(card), **record})
     return 0
 
 
@@ -54,6 +55,8 @@ def _figures(part: str, card: Any, options: argparse.Namespace) -> dict[str, dic
         return headline.figures(options.num_prompts)
     model = steps.Model()
     try:
+        if part == "shares":
+            return {f"{rows} decoding": steps.shares(model, rows) for rows in (1, 128)}
         return steps.figures(card, model)
     finally:
         model.close()

@@ -134,15 +134,15 @@ def cuda_graphs(
 
 
 class _Memory:
-    """Float32 numbers at an address, for torch.as_tensor."""
+    """Bytes at an address, for torch.as_tensor."""
 
     def __init__(self, tensor: Tensor) -> None:
-        assert tensor.dtype == torch.float32 and tensor.is_contiguous()
         self.__cuda_array_interface__ = {
-            "shape": tuple(tensor.shape), "typestr": "<f4", "data": (tensor.data_ptr(), False), "version": 3,
+            "shape": (tensor.nbytes,), "typestr": "|u1", "data": (tensor.data_ptr(), False), "version": 3,
         }  # fmt: skip
 
 
 def borrowed(tensor: Tensor) -> Tensor:
     """The same memory, which is not held: what a graph wrote there is good until another one runs."""
-    return torch.as_tensor(_Memory(tensor), device=tensor.device)
+    assert tensor.is_contiguous()
+    return torch.as_tensor(_Memory(tensor), device=tensor.device).view(tensor.dtype).view(tensor.shape)

@@ -24,7 +24,7 @@ from ramet.runtime.sampling.epilogue import RowBuffer, on_device
 
 log = logging.getLogger("ramet")
 
-Forward = Callable[[ForwardInputs], Tensor]  # of decoding rows: [n, V] float32
+Forward = Callable[[ForwardInputs], Tensor]  # of decoding rows: [n, V]
 Draw = Callable[[Tensor, "StepInputs"], tuple[Tensor, Tensor]]  # logits [n, V] -> tokens and finite [n], as a kernel's
 
 
@@ -51,7 +51,7 @@ class RecordedStep(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """[n, V] float32, which each replay writes again."""
+        """[n, V], which each replay writes again."""
 
     @property
     def drawn(self) -> Sequence["Draws"]:
@@ -291,7 +291,7 @@ class Begun:
         """[num, V] float32, good until the next step is begun."""
         if not self.step.in_order:
             self.join()
-        return _first(self.step.logits, self.num)
+        return _first(self.step.logits, self.num).float()
 
     def drawn(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Tokens [num], and which rows' logits are finite [num]."""

@@ -386,7 +386,7 @@ class ModelRunner:
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
         self._attention.plan(inputs)
-        return self._model.decode(inputs, self._attention)
+        return self._model.decode(inputs, self._attention, narrow=self.device.type == "cuda")
 
     def _step_graphs(self, args: Args) -> StepGraphs | None:
         """None where the device or its attention cannot replay."""

@@ -48,6 +48,10 @@ class Linear(nn.Module):
         assert self.weight is not None, "a layer has its weight in one form or the other"
         return functional.linear(x, self.weight, self.bias)
 
+    def narrow(self, x: Tensor) -> Tensor:
+        """As `forward`."""
+        return self(x)
+
     def wide(self, x: Tensor) -> Tensor:
         """x [T, N] -> [T, M] float32, not rounded to the dtype of x where a kernel can leave that out."""
         return self(x).float() if self.packed is None else self.packed.linear(x, self.bias, wide=True)
@@ -84,12 +88,16 @@ class Embedding(nn.Module):
         assert self.weight is not None, "an embedding has its weight in one form or the other"
         return self._ops.gather(self.weight, token_ids, self._scale)
 
-    def wide(self, x: Tensor) -> Tensor:
-        """The tied output head: x [Q, N] -> [Q, V] float32, as Linear.wide."""
+    def narrow(self, x: Tensor) -> Tensor:
+        """The tied output head: x [Q, N] -> [Q, V]"""
         if self.packed is not None:
-            return self.packed.linear(x, None, wide=True)
+            return self.packed.linear(x, None)
         assert self.weight is not None, "an embedding has its weight in one form or the other"
-        return functional.linear(x, self.weight).float()
+        return functional.linear(x, self.weight)
+
+    def wide(self, x: Tensor) -> Tensor:
+        """The same in float32, as Linear.wide."""
+        return self.narrow(x).float() if self.packed is None else self.packed.linear(x, None, wide=True)
 
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""

@@ -16,10 +16,11 @@ class Oracle:
     ties: int = 0
 
     @classmethod
-    def load(cls, folder: Path) -> "Oracle":
+    def load(cls, folder: Path, **options: Any) -> "Oracle":
+        """`options` are transformers'."""
         from transformers import AutoModelForCausalLM
 
-        return cls(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
+        return cls(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options).eval())
 
     @torch.inference_mode()
     def greedy(self, prompt: list[int], num_new: int) -> tuple[list[int], list[float]]:
