@@ -17,40 +17,43 @@ from torch import Tensor
 
 from ramet.kernels.tuned import DecodeTuning, decode_tuning
 
-MIN_CHUNK = 256  # tokens
+WHOLE = 512  # tokens of a row that is one chunk: nothing is to be merged
+MIN_CHUNK = 256  # of a longer row, as long as SPLITS of them hold it
 SPLITS = 16  # chunks of a row at most: a longer row has longer ones
+ITEM = 4  # numbers of an item
 DOUBLINGS = 16  # of a chunk
 PLANNED_ROWS = 256  # that are read at once
 LOG2_E = 1.4426950408889634
 INTERPRETED = bool(triton.knobs.runtime.interpret)  # bfloat16 is computed as an integer there, so it is widened first
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _chunk_of(length, MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Tokens of a chunk of a row of that length."""
-    doubled = length > ((MIN_CHUNK * SPLITS) << tl.arange(0, DOUBLINGS).to(tl.int64))
-    return MIN_CHUNK << tl.sum(doubled.to(tl.int32), axis=0)
-
-
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _plan(seq_lens, items, num_items, num_rows,  # type: ignore[no-untyped-def]
-          MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+def _plan(rows, seq_lens, items, num_items, num_rows,  # type: ignore[no-untyped-def]
+          WHOLE: tl.constexpr, MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr,
+          ROWS: tl.constexpr):  # fmt: skip
     """One program a row: where its items begin is what the rows before it have."""
     row = tl.program_id(0)
     first = tl.zeros((), tl.int32)
     total = tl.zeros((), tl.int32)
-    own = tl.zeros((), tl.int32)
     bounds = (MIN_CHUNK * SPLITS) << tl.arange(0, DOUBLINGS).to(tl.int64)
     for start in range(0, num_rows, ROWS):
         at = start + tl.arange(0, ROWS)
         lengths = tl.load(seq_lens + at, mask=at < num_rows, other=0)
         chunks = MIN_CHUNK << tl.sum((lengths[:, None] > bounds[None, :]).to(tl.int32), axis=1)
-        counts = tl.where(at < num_rows, tl.maximum((lengths + chunks - 1) // chunks, 1), 0)
+        counts = tl.where(lengths <= WHOLE, 1, (lengths + chunks - 1) // chunks)
+        counts = tl.where(at < num_rows, counts, 0)
         first += tl.sum(tl.where(at < row, counts, 0), axis=0)
-        own += tl.sum(tl.where(at == row, counts, 0), axis=0)
         total += tl.sum(counts, axis=0)
+    length, of_table = tl.load(seq_lens + row), tl.load(rows + row)
+    chunk = MIN_CHUNK << tl.sum((length > bounds).to(tl.int32), axis=0)
+    chunk = tl.where(length <= WHOLE, WHOLE, chunk)
+    own = tl.maximum((length + chunk - 1) // chunk, 1)
     split = tl.arange(0, SPLITS)
-    tl.store(items + first + split, row * SPLITS + split, mask=split < own)
+    at = items + (first + split) * 4
+    tl.store(at, row * SPLITS + split, mask=split < own)
+    tl.store(at + 1, length + split * 0, mask=split < own)
+    tl.store(at + 2, chunk + split * 0, mask=split < own)
+    tl.store(at + 3, of_table + split * 0, mask=split < own)
     if row == 0:
         tl.store(num_items, total)
 
@@ -63,20 +66,19 @@ def _capped(scores, cap):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _decode(  # type: ignore[no-untyped-def]
-    q, q_stride, keys, values, slot_stride, table, table_stride, rows, seq_lens, items, num_items,
-    partials, sums, arrived, out, scale, window, cap,
+    q, q_stride, keys, values, slot_stride, table, table_stride, items, num_items, partials, sums, arrived, out,
+    scale, window, cap,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, LANES: tl.constexpr,
-    BLOCK: tl.constexpr, STAGES: tl.constexpr, MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr,
-    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
+    LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     lanes, dims = tl.arange(0, LANES), tl.arange(0, D_PAD)
     in_head = dims < D
     total = tl.load(num_items) * KV_HEADS
     for work in range(tl.program_id(0), total, tl.num_programs(0)):
-        item, head = tl.load(items + work // KV_HEADS), work % KV_HEADS
-        row, split = item // SPLITS, item % SPLITS
-        length = tl.load(seq_lens + row)
-        chunk = _chunk_of(length, MIN_CHUNK, SPLITS, DOUBLINGS)
+        item, head = items + work // KV_HEADS * 4, work % KV_HEADS
+        which, length, chunk, of_table = tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
+        row, split = which // SPLITS, which % SPLITS
         oldest = tl.maximum(length - window, 0) if WINDOWED else 0
         first_split = oldest // chunk if WINDOWED else 0
         num_splits = tl.maximum((length + chunk - 1) // chunk, 1)
@@ -90,7 +92,7 @@ def _decode(  # type: ignore[no-untyped-def]
             )
             if INTERPRETED:
                 queries = queries.to(tl.float32)
-            own = table + tl.load(rows + row).to(tl.int64) * table_stride
+            own = table + of_table.to(tl.int64) * table_stride
             best = tl.full((LANES,), float("-inf"), tl.float32)
             mass = tl.zeros((LANES,), tl.float32)
             sums_of = tl.zeros((LANES, D_PAD), tl.float32)
@@ -133,11 +135,9 @@ def _decode(  # type: ignore[no-untyped-def]
                     best = tl.full((LANES,), float("-inf"), tl.float32)
                     mass = tl.zeros((LANES,), tl.float32)
                     sums_of = tl.zeros((LANES, D_PAD), tl.float32)
-                    for each in range(first_split, num_splits):
-                        at = sums + (place + each) * GROUP + lanes
-                        one = tl.load(
-                            at, mask=is_head, other=0.0, cache_modifier=".cg"
-                        )  # other multiprocessors wrote it
+                    for each in tl.range(first_split, num_splits, num_stages=STAGES):
+                        lse = sums + (place + each) * GROUP + lanes  # not from a cache: other multiprocessors wrote it
+                        one = tl.load(lse, mask=is_head, other=0.0, cache_modifier=".cg")
                         parts = partials + ((place + each) * GROUP + lanes[:, None]) * D + dims[None, :]
                         part = tl.load(parts, mask=within, other=0.0, cache_modifier=".cg")
                         higher = tl.maximum(best, one)
@@ -152,7 +152,7 @@ def _decode(  # type: ignore[no-untyped-def]
 class DecodeScratch:
     """What decode attention of up to R rows writes on the way; `arrived` is zero between launches."""
 
-    items: Tensor  # [R * SPLITS] int32: row * SPLITS + chunk
+    items: Tensor  # [R * SPLITS, ITEM] int32: row * SPLITS + chunk, the row's length, its chunks', its row of the table
     num_items: Tensor  # [1] int32
     partials: Tensor  # [R, G, SPLITS, H / G, D] float32
     sums: Tensor  # [R, G, SPLITS, H / G] float32, their log-sum-exp to the base 2
@@ -165,7 +165,7 @@ class DecodeScratch:
 
         parts = (num_rows, kv_heads, SPLITS, heads // kv_heads)
         return cls(
-            empty(num_rows * SPLITS), empty(1),
+            empty(num_rows * SPLITS, ITEM), empty(1),
             empty(*parts, head_dim, dtype=torch.float32), empty(*parts, dtype=torch.float32),
             torch.zeros((num_rows, kv_heads), dtype=torch.int32, device=device),
         )  # fmt: skip
@@ -176,12 +176,12 @@ def padded(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
-def plan_decode(seq_lens: Tensor, scratch: DecodeScratch) -> None:
-    """Once for a step, before its layers: seq_lens [R] int32 of the rows that decode."""
+def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
+    """Once for a step, before its layers: rows [R] int32 of the table that decode, and their seq_lens [R] int32."""
     num = len(seq_lens)
     _plan[(num,)](
-        seq_lens, scratch.items, scratch.num_items, num,
-        MIN_CHUNK=MIN_CHUNK, SPLITS=SPLITS, DOUBLINGS=DOUBLINGS, ROWS=PLANNED_ROWS, num_warps=4,
+        rows, seq_lens, scratch.items, scratch.num_items, num,
+        WHOLE=WHOLE, MIN_CHUNK=MIN_CHUNK, SPLITS=SPLITS, DOUBLINGS=DOUBLINGS, ROWS=PLANNED_ROWS, num_warps=4,
     )  # fmt: skip
 
 
@@ -190,8 +190,6 @@ def decode_attention(
     keys: Tensor,
     values: Tensor,
     table: Tensor,
-    rows: Tensor,
-    seq_lens: Tensor,
     out: Tensor,
     scratch: DecodeScratch,
     scale: float,
@@ -202,18 +200,18 @@ def decode_attention(
     """One query for each row, whose key is in the pool already. WRITES out [R, H, D] and the scratch.
 
     q [R, H, D] (rows may be strided), keys and values [S, G, D], table [rows of the table, L] int32: the slot of every
-    position; rows [R] int32 of the table, seq_lens [R] int32. `plan_decode` comes before.
+    position. Which rows there are, and how long, `plan_decode` has written down before.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = keys.shape[1]
     tuning = tuning or decode_tuning(head_dim)
     programs = tuning.programs(q.device)
     _decode[(programs,)](
-        q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0), rows, seq_lens,
+        q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0),
         scratch.items, scratch.num_items, scratch.partials, scratch.sums, scratch.arrived, out,
         scale, window or 0, softcap or 1.0,
         GROUP=heads // kv_heads, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
-        LANES=padded(heads // kv_heads), BLOCK=tuning.block, STAGES=tuning.stages, MIN_CHUNK=MIN_CHUNK, SPLITS=SPLITS,
-        DOUBLINGS=DOUBLINGS, WINDOWED=window is not None, CAPPED=softcap is not None, LOG2_E=LOG2_E,
+        LANES=padded(heads // kv_heads), BLOCK=tuning.block, STAGES=tuning.stages, SPLITS=SPLITS,
+        WINDOWED=window is not None, CAPPED=softcap is not None, LOG2_E=LOG2_E,
         INTERPRETED=INTERPRETED, num_warps=tuning.warps,
     )  # fmt: skip

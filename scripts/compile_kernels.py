@@ -84,10 +84,10 @@ def attention() -> Iterator[tuple[Any, str, Flags]]:
         heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": decode_attention.padded(head_dim)}
         rule = {"WINDOWED": windowed, "CAPPED": capped, **of}
         few, many = tuned.decode_tuning(head_dim), tuned.extend_tuning(head_dim)
-        chunks = {name: getattr(decode_attention, name) for name in ("MIN_CHUNK", "SPLITS", "DOUBLINGS")}
         lanes = decode_attention.padded(group)
         yield decode_attention._decode, kind, {
-            **heads, **rule, **chunks, "LANES": lanes, "BLOCK": few.block, "STAGES": few.stages, "num_warps": few.warps,
+            **heads, **rule, "SPLITS": decode_attention.SPLITS, "LANES": lanes, "BLOCK": few.block,
+            "STAGES": few.stages, "num_warps": few.warps,
         }  # fmt: skip
         yield extend_attention._extend, kind, {
             **heads, **rule, "TOKENS": many.queries // group, "LANES": many.queries, "BLOCK": many.block,
@@ -96,7 +96,7 @@ def attention() -> Iterator[tuple[Any, str, Flags]]:
 
 
 def small_ops() -> Iterator[tuple[Any, str, Flags]]:
-    chunks = {name: getattr(decode_attention, name) for name in ("MIN_CHUNK", "SPLITS", "DOUBLINGS")}
+    chunks = {name: getattr(decode_attention, name) for name in ("WHOLE", "MIN_CHUNK", "SPLITS", "DOUBLINGS")}
     yield decode_attention._plan, "bf16", {**chunks, "ROWS": decode_attention.PLANNED_ROWS, "num_warps": 4}
     yield step_rows._take_in, "bf16", {"BLOCK": step_rows.BLOCK, "num_warps": 4}
     yield gated._softcap, "fp32", {"BLOCK": gated.BLOCK, "num_warps": 4}

@@ -45,11 +45,12 @@ class Shape:
 DECODES = (
     *(Shape(rows, context) for rows, context in ((1, 1024), (1, 8192), (8, 1024), (32, 1024), (64, 512), (128, 512))),
     *(Shape(rows, context) for rows, context in ((256, 384), (256, 1024), (64, 4096), (16, 16384))),
-    Shape(128, 1024, heads=32, kv_heads=32), Shape(128, 1024, heads=64, kv_heads=8), Shape(64, 1024, 16, 8, 256),
+    Shape(128, 1024, heads=32, kv_heads=32), Shape(128, 1024, heads=64, kv_heads=8),
+    Shape(64, 1024, heads=16, kv_heads=8, head_dim=256),
 )  # fmt: skip
 EXTENDS = (
     Shape(1, 2048, 2048), Shape(1, 8192, 8192), Shape(8, 256, 256), Shape(16, 128, 128), Shape(1, 8192, 512),
-    Shape(32, 1056, 32), Shape(1, 4096, 4096, 16, 8, 256),
+    Shape(32, 1056, 32), Shape(1, 4096, 4096, heads=16, kv_heads=8, head_dim=256),
 )  # fmt: skip
 
 
@@ -77,12 +78,12 @@ class Pools:
         """Seconds of a layer."""
         shape, turns = self.shape, cycle(self.layers)
         scratch = DecodeScratch.of(shape.rows, shape.heads, shape.kv_heads, shape.head_dim, self.table.device)
-        plan_decode(self.lengths, scratch)
+        plan_decode(self.rows, self.lengths, scratch)
         q, scale = self.qkv[:, : shape.heads], shape.head_dim**-0.5
 
         def run() -> None:
             keys, values = next(turns)
-            of = self.table, self.rows, self.lengths, self.out, scratch
+            of = self.table, self.out, scratch
             decode_attention(q, keys, values, *of, scale, tuning=tuning)
 
         return seconds(run, 2 * len(self.layers))

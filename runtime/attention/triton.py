@@ -60,7 +60,7 @@ class TritonAttention:
             self._decoding = (rows, lens) if num else None
             self._extends = Extends(*extends) if num < len(inputs.rows) else None
         if self._decoding is not None:
-            plan_decode(self._decoding[1], self._scratch)
+            plan_decode(*self._decoding, self._scratch)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
         keys, values, rule = self.pool.keys[layer], self.pool.values[layer], self._layers[layer]
@@ -68,8 +68,8 @@ class TritonAttention:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         asked = rule.scale, rule.window, rule.softcap
         if self._decoding is not None:
-            num, (rows, lengths) = inputs.num_decode, self._decoding
-            decode_attention(q[:num], keys, values, inputs.table, rows, lengths, out[:num], self._scratch, *asked)
+            num = inputs.num_decode
+            decode_attention(q[:num], keys, values, inputs.table, out[:num], self._scratch, *asked)
         if self._extends is not None:
             extend_attention(q, k, v, keys, values, inputs.table, *self._extends, out, *asked)
         return out

@@ -20,6 +20,7 @@ from torch import Tensor
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.sampling.columns import Penalties
 from ramet.runtime.sampling.epilogue import RowBuffer, on_device
 
 log = logging.getLogger("ramet")
@@ -193,8 +194,8 @@ class Columns:
 
     KINDS: ClassVar = (
         *((n, torch.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions", "top_k", "seeds")),
-        *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed")),
-        *((n, torch.float32) for n in ("temperature", "top_p", "min_p")),
+        *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed", "penalty_slots")),
+        *((n, torch.float32) for n in ("temperature", "top_p", "min_p", "frequency", "presence", "repetition")),
     )
     ALIGNED = 16  # bytes, which kernels read at once
 
@@ -208,16 +209,19 @@ class Columns:
             self.tensors[name] = self.memory[start : start + span].view(kind)[:size]
             start += span
         self.tensors["seq_lens"].fill_(1)
+        self.tensors["repetition"].fill_(1)  # not read where a row has no penalty slot, but by what it would divide
+        self._penalised = False
         on_host = device.type == "cpu"
         self.of: dict[str, npt.NDArray[Any]] = {n: t.numpy() for n, t in self.tensors.items()} if on_host else {}
+        self._bytes = self.memory.numpy() if on_host else None
 
     def fill(self, batch: Batch) -> None:
         """Every row of the batch decodes. The padding row takes its best token. Only on the host."""
         of, num, sampling = self.of, len(batch.rows), batch.sampling
+        assert self._bytes is not None, "columns are filled on the host"
         if num < len(of["ids"]):
-            for column in of.values():
-                column[:] = 0
-            of["seq_lens"][:] = 1
+            self._bytes[:] = 0
+            of["seq_lens"][:] = of["repetition"][:] = 1
         for name, values in (
             ("ids", batch.token_ids), ("positions", batch.positions), ("slots", batch.slots), ("rows", batch.rows),
             ("drawn_rows", batch.rows), ("seq_lens", batch.seq_lens), ("top_k", sampling.top_k),
@@ -225,9 +229,20 @@ class Columns:
             ("temperature", sampling.temperature), ("top_p", sampling.top_p), ("min_p", sampling.min_p),
         ):  # fmt: skip
             of[name][:num] = values
+        if self._penalised or sampling.penalties is not None:
+            self._fill_penalties(sampling.penalties)
         of["shifts"][:num] = 0 if batch.shifts is None else batch.shifts
         of["relayed"][:] = 0
         of["relayed"][batch.relayed] = 1
+
+    def _fill_penalties(self, penalties: Penalties | None) -> None:
+        """A row without them has slot 0."""
+        of, self._penalised = self.of, penalties is not None
+        of["penalty_slots"][:] = 0
+        if penalties is not None:
+            of["penalty_slots"][penalties.rows] = penalties.slots
+            for name in ("frequency", "presence", "repetition"):
+                of[name][penalties.rows] = getattr(penalties, name)
 
 
 class StepInputs:

@@ -223,7 +223,8 @@ class ModelRunner:
             self._warm_up()
         with phase(report, "cost of steps"):
             bounded = args.schedule.max_itl_ms is not None
-            self._cost = measure_cost(self.launch, self.shape, self.plan, bounded=bounded)
+            on_gpu = self.device.type == "cuda"
+            self._cost = measure_cost(self.launch, self.shape, self.plan, bounded=bounded, warm=on_gpu)
         log.info("%s", self._cost)
 
     @property
@@ -313,7 +314,7 @@ class ModelRunner:
         assert self._graphs is not None
         on_cpu = self.device.type == "cpu"
         self._take_in(batch, new_tokens=on_cpu)
-        return self._graphs.begin(batch, _is_plain(batch.sampling) and (on_cpu or not batch.sampling.is_cut))
+        return self._graphs.begin(batch, (_is_plain if on_cpu else _is_graphed)(batch.sampling))
 
     @torch.inference_mode()
     def _replayed(self, begun: Begun, started: float, batch: Batch) -> StepResult | Launched:
@@ -434,7 +435,16 @@ class ModelRunner:
 
 def _is_plain(columns: SamplingColumns) -> bool:
     """Nothing but the draw: it needs the logits as the model made them, and returns the tokens alone."""
-    changes = columns.penalties, columns.biased, columns.banned, columns.masked
+    return columns.penalties is None and _is_penalised_at_most(columns)
+
+
+def _is_graphed(columns: SamplingColumns) -> bool:
+    """What a GPU's prepared draw does."""
+    return _is_penalised_at_most(columns) and not columns.is_cut
+
+
+def _is_penalised_at_most(columns: SamplingColumns) -> bool:
+    changes = columns.biased, columns.banned, columns.masked
     return all(each is None for each in changes) and not columns.processors and not columns.logprobs
 
 

@@ -147,8 +147,12 @@ def padding_rows(num_rows: int) -> Batch:
     )
 
 
-def measure_cost(run: Callable[[Batch], Pending], shape: ModelShape, plan: MemoryPlan, *, bounded: bool) -> StepCost:
+def measure_cost(
+    run: Callable[[Batch], Pending], shape: ModelShape, plan: MemoryPlan, *, bounded: bool, warm: bool
+) -> StepCost:
     """What steps cost, by some of them in the padding row; see the constants. `bounded`: --max-itl-ms is set.
+
+    `warm`: each runs once before, as libraries choose how they multiply when they first meet a size.
 
     Draws are measured. What is read of contexts is counted at the speed at which a step of one token reads the weights,
     and pairs at the speed at which the largest step multiplies.
@@ -159,6 +163,8 @@ def measure_cost(run: Callable[[Batch], Pending], shape: ModelShape, plan: Memor
         is_long = time.perf_counter() - started > MEASURE_S and not (bounded and num <= BOUND_TOKENS)
         if points and (is_long or num >= plan.context_length):
             break
+        if warm:
+            run(padding_batch(0, num)).result()
         seconds = _timed(run, padding_batch(0, num))
         points.append((num, max(seconds, points[-1][1] if points else 0.0)))
     largest, largest_s = points[-1]

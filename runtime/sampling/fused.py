@@ -4,6 +4,7 @@ Decides what is read once and what must be written in between: penalties and bia
 log-probabilities are returned, nothing otherwise. Knows no request. Q drawing rows, V vocabulary.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -59,17 +60,17 @@ class FusedEpilogue(Epilogue):
         return drawn.tokens, drawn.finite
 
 
-def prepared_rows(temperature: Tensor, seeds: Tensor, positions: Tensor, table_rows: Tensor) -> EpilogueRows:
-    """Rows [n] of which nothing but the draw is asked, without cuts; they stay where they are."""
-    num, device = len(temperature), temperature.device
+def prepared_rows(of: Mapping[str, Tensor]) -> EpilogueRows:
+    """Rows [n] of a prepared step, whose columns stay where they are: drawn without cuts, penalised or not."""
+    num, device = len(of["temperature"]), of["temperature"].device
     zeros = torch.zeros(num + 1, dtype=torch.int32, device=device)
-    ones = torch.ones(num, dtype=torch.float32, device=device)
     none = torch.zeros(0, dtype=torch.int32, device=device)
     return EpilogueRows(
-        temperature=temperature, top_k=zeros[:num].long(), top_p=ones, min_p=zeros[:num].float(), seeds=seeds,
-        positions=positions, slots=zeros[:num], frequency=ones, presence=ones, repetition=ones, bias_starts=zeros,
-        bias_ids=none, biases=none.float(), ban_starts=zeros, ban_ids=none, masks=zeros[:num] - 1,
-        table_rows=table_rows, penalises=False, ranks=False, floors=False,
+        **{name: of[name] for name in ("temperature", "top_k", "top_p", "min_p", "seeds")},
+        **{name: of[name] for name in ("frequency", "presence", "repetition")},
+        slots=of["penalty_slots"], positions=of["drawn_positions"], table_rows=of["rows"], masks=zeros[:num] - 1,
+        bias_starts=zeros, bias_ids=none, biases=none.float(), ban_starts=zeros, ban_ids=none,
+        penalises=True, ranks=False, floors=False,
     )  # fmt: skip
 
 

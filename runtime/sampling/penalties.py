@@ -50,11 +50,11 @@ class PenaltyState:
         """Forget what the slot held and count this output."""
         vocabulary, device = self.counts.shape[1], self.counts.device
         counts = np.minimum(np.bincount(reset.output, minlength=vocabulary), MOST).astype(np.uint8)
-        self.counts[reset.slot] = torch.from_numpy(counts).to(device)
+        self.counts[reset.slot] = torch.from_numpy(counts).to(device, non_blocking=True)
         bits = np.zeros(32 * self.seen.shape[1], np.uint8)
         bits[reset.prompt] = 1
         packed = np.packbits(bits, bitorder="little").view("<i4")
-        self.seen[reset.slot] = torch.from_numpy(packed).to(device)
+        self.seen[reset.slot] = torch.from_numpy(packed).to(device, non_blocking=True)
 
     def apply(self, logits: Tensor, penalties: Penalties) -> None:
         """WRITES logits [Q, V] float32 in the penalised rows."""

@@ -85,8 +85,8 @@ class Placed:
         case, lengths = self.case, self.column(self.lengths)
         scratch = DecodeScratch.of(len(self.lengths), case.heads, case.kv_heads, case.head_dim, self.device)
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
-        plan_decode(lengths, scratch)
-        of = self.keys, self.values, self.table, self.rows, lengths, out, scratch, case.head_dim**-0.5
+        plan_decode(self.rows, lengths, scratch)
+        of = self.keys, self.values, self.table, out, scratch, case.head_dim**-0.5
         decode_attention(self.queries, *of, case.window, case.softcap, tuning)
         assert not scratch.arrived.any(), "the counters of rows are as they were"
         return out

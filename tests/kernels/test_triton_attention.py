@@ -9,7 +9,7 @@ import torch
 from attention_cases import Case
 from samples import sampled
 
-from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
+from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS, WHOLE
 from ramet.kernels.extend_attention import Blocks
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning
 
@@ -33,7 +33,7 @@ def near(found: torch.Tensor, expected: torch.Tensor, times: int = 1) -> None:
 def test_decoding_rows_of_odd_lengths(
     heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    rows = [(0, 1), (126, 1), (128, 1), (MIN_CHUNK - 1, 1), (MIN_CHUNK, 1), (700, 1)]
+    rows = [(0, 1), (126, 1), (128, 1), (MIN_CHUNK, 1), (WHOLE - 1, 1), (WHOLE, 1), (700, 1)]
     placed = Case(rows, *heads, head_dim, dtype, size=3.0, **rule).on(CPU)
     near(placed.decoded(), placed.expected())
 
