@@ -9,13 +9,14 @@ MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients check bench peers evaluate model docs build clean
+.PHONY: help install serve test test-slow test-clients gpu check bench peers evaluate model docs build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the whole of what make test takes samples of"
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
+	@echo "make gpu        every test and figure that needs a CUDA card (PYTHON=.venv/bin/python where make serve made one)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
 	@echo "make peers      other engines for \`ramet bench peers\`, each in an environment in .peers/"
@@ -47,6 +48,11 @@ $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
 
 test-clients: install $(CLIENTS_VENV)/installed
 	RAMET_PYTHON=$(abspath $(RUN)) $(CLIENTS_VENV)/bin/python -m pytest tests/clients $(ARGS)
+
+# With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.
+gpu:
+	TRITON_INTERPRET=0 $(PYTHON) -m pytest -m gpu tests/gpu -n 8 $(ARGS)
+	$(PYTHON) -m ramet bench gpu
 
 check: install
 	$(RUN) -m ruff check .

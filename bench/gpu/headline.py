@@ -22,6 +22,7 @@ from ramet.bench.offline import make_folder
 PORT = 30123
 PENALTIES = {"frequency_penalty": 0.5, "presence_penalty": 0.5, "repetition_penalty": 1.1}
 WAIT_S = 120
+OPTIONS = ("--max-running-requests", "512", "--max-penalised-requests", "512", "--cuda-graph-max-bs", "512")
 
 
 @contextmanager
@@ -71,7 +72,7 @@ def load(address: str, num_prompts: int, **extra: Any) -> dict[str, Any]:
 
 def figures(num_prompts: int) -> dict[str, dict[str, float]]:
     found = {}
-    with serving("--max-running-requests", "512", "--cuda-graph-max-bs", "512") as address:
+    with serving(*OPTIONS) as address:
         load(address, 64)
         for name, extra in (("headline", {}), ("headline, penalties", PENALTIES)):
             measured = load(address, num_prompts, **extra)["metrics"]

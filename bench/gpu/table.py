@@ -36,13 +36,15 @@ def main(argv: Sequence[str]) -> int:
     card = measure_card()
     print(card.shown(), flush=True)
     record: dict[str, Any] = {}
-    for part in options.part or PARTS:
-        record[part] = _figures(part, card, options)
-        for name, values in record[part].items():
-            print(f"{name:<44}" + "  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
-        torch.cuda.empty_cache()
-    made = stamp.stamp(stamp.command_line("gpu", argv))
-    report.append_line(options.output_file, {"bench": "gpu", **made, "card": asdict(card), **record})
+    try:
+        for part in options.part or PARTS:
+            record[part] = _figures(part, card, options)
+            for name, values in record[part].items():
+                print(f"{name:<44}" + "  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
+            torch.cuda.empty_cache()
+    finally:  # what was measured before something failed is kept
+        made = stamp.stamp(stamp.command_line("gpu", argv))
+        report.append_line(options.output_file, {"bench": "gpu", **made, "card": asdict(card), **record})
     return 0
 
 

@@ -13,13 +13,12 @@ from itertools import islice, product
 from ramet.bench.gpu.attention import Pools, Shape
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning
 
-DECODES = (Shape(1, 4096), Shape(64, 1024), Shape(256, 384))
+DECODES = (Shape(1, 1024), Shape(64, 1024), Shape(256, 384))
 EXTENDS = (Shape(1, 4096, 4096), Shape(8, 256, 256), Shape(1, 8192, 512))
 
 
 def decode_tunings() -> list[DecodeTuning]:
-    ways = product((32, 64, 128), (4,), (1, 3, 5, 7), (2, 3, 4, 6))
-    return [DecodeTuning(*way) for way in (*ways, (32, 2, 3, 8), (32, 2, 5, 8), (64, 8, 3, 2), (128, 8, 3, 2))]
+    return [DecodeTuning(*way) for way in product((32, 64, 128), (4,), (3, 5, 7), (2, 3, 4, 6))]
 
 
 def extend_tunings() -> list[ExtendTuning]:
@@ -31,27 +30,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ramet.bench.gpu.tune")
     parser.add_argument("--compile", type=int, nargs=2, metavar=("I", "N"))
     parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--only", choices=("decode", "extend"), help="default: both")
     options = parser.parse_args()
     if options.compile:
-        _compile(options.compile[0], options.compile[1], options.head_dim)
+        _compile(options.compile[0], options.compile[1], options.head_dim, options.only)
         return 0
-    for name, way, took in timed(options.head_dim):
+    for name, way, took in timed(options.head_dim, options.only):
         print(f"{name}: {way}: {took * 1e6:.1f} us", flush=True)
     return 0
 
 
-def _compile(part: int, parts: int, head_dim: int) -> None:
+def _compile(part: int, parts: int, head_dim: int, only: str | None) -> None:
     few, many = Pools(Shape(1, 64, head_dim=head_dim), 1), Pools(Shape(1, 64, 64, head_dim=head_dim), 1)
-    once = {astuple(way)[:3]: way for way in decode_tunings()}.values()
-    ways: list[DecodeTuning | ExtendTuning] = [*extend_tunings(), *once]
+    once = {astuple(way)[:3]: way for way in decode_tunings()}.values() if only != "extend" else ()
+    ways: list[DecodeTuning | ExtendTuning] = [*(extend_tunings() if only != "decode" else ()), *once]
     for way in islice(ways, part, None, parts):
         _took(few if isinstance(way, DecodeTuning) else many, way)
 
 
-def timed(head_dim: int) -> Iterator[tuple[str, str, float]]:
+def timed(head_dim: int, only: str | None) -> Iterator[tuple[str, str, float]]:
     """(shape, tuning, seconds of a layer)"""
-    for shapes, ways in ((DECODES, decode_tunings()), (EXTENDS, extend_tunings())):
-        for each in shapes:
+    for kind, shapes, ways in (("decode", DECODES, decode_tunings()), ("extend", EXTENDS, extend_tunings())):
+        for each in shapes if only in (None, kind) else ():
             shape = Shape(each.rows, each.context, each.new, head_dim=head_dim)
             pools = Pools(shape)
             for way in ways:

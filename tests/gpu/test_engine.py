@@ -113,6 +113,21 @@ def test_many_requests_that_come_and_go(tmp_path: Path) -> None:
     assert sum(a == b for a, b in zip(*outputs, strict=True)) >= 198  # a tie may fall otherwise
 
 
+def test_no_step_waits_for_the_device_but_for_its_tokens(tmp_path: Path) -> None:
+    """torch refuses everything that would wait in between."""
+    options = {"dtype": "bfloat16", "log_level": "error", "max_total_tokens": 8192, "random_seed": 0}
+    plain: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True}
+    with LLM(model_path=str(make_tiny(tmp_path)), device="cuda", **options) as llm:
+        for seed, debug in ((1, "default"), (2, "error")):
+            torch.cuda.set_sync_debug_mode(debug)
+            try:
+                for params in (plain, plain | SAMPLED[1], plain | SAMPLED[3]):
+                    replies = llm.generate(prompts_of(seed, 20, 60), params)
+                    assert [len(reply["output_ids"]) for reply in replies] == [12] * 20
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_halves_are_as_close_to_float32_as_transformers(dtype: str, tmp_path: Path) -> None:
     """Root of the mean square of log-probabilities of prompts, beside that of transformers on the same device."""
