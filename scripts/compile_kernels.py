@@ -1,10 +1,11 @@
 """Compile every configuration of the Triton kernels for Hopper (sm_90) and print what each takes. Needs no GPU.
 
     python -m scripts.compile_kernels [--every N]    every Nth configuration (1), one JSON object a line: kernel, flags,
-                                                     registers, shared, stack, local
+                                                     registers, shared, stack, local, copies, products
 
 Decides which configurations there are; the modules of kernels/ launch these and no others. `registers` are of
-a thread; `shared`, `stack` and `local` are bytes, and what spills takes the last two.
+a thread; `shared`, `stack` and `local` are bytes, and what spills takes `stack` and `local`. `copies`
+are asynchronous ones of 16 bytes into shared memory, `products` instructions of the tensor cores, both as PTX has them.
 """
 
 import argparse
@@ -46,6 +47,7 @@ TYPES = {
 OF_THE_MODEL = ("logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "gate_up")
 HALVES = ("bf16", "fp16")
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
+SEEN = {"copies": r"cp\.async\.cg\.shared\.global [^;]*, 0x10", "products": r"(?:wgmma\.mma|mma\.sync)"}  # in PTX
 Flags = dict[str, Any]
 
 
@@ -130,7 +132,7 @@ def compiled(kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
     source = ASTSource(kernel, {name: signature[name] for name in kernel.arg_names}, flags, aligned)
     made = triton.compile(source, target=TARGET, options={"num_warps": warps})
     what = {"kernel": kernel.fn.__name__, "type": kind, **flags, "warps": warps, "shared": made.metadata.shared}
-    return what | resources(made.asm["cubin"])
+    return what | resources(made.asm["cubin"]) | {name: len(re.findall(x, made.asm["ptx"])) for name, x in SEEN.items()}
 
 
 def resources(cubin: bytes) -> dict[str, int]:
