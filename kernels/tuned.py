@@ -39,14 +39,14 @@ def processors_of(device: torch.device) -> int:
 
 
 def decode_tuning(head_dim: int) -> DecodeTuning:
-    """Head size 128 by bench/gpu/tune.py on an H100, the others after it."""
+    """Head size 128 by bench/gpu/tune.py on an H200, the others after it."""
     if head_dim <= 128:
-        return DecodeTuning(block=64, warps=4, stages=5, per_processor=3)
+        return DecodeTuning(block=128, warps=4, stages=3, per_processor=6)
     return DecodeTuning(block=32, warps=4, stages=5, per_processor=2)
 
 
 def extend_tuning(head_dim: int) -> ExtendTuning:
-    """As `decode_tuning`. Prompts of many lengths count alike."""
+    """As `decode_tuning`, on an H100. Prompts of many lengths count alike."""
     if head_dim <= 128:
         return ExtendTuning(queries=64, block=64, warps=4, stages=3)
     return ExtendTuning(queries=64, block=32, warps=8, stages=2)

@@ -160,11 +160,14 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     """How a step runs."""
 
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], _about("auto: cpu, because the path for cuda has not run on a device yet")
+        Literal["auto", "cpu", "cuda"], _about("auto: cuda where torch finds a device of compute capability 8 or more")
     ] = "auto"
     attention_backend: Annotated[
         Literal["auto", "reference", "cpu", "gather", "triton"],
-        _about("auto: the fastest for the device; gather: cpu, but cached prefixes are copied, to see what that costs"),
+        _about(
+            "auto: the fastest for the device (triton on cuda); gather: cpu, but cached prefixes are copied, to see what "
+            "that costs"
+        ),
     ] = "auto"
     overlap: Annotated[
         Literal["auto", "on", "off"],
@@ -204,7 +207,7 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     disable_cuda_graph: Annotated[
-        bool, _about("compute every step anew; else decode steps are prepared once and replayed, on a CPU as on a GPU")
+        bool, _about("compute every step anew; else decode steps are prepared and replayed: on a GPU as CUDA graphs, on a CPU too")
     ] = False
     cuda_graph_max_bs: Annotated[
         Annotated[int, Meta(ge=1, le=4096)], _about("rows of the largest decode step that is prepared")

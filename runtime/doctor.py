@@ -223,7 +223,7 @@ def choice(args: Args, has_gpu: bool) -> Finding:
     device = args.execute.device if args.execute.device != "auto" else "cuda" if has_gpu else "cpu"
     attention = args.execute.attention_backend
     if attention == "auto":
-        attention = "reference" if device == "cuda" else "cpu"
+        attention = "triton" if device == "cuda" else "cpu"
     cache = "" if args.cache.kv_cache_dtype == "auto" else f" --kv-cache-dtype {args.cache.kv_cache_dtype}"
     return Finding("ok", "ramet will choose", f"--device {device} --attention-backend {attention}{cache}")
 

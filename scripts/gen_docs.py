@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.inspect import TupleType
 from msgspec.json import schema_components
 
-from ramet.bench.figures import page, records
+from ramet.bench.figures import gpu, page, records
 from ramet.bench.figures.questions import views_of
 from ramet.frontend.backends import table
 from ramet.ipc.params import CHECKS, SamplingParams
@@ -314,6 +314,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"fields of {path}": partial(table_of, path) for path in (*OPENAI_PATHS, *LANGUAGE_PATHS)},
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,
+    "gpu figures": lambda: gpu.tables(records.read(ROOT / "bench" / "results")["gpu"]),
     "what backends enforce": backends_tables,
     "what each backend of the language can do": table.as_markdown,
     "sampling parameters of each backend": table.sampling_table,

@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 with suppress(ImportError):  # the venv of tests/clients has no hypothesis
     import samples  # noqa: F401  registers hypothesis' profiles before the command line may name one
-os.environ.setdefault("TRITON_INTERPRET", "1")
+if os.environ.setdefault("TRITON_INTERPRET", "1") == "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # `make gpu` runs what needs a card; everything else runs on the CPU
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test asks for more, none spins while it waits

@@ -1,7 +1,7 @@
 """Ways to cut attention on a card, timed: for the tables of kernels/tuned.py. `python -m ramet.bench.gpu.tune`
 
 Compiling takes longer than timing, so `--compile I N` compiles the I-th of N parts and times nothing: run N of them at
-once first.
+once first. A way is keys of a tile, warps, stages and programs a multiprocessor, for extends queries before the keys.
 """
 
 import argparse
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 from itertools import islice, product
 
+from ramet.bench import report, stamp
 from ramet.bench.gpu.attention import Pools, Shape
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning
 
@@ -35,8 +36,12 @@ def main() -> int:
     if options.compile:
         _compile(options.compile[0], options.compile[1], options.head_dim, options.only)
         return 0
+    found: dict[str, dict[str, float]] = {}
     for name, way, took in timed(options.head_dim, options.only):
         print(f"{name}: {way}: {took * 1e6:.1f} us", flush=True)
+        found.setdefault(name, {})[way] = round(took * 1e6, 1)
+    command = ["python", "-m", "ramet.bench.gpu.tune", *sys.argv[1:]]
+    report.append_line(report.results_file("gpu_tune"), {"bench": "gpu.tune", **stamp.stamp(command), "us": found})
     return 0
 
 

@@ -12,18 +12,21 @@ log = logging.getLogger("ramet")
 
 # about 1 ms of reading; a step has some 100 parallel regions, each a wait for every thread
 SMALL_MODEL_BYTES = 16 << 20
+LEAST_CAPABILITY = (8, 0)  # of a CUDA device (Ampere): matrix instructions for bfloat16, asynchronous copies
 
 
 def choose_device(name: str) -> torch.device:
-    """`name` is auto, cpu or cuda. auto is cpu: the path for CUDA has not run on a device yet."""
-    if name == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
-        log.warning("--device cuda: this path has been tested without a device only; please report what fails")
-    elif name == "auto" and torch.cuda.is_available():
-        log.warning(
-            "runs on the CPU although there is a CUDA device: --device cuda takes it, a path that no device has run"
-        )
+    """`name` is auto, cpu or cuda. auto is cuda where torch finds a device that LEAST_CAPABILITY describes."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
+    if name == "auto" and torch.cuda.is_available():
+        capability = torch.cuda.get_device_capability()
+        name = "cuda" if capability >= LEAST_CAPABILITY else "cpu"
+        if name == "cpu":
+            log.warning(
+                "runs on the CPU: the CUDA device has compute capability %d.%d, and auto takes one of %d.%d or more; "
+                "--device cuda tries it all the same", *capability, *LEAST_CAPABILITY,
+            )  # fmt: skip
     return torch.device("cuda" if name == "cuda" else "cpu")
 
 

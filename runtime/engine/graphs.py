@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ramet.kernels.epilogue_rows import EpilogueRows
 from ramet.kernels.step_rows import take_in
-from ramet.runtime.engine.inputs import Columns, Draws, Forward, StepGraphs, StepInputs
+from ramet.runtime.engine.inputs import Columns, Draws, Forward, NotReplayable, StepGraphs, StepInputs
 from ramet.runtime.sampling.epilogue import Epilogue, RowBuffer
 from ramet.runtime.sampling.fused import FusedEpilogue, prepared_rows
 
@@ -62,8 +62,11 @@ class CudaCapture:
 
     def graph(self, run: Callable[[], Any]) -> tuple[Graph, Any]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            made = run()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                made = run()
+        except RuntimeError as error:
+            raise NotReplayable(f"CUDA captures no graph of it: {error}") from None
         return graph, made
 
     def borrowed(self, tensor: Tensor) -> Tensor:

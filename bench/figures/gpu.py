@@ -1,0 +1,66 @@
+"""The tables of docs/gpu.md: what was measured on each CUDA card, the newest whole run of each."""
+
+from collections.abc import Iterator, Sequence
+
+from ramet.bench.figures.records import Record
+
+PARTS = ("attention", "steps", "shares", "headline")
+COLUMNS = {  # of each part: what a figure is called there, and in the table
+    "attention": {
+        "us": ("µs", "{:,.1f}"), "gb_per_s": ("GB/s", "{:,.0f}"), "of_read": ("of the read bandwidth", "{:.0%}"),
+        "of_copy": ("of the copy's", "{:.0%}"), "tflop_per_s": ("TFLOP/s", "{:,.0f}"),
+        "of_matmul": ("of the matrix product's", "{:.0%}"),
+    },
+    "steps": {
+        "ms": ("ms", "{:,.2f}"), "tokens_per_s": ("tokens/s", "{:,.0f}"), "of_limit": ("of the limit", "{:.0%}"),
+    },
+    "headline": {
+        "output_tokens_per_s": ("output tokens/s", "{:,.0f}"), "seconds": ("seconds", "{:,.1f}"),
+        "itl_ms": ("median between tokens, ms", "{:,.1f}"), "failed": ("failed", "{:.0f}"),
+    },
+}  # fmt: skip
+MOST_KERNELS = 10
+
+
+def tables(records: Sequence[Record]) -> str:
+    """In Markdown, a section for each card."""
+    whole = {record["card"]["name"]: record for record in records if all(part in record for part in PARTS)}
+    return "\n\n".join("\n".join(_section(record)).rstrip() for _, record in sorted(whole.items()))
+
+
+def _section(record: Record) -> Iterator[str]:
+    card, machine = record["card"], record["machine"]
+    yield f"### {card['name']}\n"
+    yield (
+        f"Measured in this run: a copy moves {card['copy_bytes_per_s'] / 1e12:.2f} TB/s (read and written), reading "
+        f"{card['read_bytes_per_s'] / 1e12:.2f} TB/s, a bfloat16 matrix product {card['flops_per_s'] / 1e12:.0f} TFLOP/s. "
+    )
+    versions = ", ".join(f"{name} {record['versions'][name]}" for name in ("python", "torch", "triton", "transformers"))
+    yield (
+        f"{record['time'][:10]}, commit `{record['commit'][:10]}`, driver {machine['gpu'].split(', ')[-1]}, "
+        f"{machine['cores']} cores of {machine['cpu']}, {versions}; `{record['command']}`\n"
+    )
+    for part in ("headline", "steps", "attention"):
+        for kind in dict.fromkeys(name.split()[0] for name in record[part]):
+            yield from _table(part, {name: each for name, each in record[part].items() if name.split()[0] == kind})
+    yield from _shares(record["shares"])
+
+
+def _table(part: str, figures: dict[str, dict[str, float]]) -> Iterator[str]:
+    columns = {key: COLUMNS[part][key] for key in next(iter(figures.values()))}
+    yield "| " + " | ".join(("", *(title for title, _ in columns.values()))) + " |"
+    yield "| --- |" + " ---: |" * len(columns)
+    for name, values in figures.items():
+        yield "| " + " | ".join((name, *(shown.format(values[key]) for key, (_, shown) in columns.items()))) + " |"
+    yield ""
+
+
+def _shares(shares: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Of the time that kernels run."""
+    for name, values in shares.items():
+        kernels = [(kernel, share) for kernel, share in values.items() if kernel != "busy"][:MOST_KERNELS]
+        yield f"Kernels while {name} (busy {values['busy']:.0%} of the time, its first step included):\n"
+        yield "| kernel | share |"
+        yield "| --- | ---: |"
+        yield from (f"| `{kernel}` | {share:.1%} |" for kernel, share in kernels)
+        yield ""

@@ -1,0 +1,45 @@
+"""The table of a CUDA card: limits of a step by its shapes, what the page shows, and what is said without a card."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ramet.bench.figures import gpu as page
+from ramet.bench.gpu.steps import kv_bytes_per_token, prompts, weights_of
+from ramet.bench.loads import SHAPE_8B
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = [json.loads(line) for line in (ROOT / "bench" / "results" / "gpu.jsonl").read_text().splitlines()]
+
+
+def test_weights_of_the_measured_shape_are_those_of_its_parameters():
+    layer, head = weights_of(SHAPE_8B)
+    whole = layer * SHAPE_8B["num_hidden_layers"] + head
+    assert 7.4e9 < whole < 7.6e9  # of 8.03e9, less the embedding, which a step does not read
+    assert kv_bytes_per_token(SHAPE_8B) == 131072
+
+
+def test_prompts_of_a_number_and_of_its_negative_differ():
+    assert prompts(1, 20, 5) != prompts(1, 20, -5) and prompts(2, 20, 5) == prompts(2, 20, 5)
+
+
+def test_the_page_shows_the_newest_whole_run_of_each_card():
+    shown = page.tables(LINES)
+    whole = [line for line in LINES if all(part in line for part in page.PARTS)]
+    assert shown.count("### ") == len({line["card"]["name"] for line in whole})
+    newest = whole[-1]
+    assert f"{newest['headline']['headline']['output_tokens_per_s']:,}" in shown and newest["commit"][:10] in shown
+    later = json.loads(json.dumps(newest))
+    later["headline"]["headline"]["output_tokens_per_s"] = 98765
+    assert "98,765" in page.tables([*LINES, later])
+    del later["steps"]
+    assert "98,765" not in page.tables([*LINES, later])
+
+
+@pytest.mark.parametrize("argv", [[], ["--part", "steps"]])
+def test_without_a_card_it_says_so(argv: list[str]):
+    done = subprocess.run([sys.executable, "-m", "ramet", "bench", "gpu", *argv], capture_output=True, text=True)
+    assert done.returncode == 2 and "no CUDA device" in done.stderr and "Traceback" not in done.stderr
