@@ -4,11 +4,11 @@ A module, as kernels/reference.py is one: what layers and the sampler take as th
 """
 
 from ramet.kernels.gated import gelu_mul, silu_mul, softcap
-from ramet.kernels.norms import add_rms_norm, norm_heads, rms_norm
+from ramet.kernels.norms import add_rms_norm, rms_norm
 from ramet.kernels.reference import count_tokens, draw, gather, mask, normalise, penalise
-from ramet.kernels.rope import rotate, store_kv
+from ramet.kernels.rope import place
 
 __all__ = [
-    "add_rms_norm", "count_tokens", "draw", "gather", "gelu_mul", "mask", "norm_heads", "normalise", "penalise",
-    "rms_norm", "rotate", "silu_mul", "softcap", "store_kv",
+    "add_rms_norm", "count_tokens", "draw", "gather", "gelu_mul", "mask", "normalise", "penalise", "place", "rms_norm",
+    "silu_mul", "softcap",
 ]  # fmt: skip

@@ -5,6 +5,8 @@ T new tokens, N hidden size, F intermediate size, H query heads, G key/value hea
 R rows, L longest context. Every float tensor of a call has the same dtype unless a line says otherwise.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,6 +15,15 @@ from torch.nn import functional
 
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_weights import rounded
+
+
+class HeadNorms(NamedTuple):
+    """Weights [D] of the norms of each query head and of each key head, and how they are used: as `norm_heads`."""
+
+    q: Tensor
+    k: Tensor
+    eps: float
+    plus_one: bool
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
@@ -79,6 +90,30 @@ def store_kv(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) 
     is_int8 = keys.dtype == torch.int8
     keys[slots] = quantised(k) if is_int8 else k
     values[slots] = quantised(v) if is_int8 else v
+
+
+def place(
+    qkv: Tensor,
+    heads: int,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor,
+    norms: HeadNorms | None,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+) -> None:
+    """What comes between a layer's projection and its attention: norms of heads, `rotate`, `store_kv`.
+
+    qkv [T, H + 2 G, D] is WRITTEN where heads of queries and keys turn: it has H = `heads` of queries, then G of keys,
+    then G of values.
+    """
+    turning = qkv.shape[1] - keys.shape[1]
+    if norms is not None:
+        norm_heads(qkv[:, :heads], norms.q, norms.eps, norms.plus_one)
+        norm_heads(qkv[:, heads:turning], norms.k, norms.eps, norms.plus_one)
+    rotate(qkv[:, :turning], cos, sin, positions)
+    store_kv(qkv[:, heads:turning], qkv[:, turning:], keys, values, slots)
 
 
 def quantised(x: Tensor) -> Tensor:

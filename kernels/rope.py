@@ -1,66 +1,123 @@
-"""Rotary position embedding and the way of keys and values into the pool, on a GPU, in Triton.
+"""What comes between a layer's projection and its attention on a GPU, in Triton: one launch for all of it.
 
-One program per token and few heads. kernels/reference.py holds the oracle.
-T tokens, G kv heads, D head size, S slots of the pool, L longest context.
+Norms of heads, rotary position embedding, and the way of keys and values into the pool. One program per token and few
+heads. kernels/reference.py holds the oracle. T tokens, G kv heads, D head size, S slots of the pool, L longest context.
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ramet.kernels import reference
 from ramet.kernels.decode_attention import INTERPRETED
 from ramet.kernels.norms import _rounded
+from ramet.kernels.reference import HeadNorms
 
-HEADS = 8  # that one program turns
-BLOCK = 1024  # numbers that one program stores
+HEADS = 8  # of a program
+
+
+@triton.jit
+def _part(x, scale, weight, INTERPRETED: tl.constexpr, PLUS_ONE: tl.constexpr, like):  # type: ignore[no-untyped-def]
+    """Part of some heads, normed: x [heads, n] float32, scale [heads, 1], weight [heads, n]."""
+    normed = x * scale * (1.0 + weight) if PLUS_ONE else _rounded(x * scale, like, INTERPRETED) * weight
+    return _rounded(normed, like, INTERPRETED)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rotate(  # type: ignore[no-untyped-def]
-    x, x_stride, cos, sin, positions, num_heads, head_dim, half,
-    INTERPRETED: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
+def _place(  # type: ignore[no-untyped-def]
+    x, x_stride, cos, sin, positions, q_weight, k_weight, eps, keys, values, new_slots, heads, kv_heads,
+    head_dim, half,
+    NORMED: tl.constexpr, PLUS_ONE: tl.constexpr, INTERPRETED: tl.constexpr, HEADS: tl.constexpr,
+    BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
+    """Of each head two halves of BLOCK numbers that turn, and REST that do not (0: there are none)."""
     token = tl.program_id(0).to(tl.int64)
-    heads, cols = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, BLOCK)
-    angle = tl.load(positions + token) * half + cols
-    c = tl.load(cos + angle, mask=cols < half, other=0.0)[None, :]
-    s = tl.load(sin + angle, mask=cols < half, other=0.0)[None, :]
-    valid = (heads < num_heads)[:, None] & (cols < half)[None, :]
-    at = x + token * x_stride + heads[:, None] * head_dim + cols[None, :]
+    head, col = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, BLOCK)
+    turning = head < heads + kv_heads
+    there = head < heads + 2 * kv_heads
+    kind = x.dtype.element_ty
+    valid = there[:, None] & (col < half)[None, :]
+    at = x + token * x_stride + head[:, None] * head_dim + col[None, :]
     first = tl.load(at, mask=valid, other=0.0).to(tl.float32)
     second = tl.load(at + half, mask=valid, other=0.0).to(tl.float32)
-    tl.store(at, _rounded(first * c - second * s, x, INTERPRETED).to(x.dtype.element_ty), mask=valid)
-    tl.store(at + half, _rounded(second * c + first * s, x, INTERPRETED).to(x.dtype.element_ty), mask=valid)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_kv(k, v, k_stride, v_stride, keys, values, slots, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    token = tl.program_id(0).to(tl.int64)
-    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    to = tl.load(slots + token) * size + cols
-    tl.store(keys + to, tl.load(k + token * k_stride + cols, mask=cols < size), mask=cols < size)
-    tl.store(values + to, tl.load(v + token * v_stride + cols, mask=cols < size), mask=cols < size)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
-    """Turn the first rotary_dim values of every head, the two halves being the pairs. WRITES x.
-
-    x [T, heads, D] (rows may be strided), cos and sin [L, rotary_dim / 2] float32, positions [T] int64.
-    """
-    tokens, heads, head_dim = x.shape
-    half = cos.shape[-1]
-    if tokens:
-        _rotate[(tokens, triton.cdiv(heads, HEADS))](
-            x, x.stride(0), cos, sin, positions, heads, head_dim, half,
-            INTERPRETED=INTERPRETED, HEADS=HEADS, BLOCK=triton.next_power_of_2(half), num_warps=4,
+    if REST > 0:
+        further = 2 * half + tl.arange(0, REST)
+        within = there[:, None] & (further < head_dim)[None, :]
+        rest_at = x + token * x_stride + head[:, None] * head_dim + further[None, :]
+        rest = tl.load(rest_at, mask=within, other=0.0).to(tl.float32)
+    if NORMED:
+        squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
+        if REST > 0:
+            squares += tl.sum(rest * rest, axis=1)
+        scale = tl.rsqrt(squares / head_dim + eps)[:, None]
+        own = tl.where(head < heads, 1, 0)[:, None]
+        w = tl.where(
+            own == 1, tl.load(q_weight + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
+            tl.load(k_weight + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
         )  # fmt: skip
+        first = tl.where(turning[:, None], _part(first, scale, w, INTERPRETED, PLUS_ONE, x), first)
+        w = tl.where(
+            own == 1, tl.load(q_weight + half + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
+            tl.load(k_weight + half + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
+        )  # fmt: skip
+        second = tl.where(turning[:, None], _part(second, scale, w, INTERPRETED, PLUS_ONE, x), second)
+        if REST > 0:
+            w = tl.where(
+                own == 1, tl.load(q_weight + further, mask=further < head_dim, other=0.0).to(tl.float32)[None, :],
+                tl.load(k_weight + further, mask=further < head_dim, other=0.0).to(tl.float32)[None, :],
+            )  # fmt: skip
+            rest = tl.where(turning[:, None], _part(rest, scale, w, INTERPRETED, PLUS_ONE, x), rest)
+            tl.store(rest_at, rest.to(kind), mask=within & turning[:, None])
+    angle = tl.load(positions + token) * half + col
+    c = tl.load(cos + angle, mask=col < half, other=0.0)[None, :]
+    s = tl.load(sin + angle, mask=col < half, other=0.0)[None, :]
+    turned = _rounded(first * c - second * s, x, INTERPRETED)
+    second = tl.where(turning[:, None], _rounded(second * c + first * s, x, INTERPRETED), second).to(kind)
+    first = tl.where(turning[:, None], turned, first).to(kind)
+    tl.store(at, first, mask=valid & turning[:, None])
+    tl.store(at + half, second, mask=valid & turning[:, None])
+    slot = tl.load(new_slots + token) * kv_heads
+    is_key = turning & (head >= heads)
+    key_at = (slot + head - heads)[:, None] * head_dim
+    value_at = (slot + head - heads - kv_heads)[:, None] * head_dim
+    of_keys, of_values = valid & is_key[:, None], valid & ~turning[:, None]
+    tl.store(keys + key_at + col[None, :], first, mask=of_keys)
+    tl.store(keys + key_at + half + col[None, :], second, mask=of_keys)
+    tl.store(values + value_at + col[None, :], first, mask=of_values)
+    tl.store(values + value_at + half + col[None, :], second, mask=of_values)
+    if REST > 0:
+        tl.store(keys + key_at + further[None, :], rest.to(kind), mask=within & is_key[:, None])
+        tl.store(values + value_at + further[None, :], rest.to(kind), mask=within & ~turning[:, None])
 
 
-def store_kv(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
-    """k, v [T, G, D] (rows may be strided) into keys, values [S, G, D], which are WRITTEN, at slots [T] int64."""
-    tokens, kv_heads, head_dim = k.shape
-    size = kv_heads * head_dim
+def place(
+    qkv: Tensor,
+    heads: int,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor,
+    norms: HeadNorms | None,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+) -> None:
+    """As kernels/reference.py: norms of heads, rotation, and keys and values into the pool. WRITES qkv, keys, values.
+
+    qkv [T, H + 2 G, D], cos and sin [L, rotary_dim / 2] float32, positions and slots [T] int64, keys and values
+    [S, G, D].
+    """
+    if keys.dtype == torch.int8:
+        return reference.place(qkv, heads, cos, sin, positions, norms, keys, values, slots)
+    tokens, all_heads, head_dim = qkv.shape
+    half, kv_heads = cos.shape[-1], keys.shape[1]
     if tokens:
-        _store_kv[(tokens, triton.cdiv(size, BLOCK))](
-            k, v, k.stride(0), v.stride(0), keys, values, slots, size, BLOCK=BLOCK, num_warps=4
-        )
+        q_weight, k_weight, eps, plus_one = (qkv, qkv, 0.0, False) if norms is None else norms
+        rest = head_dim - 2 * half
+        _place[(tokens, triton.cdiv(all_heads, HEADS))](
+            qkv, qkv.stride(0), cos, sin, positions, q_weight, k_weight, eps, keys, values, slots, heads, kv_heads,
+            head_dim, half, NORMED=norms is not None, PLUS_ONE=plus_one, INTERPRETED=INTERPRETED,
+            HEADS=HEADS, BLOCK=triton.next_power_of_2(half), REST=triton.next_power_of_2(rest) if rest else 0,
+            num_warps=4,
+        )  # fmt: skip
+    return None

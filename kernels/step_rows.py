@@ -13,7 +13,7 @@ BLOCK = 256
 
 @triton.jit(do_not_specialize=["num"])  # type: ignore[untyped-decorator]
 def _take_in(  # type: ignore[no-untyped-def]
-    rows, relayed, seq_lens, shifts, slots, num, next_ids, lengths, ids, positions, shifted, table, table_stride,
+    rows, relayed, seq_lens, shifts, new_slots, num, next_ids, lengths, ids, positions, shifted, table, table_stride,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -27,7 +27,7 @@ def _take_in(  # type: ignore[no-untyped-def]
     tl.store(positions + at, position, mask=is_relayed)
     tl.store(shifted + at, position - tl.load(shifts + at, mask=valid, other=0), mask=valid)
     tl.store(
-        table + row.to(tl.int64) * table_stride + position, tl.load(slots + at, mask=valid, other=0).to(tl.int32),
+        table + row.to(tl.int64) * table_stride + position, tl.load(new_slots + at, mask=valid, other=0).to(tl.int32),
         mask=valid,
     )  # fmt: skip
 

@@ -165,8 +165,8 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     attention_backend: Annotated[
         Literal["auto", "reference", "cpu", "gather", "triton"],
         _about(
-            "auto: the fastest for the device (triton on cuda); gather: cpu, but cached prefixes are copied, to see what "
-            "that costs"
+            "auto: the fastest for the device (triton on cuda); gather: cpu, but cached prefixes are copied, to see "
+            "what that costs"
         ),
     ] = "auto"
     overlap: Annotated[
@@ -207,7 +207,8 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     disable_cuda_graph: Annotated[
-        bool, _about("compute every step anew; else decode steps are prepared and replayed: on a GPU as CUDA graphs, on a CPU too")
+        bool,
+        _about("compute every step anew; else decode steps are prepared and replayed, on a GPU as CUDA graphs"),
     ] = False
     cuda_graph_max_bs: Annotated[
         Annotated[int, Meta(ge=1, le=4096)], _about("rows of the largest decode step that is prepared")

@@ -37,14 +37,17 @@ TYPES = {
     "places": "*i32",
     "counts": "*u8",
     "finite": "*i1",
-    **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x", "k", "v")},
-    **dict.fromkeys(("num", "num_rows", "num_heads", "size", "head_dim", "half", "window"), "i32"),
+    **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x")},
+    **dict.fromkeys(("num", "num_rows", "heads", "kv_heads", "size", "head_dim", "half", "window"), "i32"),
     **dict.fromkeys(("scale", "cap", "eps"), "fp32"),
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
     **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
-    **dict.fromkeys(("ids", "shifted"), "*i64"),
+    **dict.fromkeys(("ids", "shifted", "new_slots"), "*i64"),
 }  # the others are *fp32
-OF_THE_MODEL = ("logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "gate_up")
+OF_THE_MODEL = (
+    "logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "q_weight",
+    "k_weight", "gate_up",
+)  # fmt: skip
 HALVES = ("bf16", "fp16")
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
 SEEN = {"copies": r"cp\.async\.cg\.shared\.global [^;]*, 0x10", "products": r"(?:wgmma\.mma|mma\.sync)"}  # in PTX
@@ -107,11 +110,9 @@ def small_ops() -> Iterator[tuple[Any, str, Flags]]:
             flags = {"PLUS_ONE": plus_one, "ADD": add, "INTERPRETED": False, "BLOCK": block}
             yield norms._norm, kind, {**flags, "num_warps": norms.warps_of(block)}
         heads = {"INTERPRETED": False, "num_warps": 4}
-        for plus_one, block in product((False, True), (128, 256)):
-            yield norms._norm_heads, kind, {**heads, "PLUS_ONE": plus_one, "HEADS": norms.HEADS, "BLOCK": block}
-        for half in (32, 64, 128):
-            yield rope._rotate, kind, {**heads, "HEADS": rope.HEADS, "BLOCK": half}
-        yield rope._store_kv, kind, {"BLOCK": rope.BLOCK, "num_warps": 4}
+        for half, rest, normed in product((32, 64, 128), (0, 64), (False, True)):
+            turned = {"HEADS": rope.HEADS, "BLOCK": half, "REST": rest, "NORMED": normed, "PLUS_ONE": normed}
+            yield rope._place, kind, {**heads, **turned}
         for activation in (gated.SILU, gated.GELU, gated.GELU_TANH):
             yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
 

@@ -33,7 +33,8 @@ def _section(record: Record) -> Iterator[str]:
     yield f"### {card['name']}\n"
     yield (
         f"Measured in this run: a copy moves {card['copy_bytes_per_s'] / 1e12:.2f} TB/s (read and written), reading "
-        f"{card['read_bytes_per_s'] / 1e12:.2f} TB/s, a bfloat16 matrix product {card['flops_per_s'] / 1e12:.0f} TFLOP/s. "
+        f"{card['read_bytes_per_s'] / 1e12:.2f} TB/s, a bfloat16 matrix product makes "
+        f"{card['flops_per_s'] / 1e12:.0f} TFLOP/s. "
     )
     versions = ", ".join(f"{name} {record['versions'][name]}" for name in ("python", "torch", "triton", "transformers"))
     yield (

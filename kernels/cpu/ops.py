@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Rule, Step, Tape, native
+from ramet.kernels.reference import HeadNorms
 
 Ints = npt.NDArray[np.int32]
 Call = tuple[str, *tuple[int | None, ...]]  # name of a native, and words for it
@@ -166,6 +167,25 @@ class CpuOps:
         at, c, s, p = x.data_ptr(), cos.data_ptr(), sin.data_ptr(), positions.data_ptr()
         half = cos.shape[1]
         self._rotate(DTYPES[x.dtype], at, x.stride(0), c, s, p, tokens, heads, head_dim, half, self.threads)
+
+    def place(
+        self,
+        qkv: Tensor,
+        heads: int,
+        cos: Tensor,
+        sin: Tensor,
+        positions: Tensor,
+        norms: HeadNorms | None,
+        keys: Tensor,
+        values: Tensor,
+        slots: Tensor,
+    ) -> None:
+        turning = qkv.shape[1] - keys.shape[1]
+        if norms is not None:
+            self.norm_heads(qkv[:, :heads], norms.q, norms.eps, norms.plus_one)
+            self.norm_heads(qkv[:, heads:turning], norms.k, norms.eps, norms.plus_one)
+        self.rotate(qkv[:, :turning], cos, sin, positions)
+        self.store_kv(qkv[:, heads:turning], qkv[:, turning:], keys, values, slots)
 
     def store_kv(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """As kernels/reference.py; k and v [T, G, D] may have strided rows. WRITES keys and values."""

@@ -51,6 +51,11 @@ class AttentionBackend(Protocol):
 
     def plan(self, inputs: ForwardInputs) -> None: ...
 
+    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer in the pool, [S, G, D] each."""
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        """Store k and v, then attend causally. q [T, H, D], k and v [T, G, D], rows may be strided -> [T, H, D]."""
-        ...
+        """Attend causally. q [T, H, D], k and v [T, G, D], rows may be strided -> [T, H, D].
+
+        k and v are what the pool has at inputs.slots by now.
+        """

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.kernels import reference
 from ramet.kernels.cpu.native import Rule
 from ramet.kernels.cpu.ops import DTYPES, CpuOps, Planner
 from ramet.runtime.arrays import Ints
@@ -50,11 +49,11 @@ class CpuAttention:
         if self._has_short and self._planner is not None:
             self._plan_short(inputs, short, firsts)
 
+    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.pool.keys[layer], self.pool.values[layer]
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        keys, values = self.pool.keys[layer], self.pool.values[layer]
-        ops = self._ops
-        store_kv = ops.store_kv if ops is not None else reference.store_kv
-        store_kv(k, v, keys, values, inputs.slots)
+        (keys, values), ops = self.cache(layer), self._ops
         out = torch.empty(q.shape, dtype=q.dtype) if ops is None else ops.empty(*q.shape, dtype=q.dtype)
         if ops is not None and self._planner is not None and self._has_short:
             ops.attend(self._planner, self._rules[layer], q, keys, values, out)

@@ -23,9 +23,11 @@ class ReferenceAttention:
         self._table = inputs.table[inputs.rows.tolist()]  # [R, L]
         self._num_new, self._seq_lens = inputs.num_new.tolist(), inputs.seq_lens.tolist()
 
+    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.pool.keys[layer], self.pool.values[layer]
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        rule, keys, values = self._layers[layer], self.pool.keys[layer], self.pool.values[layer]
-        kernels.store_kv(k, v, keys, values, inputs.slots)
+        rule, (keys, values) = self._layers[layer], self.cache(layer)
         return kernels.extend_attention(
             q, keys, values, self._table, self._num_new, self._seq_lens, rule.scale, rule.window, rule.softcap
         )

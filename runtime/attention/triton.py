@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
-from ramet.kernels.rope import store_kv
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.cache.pool import KVPool
@@ -62,9 +61,11 @@ class TritonAttention:
         if self._decoding is not None:
             plan_decode(*self._decoding, self._scratch)
 
+    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.pool.keys[layer], self.pool.values[layer]
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        keys, values, rule = self.pool.keys[layer], self.pool.values[layer], self._layers[layer]
-        store_kv(k, v, keys, values, inputs.slots)
+        (keys, values), rule = self.cache(layer), self._layers[layer]
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         asked = rule.scale, rule.window, rule.softcap
         if self._decoding is not None:

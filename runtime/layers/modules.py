@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ramet.kernels.int4_words import Int4Words
+from ramet.kernels.reference import HeadNorms
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.ops import Ops
 
@@ -136,9 +137,9 @@ class RMSNorm(nn.Module):
         """The norm of x + residual; residual [T, N] is WRITTEN with the sum."""
         return self._ops.add_rms_norm(x, residual, self.weight, self._eps, self._plus_one)
 
-    def heads(self, x: Tensor) -> None:
-        """Norm each head by itself. WRITES x [T, heads, N], whose rows may be strided."""
-        self._ops.norm_heads(x, self.weight, self._eps, self._plus_one)
+    def with_keys(self, k_norm: "RMSNorm") -> HeadNorms:
+        """This norm of query heads and that of key heads, which differ in their weights alone."""
+        return HeadNorms(self.weight, k_norm.weight, self._eps, self._plus_one)
 
 
 class SelfAttention(nn.Module):
@@ -171,10 +172,9 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         qkv = self.qkv(x).view(-1, self._heads + 2 * self._kv_heads, self._head_dim)  # [T, H + 2 G, D]
         turning = self._heads + self._kv_heads
-        if self.q_norm is not None and self.k_norm is not None:
-            self.q_norm.heads(qkv[:, : self._heads])
-            self.k_norm.heads(qkv[:, self._heads : turning])
-        self._ops.rotate(qkv[:, :turning], *rope, inputs.positions if inputs.shifted is None else inputs.shifted)
+        norms = None if self.q_norm is None or self.k_norm is None else self.q_norm.with_keys(self.k_norm)
+        positions = inputs.positions if inputs.shifted is None else inputs.shifted
+        self._ops.place(qkv, self._heads, *rope, positions, norms, *attention.cache(self._layer), inputs.slots)
         q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
         out = attention.forward(q, k, v, self._layer, inputs)  # [T, H, D]
         return self.o(out.view(-1, self._heads * self._head_dim))

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ramet.kernels.reference import HeadNorms
+
 
 class Ops(Protocol):
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor: ...
@@ -14,8 +16,6 @@ class Ops(Protocol):
     def add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_one: bool = False
     ) -> Tensor: ...
-
-    def norm_heads(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> None: ...
 
     def silu_mul(self, gate_up: Tensor) -> Tensor: ...
 
@@ -25,4 +25,15 @@ class Ops(Protocol):
 
     def gather(self, table: Tensor, ids: Tensor, scale: float) -> Tensor: ...
 
-    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None: ...
+    def place(
+        self,
+        qkv: Tensor,
+        heads: int,
+        cos: Tensor,
+        sin: Tensor,
+        positions: Tensor,
+        norms: HeadNorms | None,
+        keys: Tensor,
+        values: Tensor,
+        slots: Tensor,
+    ) -> None: ...

@@ -88,16 +88,14 @@ def test_small_ops(dtype: torch.dtype) -> None:
     near(gpu_ops.silu_mul(gate_up), reference.silu_mul(gate_up))
     for tanh in (False, True):
         near(gpu_ops.gelu_mul(gate_up, tanh), reference.gelu_mul(gate_up, tanh))
-    qkv = random(33, 48, 128)
-    expected, angles = qkv.clone(), torch.rand(100, 64, device=CUDA)
-    positions = torch.arange(33, device=CUDA) * 3
-    gpu_ops.norm_heads(qkv[:, :32], random(128), 1e-6)
-    reference.norm_heads(expected[:, :32], random(128), 1e-6)
-    gpu_ops.rotate(qkv[:, :40], angles.cos(), angles.sin(), positions)
-    reference.rotate(expected[:, :40], angles.cos(), angles.sin(), positions)
-    near(qkv, expected)
-    pools = [torch.zeros(50, 8, 128, dtype=dtype, device=CUDA) for _ in range(4)]
+    angles, positions = torch.rand(100, 64, device=CUDA), torch.arange(33, device=CUDA) * 3
     slots = torch.randperm(50, device=CUDA)[:33]
-    gpu_ops.store_kv(qkv[:, 32:40], qkv[:, 40:], *pools[:2], slots)
-    reference.store_kv(qkv[:, 32:40], qkv[:, 40:], *pools[2:], slots)
-    assert torch.equal(pools[0], pools[2]) and torch.equal(pools[1], pools[3])
+    for norms in (None, reference.HeadNorms(random(128), random(128), 1e-6, False)):
+        pools = [torch.zeros(50, 8, 128, dtype=dtype, device=CUDA) for _ in range(4)]
+        qkv = random(33, 48, 128)
+        expected, turns = qkv.clone(), (angles.cos(), angles.sin(), positions, norms)
+        gpu_ops.place(qkv, 32, *turns, *pools[:2], slots)
+        reference.place(expected, 32, *turns, *pools[2:], slots)
+        near(qkv, expected)
+        near(pools[0], pools[2])
+        assert torch.equal(pools[1], pools[3])

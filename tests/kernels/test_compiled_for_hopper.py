@@ -17,7 +17,7 @@ MOST = {  # registers of a thread, bytes of shared memory: what one multiprocess
     "_extend": (255, 232448 // 2),
 }
 USUAL = (128, 16384)  # two programs of 256 threads
-SMALL = {"_plan", "_take_in", "_softcap", "_norm", "_norm_heads", "_rotate", "_store_kv", "_gated"}
+SMALL = {"_plan", "_take_in", "_softcap", "_norm", "_place", "_gated"}
 ALL = 150  # configurations, at least
 
 

@@ -32,11 +32,6 @@ def test_norms(size: int, plus_one: bool, dtype: torch.dtype) -> None:
     found = gpu_ops.add_rms_norm(x, ours, weight, 1e-6, plus_one)
     near(found, reference.add_rms_norm(x, theirs, weight, 1e-6, plus_one))
     assert torch.equal(ours, theirs)
-    heads = random(2, 11, size, dtype=dtype)
-    expected = heads.clone()
-    gpu_ops.norm_heads(heads[:, 1:10], weight, 1e-6, plus_one)
-    reference.norm_heads(expected[:, 1:10], weight, 1e-6, plus_one)
-    near(heads, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -60,19 +55,33 @@ def test_a_cap_of_logits() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("head_dim", "half"), [(64, 32), (80, 20), (256, 128), (16, 1)])
-def test_rope_and_the_way_into_the_pool(head_dim: int, half: int, dtype: torch.dtype) -> None:
-    qkv = random(5, 15, head_dim, dtype=dtype)  # 11 query, 2 key, 2 value heads
-    expected = qkv.clone()
-    angles = random(50, half)
-    positions = torch.tensor([3, 1, 0, 49, 7])
-    gpu_ops.rotate(qkv[:, :13], angles.cos(), angles.sin(), positions)
-    reference.rotate(expected[:, :13], angles.cos(), angles.sin(), positions)
-    near(qkv, expected, equal=0.99)
+@pytest.mark.parametrize("normed", [None, False, True], ids=["plain", "normed", "normed plus one"])
+def test_from_a_projection_to_the_pool(normed: bool | None, head_dim: int, half: int, dtype: torch.dtype) -> None:
+    """11 query, 2 key and 2 value heads."""
+    qkv = random(5, 15, head_dim, dtype=dtype)
+    expected, angles = qkv.clone(), random(50, half)
+    weights = random(head_dim, dtype=dtype), random(head_dim, dtype=dtype, seed=1)
+    norms = None if normed is None else reference.HeadNorms(*weights, 1e-6, normed)
     pools = [torch.zeros(9, 2, head_dim, dtype=dtype) for _ in range(4)]
+    at = torch.tensor([3, 1, 0, 49, 7]), norms
     slots = torch.tensor([8, 2, 5, 1, 0])
-    gpu_ops.store_kv(qkv[:, 11:13], qkv[:, 13:], *pools[:2], slots)
-    reference.store_kv(qkv[:, 11:13], qkv[:, 13:], *pools[2:], slots)
-    assert torch.equal(pools[0], pools[2]) and torch.equal(pools[1], pools[3])
+    gpu_ops.place(qkv, 11, angles.cos(), angles.sin(), *at, *pools[:2], slots)
+    reference.place(expected, 11, angles.cos(), angles.sin(), *at, *pools[2:], slots)
+    near(qkv, expected)
+    assert torch.equal(qkv[:, 13:], expected[:, 13:]), "values are as they were"
+    assert torch.equal(pools[0][slots], qkv[:, 11:13]) and torch.equal(pools[1][slots], qkv[:, 13:])
+    for pool in pools[:2]:
+        assert not pool[[3, 4, 6, 7]].any(), "other slots are as they were"
+
+
+def test_a_pool_of_whole_numbers_is_filled_by_the_reference() -> None:
+    qkv, angles = random(3, 8, 16), random(9, 8)
+    pools = [torch.zeros(4, 2, 20, dtype=torch.int8) for _ in range(4)]
+    both = qkv.clone(), qkv
+    for op, found, of in zip((gpu_ops, reference), both, (pools[:2], pools[2:]), strict=True):
+        op.place(found, 4, angles.cos(), angles.sin(), torch.tensor([1, 2, 8]), None, *of, torch.tensor([3, 1, 2]))
+    assert torch.equal(*both) and torch.equal(pools[0], pools[2]) and torch.equal(pools[1], pools[3])
+    assert pools[0].any()
 
 
 def test_nothing_comes_of_no_tokens() -> None:

@@ -9,7 +9,7 @@ import torch
 from compiled import compiled_kernels
 
 from ramet.kernels import reference
-from ramet.runtime.attention.base import ForwardInputs, LayerAttention
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.reference import ReferenceAttention
@@ -58,6 +58,19 @@ def step(rows: Rows, shared: int, seed: int, page_size: int = 1) -> tuple[Forwar
     return inputs, num_slots
 
 
+def stored_and_attended(
+    backend: AttentionBackend,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    layer: int,
+    inputs: ForwardInputs,
+) -> torch.Tensor:
+    """As a layer does it."""
+    reference.store_kv(k, v, *backend.cache(layer), inputs.slots)
+    return backend.forward(q, k, v, layer, inputs)
+
+
 def check(
     rows: Rows,
     *,
@@ -97,11 +110,11 @@ def check(
     rules = [LayerAttention(1.0), LayerAttention(head_dim**-0.5, window, softcap)]
     expected = ReferenceAttention(pools[0], rules)
     expected.plan(inputs)
-    expected_out = expected.forward(q, k, v, 1, inputs)
+    expected_out = stored_and_attended(expected, q, k, v, 1, inputs)
     for kind, pool in zip((CpuAttention, GatheredAttention)[: 1 if cache else 2], pools[1:], strict=False):
         backend = kind(pool, heads, rules, ops)
         backend.plan(inputs)
-        out = backend.forward(q, k, v, 1, inputs)
+        out = stored_and_attended(backend, q, k, v, 1, inputs)
         torch.testing.assert_close(out, expected_out, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
         assert torch.equal(pool.keys[1], pools[0].keys[1]) and torch.equal(pool.values[1], pools[0].values[1])
 
@@ -275,7 +288,7 @@ def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
     q, k, v = torch.randn(3, new, heads, 64, generator=generator).to(torch.bfloat16)
     backend = CpuAttention(pool, heads, [LayerAttention(64**-0.5)], compiled_kernels())
     backend.plan(inputs)
-    together = backend.forward(q, k, v, 0, inputs)
+    together = stored_and_attended(backend, q, k, v, 0, inputs)
     num_equal = 0
     for i in range(new):
         one = slice(i, i + 1)
@@ -289,7 +302,7 @@ def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
             num_decode=1,
         )
         backend.plan(alone)
-        num_equal += int((backend.forward(q[one], k[one], v[one], 0, alone) == together[one]).sum())
+        num_equal += int((stored_and_attended(backend, q[one], k[one], v[one], 0, alone) == together[one]).sum())
     assert num_equal > 0.995 * together.numel(), num_equal / together.numel()
 
 
@@ -321,6 +334,6 @@ def test_scores_of_any_size_leave_numbers(
         backend = CpuAttention(pool, 2, [LayerAttention(64**-0.5)], compiled_kernels())
         backend.plan(inputs)
         queries, new_keys = (q * factor).to(torch.bfloat16), (k * factor).to(torch.bfloat16)
-        found.append(backend.forward(queries, new_keys, v.to(torch.bfloat16), 0, inputs))
+        found.append(stored_and_attended(backend, queries, new_keys, v.to(torch.bfloat16), 0, inputs))
     assert bool(found[1].isfinite().all())
     torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-2)

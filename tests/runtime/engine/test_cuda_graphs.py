@@ -69,7 +69,8 @@ class Toy:
     def forward(self, inputs: ForwardInputs) -> Tensor:
         qkv = self.embedding[inputs.token_ids].view(-1, HEADS + 2 * KV_HEADS, HEAD_DIM)
         turning = HEADS + KV_HEADS
-        gpu_ops.rotate(qkv[:, :turning], *self.rope, inputs.positions if inputs.shifted is None else inputs.shifted)
+        positions = inputs.positions if inputs.shifted is None else inputs.shifted
+        gpu_ops.place(qkv, HEADS, *self.rope, positions, None, *self.attention.cache(0), inputs.slots)
         q, k, v = qkv[:, :HEADS], qkv[:, HEADS:turning], qkv[:, turning:]
         return self.attention.forward(q, k, v, 0, inputs).flatten(1) @ self.head
 

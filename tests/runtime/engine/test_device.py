@@ -20,7 +20,9 @@ def chosen(
     return device.type, " ".join(r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
 
 
-@pytest.mark.parametrize(("capability", "expected"), [(None, "cpu"), ((8, 0), "cuda"), ((9, 0), "cuda"), ((12, 0), "cuda")])
+@pytest.mark.parametrize(
+    ("capability", "expected"), [(None, "cpu"), ((8, 0), "cuda"), ((9, 0), "cuda"), ((12, 0), "cuda")]
+)
 def test_auto_takes_a_card_where_there_is_one(
     capability: tuple[int, int] | None,
     expected: str,
