@@ -17,7 +17,7 @@ from ramet.kernels.reference import HeadNorms
 HEADS = 8  # of a program
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _part(x, scale, weight, INTERPRETED: tl.constexpr, PLUS_ONE: tl.constexpr, like):  # type: ignore[no-untyped-def]
     """Part of some heads, normed: x [heads, n] float32, scale [heads, 1], weight [heads, n]."""
     normed = x * scale * (1.0 + weight) if PLUS_ONE else _rounded(x * scale, like, INTERPRETED) * weight
