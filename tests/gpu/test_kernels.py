@@ -1,5 +1,6 @@
 """Every Triton kernel equals its oracle on a CUDA device, in the types that models have."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,7 +10,7 @@ from attention_cases import Case
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
-from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+from ramet.kernels.tuned import ExtendTuning, decode_tuning
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -61,7 +62,7 @@ def test_what_a_row_gets_depends_on_no_other_row_and_on_no_grid() -> None:
     placed = Case(rows, 32, 8, 128, torch.bfloat16).on(CUDA)
     once = placed.decoded()
     for per_processor in (1, 2, 3, 4) * 25:
-        tuning = DecodeTuning(block=64, warps=4, stages=5, per_processor=per_processor)
+        tuning = replace(decode_tuning(128), per_processor=per_processor)
         assert torch.equal(placed.decoded(tuning), once)
 
 

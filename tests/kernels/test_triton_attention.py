@@ -1,5 +1,6 @@
 """Decode and extend attention for GPUs equal the oracle, in the interpreter, over odd shapes."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ from samples import sampled
 
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS, WHOLE
 from ramet.kernels.extend_attention import Blocks
-from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+from ramet.kernels.tuned import DecodeTuning, ExtendTuning, decode_tuning
 
 CPU = torch.device("cpu")
 NEAR = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -58,7 +59,7 @@ def test_a_decoding_row_does_not_depend_on_its_neighbours_or_the_programs() -> N
     placed = Case(rows, dtype=torch.float16).on(CPU)
     together = placed.decoded()
     for per_processor in (2, 5):
-        tuning = DecodeTuning(block=64, warps=4, stages=5, per_processor=per_processor)
+        tuning = replace(decode_tuning(64), per_processor=per_processor)
         assert torch.equal(placed.decoded(tuning), together)
     for at in range(len(rows)):
         qkv, lengths, of_table = placed.qkv, placed.lengths, placed.rows
