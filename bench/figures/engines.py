@@ -13,7 +13,7 @@ def is_kind(kind: str, record: Record) -> bool:
 
 
 def engines(records: Sequence[Record]) -> View:
-    """The newest line of each model and kind of weights."""
+    """The newest figures of each model, kind of weights and load."""
     sources = _newest(records)
     rows, bars = [], []
     numbers: dict[str, float] = {}
@@ -91,8 +91,24 @@ def starts(records: Sequence[Record]) -> View:
 
 
 def _newest(records: Sequence[Record]) -> tuple[Record, ...]:
-    newest = {(record["model"], record["weights"]): record for record in records}
-    return tuple(newest[key] for key in sorted(newest))
+    """Of each model and kind of weights, with the loads of which no newer line has figures."""
+
+    def key(record: Record) -> tuple[str, str]:
+        return record["model"], record["weights"]
+
+    newest = {(*key(record), name): record for record in records for name in _names(record)}
+    found = []
+    for record in records:
+        names = {name for name in _names(record) if newest[*key(record), name] is record}
+        if names:
+            kept = [load for load in record.get("loads", ()) if load["load"] in names]
+            found.append(record | ({"loads": kept} if "loads" in record else {}))
+    return tuple(sorted(found, key=key))
+
+
+def _names(record: Record) -> set[str]:
+    """Of its loads; of a line without loads one name."""
+    return {load["load"] for load in record["loads"]} if "loads" in record else {""}
 
 
 def _what(record: Record) -> str:
