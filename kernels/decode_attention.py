@@ -113,8 +113,9 @@ def _decode(  # type: ignore[no-untyped-def]
                     scores = _capped(scores, cap)
                 scores = tl.where((at < end)[None, :], scores * LOG2_E, float("-inf"))
                 higher = tl.maximum(best, tl.max(scores, axis=1))
-                weights = tl.exp2(scores - higher[:, None])
-                kept = tl.exp2(best - higher)
+                base = tl.where(higher == float("-inf"), 0.0, higher)  # scores may pass what float32 holds
+                weights = tl.exp2(scores - base[:, None])
+                kept = tl.exp2(best - base)
                 mass = mass * kept + tl.sum(weights, axis=1)
                 sums_of = sums_of * kept[:, None]
                 sums_of = tl.dot(weights.to(v.dtype), v, sums_of, input_precision="ieee")

@@ -32,7 +32,7 @@ def _take_in(  # type: ignore[no-untyped-def]
     if MASKED:
         scores = tl.where(hidden, float("-inf"), scores)
     higher = tl.maximum(best, tl.max(scores, axis=1))
-    base = tl.where(higher == float("-inf"), 0.0, higher) if MASKED else higher
+    base = tl.where(higher == float("-inf"), 0.0, higher)
     weights = tl.exp2(scores - base[:, None])
     kept = tl.exp2(best - base)
     mass = mass * kept + tl.sum(weights, axis=1)

@@ -1,6 +1,6 @@
 """How the attention kernels are cut on a GPU: tables that were chosen by measurement, none of it at run time.
 
-Decides tile sizes, warps, pipeline stages and how many programs share the work. bench/gpu.py measures others.
+Decides tile sizes, warps, pipeline stages and how many programs share the work. bench/gpu/tune.py measures others.
 """
 
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from ramet.kernels.cpu import build, measured
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import parse
-from ramet.runtime.machine import available_memory, usable_cores
+from ramet.runtime.machine import LEAST_CAPABILITY, available_memory, usable_cores
 from ramet.runtime.placement import placement_of
 from ramet.version import __version__
 
@@ -99,7 +99,7 @@ def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator
     if again:
         _measure(threads)
     yield speed(threads)
-    yield choice(args, has_gpu=gpu.kind == "ok")
+    yield choice(args, takes_cuda(gpu, _version("torch")))
 
 
 def packages(version: Callable[[str], str]) -> Iterator[Finding]:
@@ -219,13 +219,38 @@ def port(host: str, number: int) -> Finding:
     return Finding("ok", what, f"free on {host}" if number else f"a free one on {host}, chosen at the start")
 
 
-def choice(args: Args, has_gpu: bool) -> Finding:
-    device = args.execute.device if args.execute.device != "auto" else "cuda" if has_gpu else "cpu"
+def takes_cuda(gpu: Finding, torch: str) -> bool:
+    """Whether --device auto will be cuda, by what the driver says and by torch's version, which is not loaded here.
+
+    As `choose_device`. A version like 2.13.0+cpu is of a torch without CUDA.
+    """
+    if gpu.kind != "ok" or "+cpu" in torch or not torch:
+        return False
+    capability = gpu.found.split(";")[0].rsplit(",", 1)[-1].strip()
+    return capability.replace(".", "", 1).isdigit() and float(capability) >= LEAST_CAPABILITY[0]
+
+
+def choice(args: Args, has_cuda: bool) -> Finding:
+    what, device = "ramet will choose", args.execute.device
+    if device == "auto":
+        device = "cuda" if has_cuda else "cpu"
     attention = args.execute.attention_backend
     if attention == "auto":
-        attention = "triton" if device == "cuda" else "cpu"
+        on_gpu = "reference" if args.cache.kv_cache_dtype == "int8" else "triton"
+        attention = on_gpu if device == "cuda" else "cpu"
     cache = "" if args.cache.kv_cache_dtype == "auto" else f" --kv-cache-dtype {args.cache.kv_cache_dtype}"
-    return Finding("ok", "ramet will choose", f"--device {device} --attention-backend {attention}{cache}")
+    found = f"--device {device} --attention-backend {attention}{cache}"
+    if device == "cuda" and not has_cuda:
+        return Finding("note", what, f"{found}, as it is told to", "no CUDA device that torch can use was seen here")
+    return Finding("ok", what, found)
+
+
+def _version(package: str) -> str:
+    """Empty: it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def speed(threads: int) -> Finding:

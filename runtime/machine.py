@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path("/")
+LEAST_CAPABILITY = (8, 0)  # of a CUDA device (Ampere): matrix instructions for bfloat16, asynchronous copies
 NODES = "sys/devices/system/node"
 SYSCALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}  # numbers of set_mempolicy and get_mempolicy
 DEFAULT, BIND, INTERLEAVE = 0, 2, 3  # policies of set_mempolicy(2)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import astuple
 from itertools import islice, product
 
+import torch
+
 from ramet.bench import report, stamp
 from ramet.bench.gpu.attention import Pools, Shape
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning
@@ -33,6 +35,9 @@ def main() -> int:
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--only", choices=("decode", "extend"), help="default: both")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("ramet.bench.gpu.tune: torch finds no CUDA device", file=sys.stderr)
+        return 2
     if options.compile:
         _compile(options.compile[0], options.compile[1], options.head_dim, options.only)
         return 0

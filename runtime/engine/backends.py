@@ -152,6 +152,8 @@ def _choose_triton(
             f"--attention-backend is triton, but the pool is of {str(pool.dtype).removeprefix('torch.')} on "
             f"{pool.keys[0].device.type} with head size {pool.head_dim}: it needs cuda, no int8, at most 256; use auto"
         )
+    why = f"our kernels read no {str(pool.dtype).removeprefix('torch.')} with head size {pool.head_dim}"
+    log.warning("attention in plain torch, and no step is prepared, which costs time: %s", why)
     return ReferenceAttention(pool, layers)
 
 

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 import torch
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.machine import available_memory, usable_cores
+from ramet.runtime.machine import LEAST_CAPABILITY, available_memory, usable_cores
 
 log = logging.getLogger("ramet")
 
 # about 1 ms of reading; a step has some 100 parallel regions, each a wait for every thread
 SMALL_MODEL_BYTES = 16 << 20
-LEAST_CAPABILITY = (8, 0)  # of a CUDA device (Ampere): matrix instructions for bfloat16, asynchronous copies
 
 
 def choose_device(name: str) -> torch.device:
-    """`name` is auto, cpu or cuda. auto is cuda where torch finds a device that LEAST_CAPABILITY describes."""
+    """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of LEAST_CAPABILITY."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
+        built = "" if torch.version.cuda else ", as it was built without CUDA"
+        raise ConfigError(f"--device is cuda, but torch finds no CUDA device{built}: use cpu or auto")
     if name == "auto" and torch.cuda.is_available():
         capability = torch.cuda.get_device_capability()
         name = "cuda" if capability >= LEAST_CAPABILITY else "cpu"

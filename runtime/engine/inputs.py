@@ -303,10 +303,10 @@ class Begun:
         (self.step.whole if self.draws else self.step.forward)[self.place].join(self._number)
 
     def logits(self) -> Tensor:
-        """[num, V] float32, good until the next step is begun."""
+        """[num, V] float32, good until the next step is begun; a copy where that may be before their draw."""
         if not self.step.in_order:
             self.join()
-        return _first(self.step.logits, self.num).float()
+        return _first(self.step.logits, self.num).to(torch.float32, copy=self.step.in_order)
 
     def drawn(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Tokens [num], and which rows' logits are finite [num]."""

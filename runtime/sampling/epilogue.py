@@ -86,7 +86,7 @@ class Masks(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What a step drew, still on the device: nothing here has waited for it, unless a logit processor had to."""
+    """What a step drew, still on the device: nothing has waited for it but log-probabilities and logit processors."""
 
     tokens: Tensor  # [Q] int64
     finite: Tensor  # [Q] bool; False: the row's token means nothing

@@ -100,6 +100,17 @@ def test_tiles_cover_each_new_token_once_and_the_longest_come_first() -> None:
     assert (np.diff(read) <= 0).all()
 
 
+def test_scores_below_what_float32_holds_weigh_nothing() -> None:
+    """Those of the first tile are -inf."""
+    placed = Case([(200, 1), (150, 1)], dtype=torch.float32).on(CPU)
+    placed.qkv[:, : placed.case.heads] = 1e20
+    for row, length in zip(placed.rows.tolist(), placed.lengths, strict=True):
+        placed.keys[placed.table[row, : length - 30].long()] = -1e20
+    found = placed.decoded(FEW)
+    assert torch.isfinite(found).all()
+    near(found, placed.expected())
+
+
 def test_weights_on_one_key_and_very_large_scores() -> None:
     """Where all mass lies on a key that is far back, and where scores are beyond what exp can take."""
     for size in (50.0, 1e4):

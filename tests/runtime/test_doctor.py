@@ -12,7 +12,7 @@ import pytest
 from ramet.kernels.cpu import measured
 from ramet.kernels.cpu.measured import Limits, Measured
 from ramet.runtime import doctor
-from ramet.runtime.config import Args, ModelArgs
+from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -153,6 +153,27 @@ def test_anything_missing_makes_the_exit_code_1(
     monkeypatch.setattr(doctor, "NEEDED", (*doctor.NEEDED, "no-such-package-anywhere"))
     assert doctor.main([], {}) == 1
     assert "serving cannot work: no-such-package-anywhere" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("found", "torch", "expected"),
+    [
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0", True),
+        ("NVIDIA A100, 81559 MiB, 580.1, 8.0; NVIDIA V100, 16384 MiB, 580.1, 7.0", "2.13.0+cu130", True),
+        ("NVIDIA V100, 16384 MiB, 580.1, 7.0", "2.13.0", False),
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0+cpu", False),
+        ("NVIDIA H100, 81559 MiB, 580.1, [N/A]", "2.13.0", False),
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "", False),
+    ],
+)
+def test_a_card_is_chosen_where_a_start_takes_it(found: str, torch: str, expected: bool) -> None:
+    assert doctor.takes_cuda(doctor.Finding("ok", "gpu", found), torch) == expected
+    assert not doctor.takes_cuda(doctor.Finding("note", "gpu", found), torch)
+    chosen = doctor.choice(Args(), has_cuda=expected).found
+    assert chosen.startswith("--device cuda --attention-backend triton" if expected else "--device cpu")
+    asked = Args(execute=ExecArgs(device="cuda"), cache=CacheArgs(kv_cache_dtype="int8"))
+    assert doctor.choice(asked, has_cuda=False).kind == "note"
+    assert "--attention-backend reference --kv-cache-dtype int8" in doctor.choice(asked, has_cuda=True).found
 
 
 def test_this_machine_can_serve(capsys: pytest.CaptureFixture[str]) -> None:

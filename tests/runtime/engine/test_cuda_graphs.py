@@ -148,6 +148,20 @@ def test_drawn_and_penalised_as_plain_steps_are(both: tuple[Toy, Toy]) -> None:
         assert torch.equal(*counts)
 
 
+def test_logits_of_a_step_stay_when_the_next_one_is_begun(both: tuple[Toy, Toy]) -> None:
+    """Its draw may still look at them, and write there what a mask forbids."""
+    replayed, _ = both
+    replayed.table.update(replayed.decoding(3), new_tokens=False)
+    first = replayed.graphs.begin(replayed.decoding(3), draws=False)
+    assert first is not None
+    logits = first.logits()
+    kept = logits.clone()
+    second = replayed.graphs.begin(replayed.decoding(3, 5), draws=False)
+    assert second is not None and torch.equal(logits, kept)
+    logits.fill_(-torch.inf)
+    assert torch.isfinite(second.logits()).all()
+
+
 def test_all_are_prepared_the_largest_first() -> None:
     toy = Toy()
     toy.graphs.prepare_all()
