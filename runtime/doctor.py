@@ -231,10 +231,10 @@ def takes_cuda(gpu: Finding, torch: str) -> bool:
 
 
 def choice(args: Args, has_cuda: bool) -> Finding:
-    what, device = "ramet will choose", args.execute.device
+    what, device = "ramet will choose", str(args.execute.device)
     if device == "auto":
         device = "cuda" if has_cuda else "cpu"
-    attention = args.execute.attention_backend
+    attention: str = args.execute.attention_backend
     if attention == "auto":
         on_gpu = "reference" if args.cache.kv_cache_dtype == "int8" else "triton"
         attention = on_gpu if device == "cuda" else "cpu"
