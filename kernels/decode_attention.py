@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, padded
 from ramet.kernels.tuned import DecodeTuning, decode_tuning
 
 WHOLE = 512  # tokens of a row that is one chunk: nothing is to be merged
@@ -23,8 +24,6 @@ SPLITS = 16  # chunks of a row at most: a longer row has longer ones
 ITEM = 4  # numbers of an item
 DOUBLINGS = 16  # of a chunk
 PLANNED_ROWS = 256  # that are read at once
-LOG2_E = 1.4426950408889634
-INTERPRETED = bool(triton.knobs.runtime.interpret)  # bfloat16 is computed as an integer there, so it is widened first
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -56,12 +55,6 @@ def _plan(rows, seq_lens, items, num_items, num_rows,  # type: ignore[no-untyped
     tl.store(at + 3, of_table + split * 0, mask=split < own)
     if row == 0:
         tl.store(num_items, total)
-
-
-@triton.jit
-def _capped(scores, cap):  # type: ignore[no-untyped-def]
-    """cap * tanh(scores / cap)"""
-    return cap - 2 * cap / (tl.exp(2 * scores / cap) + 1)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -170,11 +163,6 @@ class DecodeScratch:
             empty(*parts, head_dim, dtype=torch.float32), empty(*parts, dtype=torch.float32),
             torch.zeros((num_rows, kv_heads), dtype=torch.int32, device=device),
         )  # fmt: skip
-
-
-def padded(size: int) -> int:
-    """Of a tile's side: a matrix instruction has 16."""
-    return max(16, triton.next_power_of_2(size))
 
 
 def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:

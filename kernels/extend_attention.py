@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ramet.kernels.decode_attention import INTERPRETED, LOG2_E, _capped, padded
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, padded
 from ramet.kernels.tuned import ExtendTuning, extend_tuning
 
 

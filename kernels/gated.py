@@ -8,17 +8,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ramet.kernels.decode_attention import INTERPRETED
-from ramet.kernels.norms import _rounded
+from ramet.kernels.triton_parts import INTERPRETED, _capped, _rounded
 
 BLOCK = 1024
 SILU, GELU, GELU_TANH = 0, 1, 2
-
-
-@triton.jit
-def _tanh(x):  # type: ignore[no-untyped-def]
-    """Of large numbers too: exp goes to infinity or to 0, and the result to 1 or -1."""
-    return 1 - 2 / (tl.exp(2 * x) + 1)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -34,7 +27,7 @@ def _gated(gate_up, out, size, KIND: tl.constexpr, INTERPRETED: tl.constexpr, BL
     elif KIND == 1:
         active = 0.5 * gate * (1 + tl.erf(gate * 0.7071067811865476))
     else:
-        active = 0.5 * gate * (1 + _tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)))
+        active = 0.5 * gate * (1 + _capped(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate), 1.0))
     product = _rounded(_rounded(active, gate_up, INTERPRETED) * up, gate_up, INTERPRETED)
     tl.store(out + row * size + cols, product.to(gate_up.dtype.element_ty), mask=valid)
 
@@ -42,7 +35,7 @@ def _gated(gate_up, out, size, KIND: tl.constexpr, INTERPRETED: tl.constexpr, BL
 @triton.jit(do_not_specialize=["num"])  # type: ignore[untyped-decorator]
 def _softcap(x, num, cap, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + at, cap * _tanh(tl.load(x + at, mask=at < num, other=0.0) / cap), mask=at < num)
+    tl.store(x + at, _capped(tl.load(x + at, mask=at < num, other=0.0), cap), mask=at < num)
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

@@ -7,17 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, empty_like
 
-from ramet.kernels.decode_attention import INTERPRETED
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _rounded(x, like, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """x float32 as the dtype of `like` holds it, in float32. The interpreter cuts a bfloat16 off, so it rounds here."""
-    if INTERPRETED and like.dtype.element_ty == tl.bfloat16:
-        bits = x.to(tl.int32, bitcast=True)
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
-        return bits.to(tl.float32, bitcast=True)
-    return x.to(like.dtype.element_ty).to(tl.float32)
+from ramet.kernels.triton_parts import INTERPRETED, _rounded
 
 
 @triton.jit  # type: ignore[untyped-decorator]

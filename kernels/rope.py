@@ -10,9 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels import reference
-from ramet.kernels.decode_attention import INTERPRETED
-from ramet.kernels.norms import _rounded
 from ramet.kernels.reference import HeadNorms
+from ramet.kernels.triton_parts import INTERPRETED, _rounded
 
 HEADS = 8  # of a program
 

@@ -24,7 +24,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ramet.kernels import decode_attention, extend_attention, gated, norms, rope, step_rows, tuned
+from ramet.kernels import decode_attention, extend_attention, gated, norms, rope, step_rows, triton_parts, tuned
 from ramet.kernels import logits_epilogue as epilogue
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -82,14 +82,14 @@ def configurations() -> Iterator[tuple[Any, str, Flags]]:
 
 def attention() -> Iterator[tuple[Any, str, Flags]]:
     """Decode and extend, for head sizes and groups that models have."""
-    of = {"LOG2_E": decode_attention.LOG2_E, "INTERPRETED": False}
+    of = {"LOG2_E": triton_parts.LOG2_E, "INTERPRETED": False}
     for kind, (head_dim, group), (windowed, capped) in product(
         HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2)), ((False, False), (True, False), (True, True))
     ):
-        heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": decode_attention.padded(head_dim)}
+        heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": triton_parts.padded(head_dim)}
         rule = {"WINDOWED": windowed, "CAPPED": capped, **of}
         few, many = tuned.decode_tuning(head_dim), tuned.extend_tuning(head_dim)
-        lanes = decode_attention.padded(group)
+        lanes = triton_parts.padded(group)
         yield decode_attention._decode, kind, {
             **heads, **rule, "SPLITS": decode_attention.SPLITS, "LANES": lanes, "BLOCK": few.block,
             "STAGES": few.stages, "num_warps": few.warps,

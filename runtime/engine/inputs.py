@@ -2,8 +2,8 @@
 
 A step's tensors are placed anew, or filled into buffers that stay where they are, which a replay reads. Decides what is
 copied to the device and back, which numbers of rows are prepared, how a step is padded to one of them, and which steps
-are not replayed. What a device records is its own: on a CPU a list of native calls (step_tape.py). Padding rows compute
-token 0 at position 0 into slot 0 of the padding row. Knows no model.
+are not replayed. What a device records is its own: a list of native calls (step_tape.py) or CUDA graphs (graphs.py).
+Padding rows compute token 0 at position 0 into slot 0 of the padding row. Knows no model.
 R rows of a batch, T new tokens, Q drawing rows, n rows of a prepared step, L longest context, V vocabulary.
 """
 
