@@ -89,8 +89,8 @@ inline void soften(float *weights, Seen seen, float softcap, int head_dim, float
     }
     float top = max_of(most);
     if (top > best) {
-        if constexpr (ROUNDED) top = whole_power(splat(top))[0];
-        const float shrink = std::exp(best - top);
+        if constexpr (ROUNDED) top = whole_above(splat(top))[0];
+        const float shrink = std::exp2(best - top);
         sum *= shrink;
         for (int d = 0; d < head_dim; d += LANES) store(out + d, load(out + d) * shrink);
         best = top;
@@ -98,7 +98,7 @@ inline void soften(float *weights, Seen seen, float softcap, int head_dim, float
     vf all = {};
 #pragma GCC unroll 8
     for (int part = 0; part < PARTS; part++) {
-        const vf some = exp_of(scores[part] - best);
+        const vf some = exp2_of(scores[part] - best);
         all += some;
         store(weights + part * LANES, some);
     }

@@ -42,11 +42,15 @@ void copy_rows(const Rows<C> &rows, int head_dim, int width, float *to) {
 // Values as pairs of neighbouring keys [WIDE_TILE / 2][D], without scales.
 template <class C>
 void pair_rows(const Rows<C> &rows, int count, int head_dim, float *to) {
-    for (int j = 0; j < count; j += 2)
-        for (int d = 0; d < head_dim; d += LANES) {
-            const vf first = load(rows[j] + d), second = load(rows[j + 1] + d);
-            store(to + j / 2 * head_dim + d, bit_cast<vf>(bit_cast<vu>(first) >> 16 | bit_cast<vu>(second)));
+    for (int j = 0; j < count; j += 2, to += head_dim) {
+        int d = 0;
+        for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
+            vf first, second;
+            interleave(rows[j] + d, rows[j + 1] + d, first, second);
+            store(to + d, first), store(to + d + LANES, second);
         }
+        if (d < head_dim) store(to + d, bit_cast<vf>(bit_cast<vu>(load(rows[j] + d)) >> 16 | bit_cast<vu>(load(rows[j + 1] + d))));
+    }
 }
 
 // Such pairs [WIDE_TILE / 2][D], turned.
@@ -158,8 +162,8 @@ void attend_vectors(Scratch &s, const Rows<C> &k, [[maybe_unused]] const Rows<C>
     vf shrink[W], total[W];
 #pragma GCC unroll 2
     for (int w = 0; w < W; w++) {
-        if constexpr (PAIRED) top[w] = whole_power(top[w]);
-        shrink[w] = exp_of(load(best + w * LANES) - top[w]), total[w] = load(sum + w * LANES) * shrink[w];
+        if constexpr (PAIRED) top[w] = whole_above(top[w]);
+        shrink[w] = exp2_of(load(best + w * LANES) - top[w]), total[w] = load(sum + w * LANES) * shrink[w];
         store(best + w * LANES, top[w]);
     }
     if constexpr (PAIRED)
@@ -167,7 +171,7 @@ void attend_vectors(Scratch &s, const Rows<C> &k, [[maybe_unused]] const Rows<C>
 #pragma GCC unroll 2
             for (int w = 0; w < W; w++) {
                 const float *const at = weights + j * WIDTH + w * LANES;
-                vf even = exp_of(load(at) - top[w]), odd = j + 1 < count ? exp_of(load(at + WIDTH) - top[w]) : vf{};
+                vf even = exp2_of(load(at) - top[w]), odd = j + 1 < count ? exp2_of(load(at + WIDTH) - top[w]) : vf{};
                 total[w] += even + odd;
                 if constexpr (IS_INT8) even *= scale_of(v[j], head_dim), odd *= scale_of(v[j + 1], head_dim);
                 store_pair(reinterpret_cast<bf16 *>(weights + j / 2 * WIDTH + w * LANES), even, odd);
@@ -177,7 +181,7 @@ void attend_vectors(Scratch &s, const Rows<C> &k, [[maybe_unused]] const Rows<C>
 #pragma GCC unroll 2
             for (int w = 0; w < W; w++) {
                 float *const at = weights + j * WIDTH + w * LANES;
-                const vf weight = exp_of(load(at) - top[w]);
+                const vf weight = exp2_of(load(at) - top[w]);
                 total[w] += weight;
                 store(at, weight);
             }

@@ -241,7 +241,7 @@ void merge(const Plan &p, const int32_t *job, T *out) {
         float best = LOWEST, sum = 0, total[MAX_HEAD_DIM] = {};
         for (int i = 0; i < job[2]; i++) best = std::max(best, lse[i * H * 2]);
         for (int i = 0; i < job[2]; i++) {
-            const float weight = std::exp(lse[i * H * 2] - best);
+            const float weight = std::exp2(lse[i * H * 2] - best);
             sum += lse[i * H * 2 + 1] * weight;
             for (int d = 0; d < D; d += LANES) store(total + d, load(total + d) + load(parts + (int64_t)i * H * D + d) * weight);
         }
@@ -316,10 +316,11 @@ extern "C" void ramet_attention(const Plan *plan, const Rule *rule, int dtype, i
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
         const char *k = (const char *)keys, *v = (const char *)values;
+        const Rule in_base_2 = {rule->scale * LOG2_E, rule->window, rule->softcap * LOG2_E};
         if (cache == INT8)
-            run(Call<T, int8_t>{*plan, *rule, (const T *)q, q_stride, k, v, (T *)out});
+            run(Call<T, int8_t>{*plan, in_base_2, (const T *)q, q_stride, k, v, (T *)out});
         else
-            run(Call<T, T>{*plan, *rule, (const T *)q, q_stride, k, v, (T *)out});
+            run(Call<T, T>{*plan, in_base_2, (const T *)q, q_stride, k, v, (T *)out});
     });
 }
 REPLAYABLE(ramet_attention)

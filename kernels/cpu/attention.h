@@ -111,12 +111,12 @@ struct Scratch {
     }
 };
 
-// The least power of two that no weight of such scores is above, as its logarithm. Weights less their largest score would be
-// rounded to bfloat16 differently with each tile that has a larger one; less this they are rounded alike by all, however
-// many queries and keys are computed together.
-inline vf whole_power(vf top) {
-    const vf whole = top * 1.44269504f + 0.499f + 12582912.0f - 12582912.0f;  // 1.5 * 2^23: the nearest integer
-    return top * top < 1e12f ? whole * 0.693147181f : top;  // beyond, rounding would take it away from the score
+// The least whole number that is not below such scores, or one more. Weights less their largest score would be rounded to bfloat16
+// differently with each tile that has a larger one; less this they are rounded alike by all, however many queries and keys
+// are computed together.
+inline vf whole_above(vf top) {
+    const vf whole = top + 0.499f + 12582912.0f - 12582912.0f;  // 1.5 * 2^23: the nearest integer
+    return top * top < 1e12f ? whole : top;  // beyond, rounding would take it away from the score
 }
 
 // The keys [first, stop) of a tile, counted from its start, that one query sees; [0, TILE) is the most.

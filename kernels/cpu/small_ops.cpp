@@ -68,9 +68,8 @@ void norm_heads(void *x, int64_t stride, const void *weight, int64_t tokens, int
 template <class T>
 void silu_row(const T *gate, const T *up, T *out, int64_t size) {
     each(size, [&](int64_t i, int64_t n) {
-        const vf g = get(gate + i, n), small = exp_of(g > 0 ? -g : g);
-        const vf sigmoid = (g > 0 ? splat(1.0f) : small) / (small + 1.0f);
-        put(out + i, rounded<T>(g * sigmoid) * get(up + i, n), n);
+        const vf g = get(gate + i, n);
+        put(out + i, rounded<T>(g / (exp2_of(g * -LOG2_E) + 1.0f)) * get(up + i, n), n);
     });
 }
 

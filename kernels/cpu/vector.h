@@ -225,6 +225,23 @@ static inline void store_pair(bf16 *p, vf a, vf b) {
 #endif
 }
 
+// Of 2 LANES numbers of two rows those of the same place side by side, a first: as words of bfloat16.
+template <class T>
+static inline void interleave(const T *a, const T *b, vf &first, vf &second) {
+    first = bit_cast<vf>(bit_cast<vu>(load(a)) >> 16 | bit_cast<vu>(load(b)));
+    second = bit_cast<vf>(bit_cast<vu>(load(a + LANES)) >> 16 | bit_cast<vu>(load(b + LANES)));
+}
+#if defined(__AVX512BW__) && !defined(RAMET_LANES)
+static inline void interleave(const bf16 *a, const bf16 *b, vf &first, vf &second) {
+    alignas(64) static constexpr uint16_t places[2][32] = {
+        {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+        {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+    const __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b);
+    first = (vf)_mm512_permutex2var_epi16(x, _mm512_load_si512(places[0]), y);
+    second = (vf)_mm512_permutex2var_epi16(x, _mm512_load_si512(places[1]), y);
+}
+#endif
+
 // What load_pair took apart, in order; and nothing to do for dtypes whose pairs are in order.
 template <class T>
 static inline void in_order(vf &, vf &) {}
@@ -344,11 +361,13 @@ static inline vi lane_numbers() {
     return x;
 }
 
+constexpr float LOG2_E = 1.44269504f;
+
 // e^x to 2 units in the last place for x <= 0; below -87 it is 0
 static inline vf exp_of(vf x) {
     const vi tiny = x < splat(-87.0f);
     const vf clipped = tiny ? splat(-87.0f) : x;  // a NaN stays one
-    const vf shifted = clipped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the nearest integer in the low bits
+    const vf shifted = clipped * LOG2_E + 12582912.0f;  // 1.5 * 2^23: the nearest integer in the low bits
     const vf whole = shifted - 12582912.0f;
     vf r = clipped - whole * 0.693359375f;
     r -= whole * -2.12194440e-4f;
@@ -362,6 +381,33 @@ static inline vf exp_of(vf x) {
     const vi exponent = (bit_cast<vi>(shifted) - 0x4b400000) << 23;
     const vf y = bit_cast<vf>(bit_cast<vi>(p) + exponent);
     return tiny ? splat(0.0f) : y;
+}
+
+// 2^x to 3 units in the last place; below -150 it is 0, and above 127 no less than 2^127. No polynomial of its degree has a
+// smaller largest error.
+static inline vf exp2_of(vf x) {
+#if defined(__AVX512DQ__) && !defined(RAMET_LANES)
+    const __m512 clipped = _mm512_max_ps((__m512)splat(-151.0f), (__m512)x);  // a NaN stays one
+    const vf r = (vf)_mm512_reduce_ps(clipped, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#else
+    const vi tiny = x < -126.0f, huge = x > 127.0f;
+    vf clipped = tiny ? splat(-126.0f) : x;
+    clipped = huge ? splat(127.0f) : clipped;
+    const vf shifted = clipped - 0.5f + 12582912.0f;  // 1.5 * 2^23: the whole number below in the low bits
+    const vf r = clipped - (shifted - 12582912.0f);
+#endif
+    vf p = splat(1.8671300e-3f);
+    p = p * r + 9.0170307e-3f;
+    p = p * r + 5.5799913e-2f;
+    p = p * r + 2.4016444e-1f;
+    p = p * r + 6.9315130e-1f;
+    p = p * r + 1.0f;
+#if defined(__AVX512DQ__) && !defined(RAMET_LANES)
+    return (vf)_mm512_scalef_ps((__m512)p, clipped);
+#else
+    const vf y = bit_cast<vf>(bit_cast<vi>(p) + ((bit_cast<vi>(shifted) - 0x4b400000) << 23));
+    return tiny ? splat(0.0f) : y;
+#endif
 }
 
 // to 1e-7, absolute
