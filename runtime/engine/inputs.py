@@ -163,6 +163,24 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
     )
 
 
+def drawing(inputs: ForwardInputs, draws: Ints) -> ForwardInputs:
+    """The last tokens of the rows `draws` [Q] alone, as a step: what comes before them is in the pool by then."""
+    at, rows = inputs.last_tokens, inputs.rows[draws]
+    return ForwardInputs(
+        token_ids=inputs.token_ids.index_select(0, at),
+        positions=inputs.positions.index_select(0, at),
+        slots=inputs.slots.index_select(0, at),
+        last_tokens=torch.arange(len(at), device=at.device),
+        table=inputs.table,
+        rows=rows,
+        num_new=np.ones(len(rows), np.int32),
+        seq_lens=inputs.seq_lens[draws],
+        num_decode=len(rows),
+        shifts=None if inputs.shifts is None else inputs.shifts[draws],
+        shifted=None if inputs.shifted is None else inputs.shifted.index_select(0, at),
+    )
+
+
 def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:
     """column [R] -> [T]: every token has the number of its row."""
     return np.repeat(column, batch.num_new).astype(np.int64)

@@ -34,7 +34,7 @@ from ramet.runtime.engine.batch import (
     StepResult,
 )
 from ramet.runtime.engine.device import choose_device, choose_threads
-from ramet.runtime.engine.inputs import Begun, Readback, SlotTable, StepGraphs, place
+from ramet.runtime.engine.inputs import Begun, Readback, SlotTable, StepGraphs, drawing, place
 from ramet.runtime.engine.startup import (
     Report,
     cache_dtype,
@@ -381,8 +381,9 @@ class ModelRunner:
         inputs = place(batch, self._table, self._row_buffer, self.device)
         self._attention.plan(inputs)
         at, wanted = inputs.last_tokens, None
-        if not batch.prompt_logprobs and not batch.hidden:  # nobody reads the states of others
-            at, wanted = torch.arange(len(at), device=self.device), at
+        if len(at) < inputs.num_tokens and not batch.prompt_logprobs and not batch.hidden:  # nobody reads the others
+            wanted = drawing(inputs, batch.draws)
+            at = wanted.last_tokens
         return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention, wanted), at)
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:

@@ -168,13 +168,28 @@ class SelfAttention(nn.Module):
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], attention: AttentionBackend, inputs: ForwardInputs
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        attention: AttentionBackend,
+        inputs: ForwardInputs,
+        wanted: ForwardInputs | None = None,
     ) -> Tensor:
+        """Of the tokens `wanted` alone, which are inputs.last_tokens [Q], if these are given: [Q, N].
+
+        Keys and values are stored of all.
+        """
         qkv = self.qkv(x).view(-1, self._heads + 2 * self._kv_heads, self._head_dim)  # [T, H + 2 G, D]
         turning = self._heads + self._kv_heads
         norms = None if self.q_norm is None or self.k_norm is None else self.q_norm.with_keys(self.k_norm)
         positions = inputs.positions if inputs.shifted is None else inputs.shifted
         self._ops.place(qkv, self._heads, *rope, positions, norms, *attention.cache(self._layer), inputs.slots)
         q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
+        if wanted is not None:
+            if not wanted.num_tokens:
+                return x[:0]
+            q, k, v = (each.index_select(0, inputs.last_tokens) for each in (q, k, v))
+            inputs = wanted
+            attention.plan(inputs)
         out = attention.forward(q, k, v, self._layer, inputs)  # [T, H, D]
         return self.o(out.view(-1, self._heads * self._head_dim))

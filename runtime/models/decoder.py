@@ -62,11 +62,20 @@ class DecoderLayer(nn.Module):
         self.mlp = GatedMLP(shape, dtype, ops)
 
     def attend(
-        self, x: Tensor | None, residual: Tensor, rope: Rope, attention: AttentionBackend, inputs: ForwardInputs
+        self,
+        x: Tensor | None,
+        residual: Tensor,
+        rope: Rope,
+        attention: AttentionBackend,
+        inputs: ForwardInputs,
+        wanted: ForwardInputs | None = None,
     ) -> Tensor:
-        """x [T, N] is what the layer before added last (None before the first); residual [T, N] is WRITTEN."""
+        """x [T, N] is what the layer before added last (None before the first); residual [T, N] is WRITTEN.
+
+        [T, N], or [Q, N] as SelfAttention has it.
+        """
         x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
-        return self.attention(x, rope, attention, inputs)
+        return self.attention(x, rope, attention, inputs, wanted)
 
     def feed(self, x: Tensor, residual: Tensor) -> Tensor:
         """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN."""
@@ -98,11 +107,12 @@ class Decoder(nn.Module):
         self._ropes = [tables[layer.rope] for layer in self.shape.layers]
 
     def hidden_states(
-        self, inputs: ForwardInputs, attention: AttentionBackend, wanted: Tensor | None = None
+        self, inputs: ForwardInputs, attention: AttentionBackend, wanted: ForwardInputs | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(x, residual), both [T, N]; their sum goes into the final norm. Of `wanted` [Q] int64 alone: both [Q, N].
+        """(x, residual), both [T, N]; their sum goes into the final norm.
 
-        Of the others the last layer stores keys and values, which later steps read, and leaves out the MLP.
+        With `wanted` both are [Q, N], of inputs.last_tokens: of the others the last layer stores keys and values, which
+        later steps read, and leaves out the rest.
         """
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
@@ -110,9 +120,10 @@ class Decoder(nn.Module):
         x: Tensor | None = None
         layers = cast(Sequence[DecoderLayer], self.layers)
         for i, (layer, rope) in enumerate(zip(layers, self._ropes, strict=True), 1):
-            x = layer.attend(x, residual, rope, attention, inputs)
-            if i == len(layers) and wanted is not None:
-                x, residual = x.index_select(0, wanted), residual.index_select(0, wanted)
+            last = wanted if i == len(layers) else None
+            x = layer.attend(x, residual, rope, attention, inputs, last)
+            if last is not None:
+                residual = residual.index_select(0, inputs.last_tokens)
             if len(x):
                 x = layer.feed(x, residual)
         assert x is not None, "a model has at least one layer"

@@ -82,9 +82,15 @@ class GemmaLayer(DecoderLayer):
         self.mlp_out_norm = norm_of(shape.hidden, shape, dtype, ops)
 
     def attend(
-        self, x: Tensor | None, residual: Tensor, rope: Rope, attention: AttentionBackend, inputs: ForwardInputs
+        self,
+        x: Tensor | None,
+        residual: Tensor,
+        rope: Rope,
+        attention: AttentionBackend,
+        inputs: ForwardInputs,
+        wanted: ForwardInputs | None = None,
     ) -> Tensor:
-        return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs))
+        return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs, wanted))
 
     def feed(self, x: Tensor, residual: Tensor) -> Tensor:
         return self.mlp_out_norm(super().feed(x, residual))
