@@ -72,9 +72,10 @@ inline void scores_of(const float *q, int head_dim, const Rows<C> &k, float scal
 }
 
 // Turn a query's scores of one tile into weights [TILE]; rescale what it has summed when a larger score turns up. For a query
-// that sees none of the keys every weight is the same and wrong, until a tile that it does see shrinks them to nothing.
+// that sees none of the keys every weight is the same and wrong, until a tile that it does see shrinks them to nothing. `sums`
+// [LANES] are of its weights, and `best` is the exponent that is taken off all.
 template <bool ROUNDED>
-inline void soften(float *weights, Seen seen, float softcap, int head_dim, float &best, float &sum, float *out) {
+inline void soften(float *weights, Seen seen, float softcap, int head_dim, float &best, float *sums, float *out) {
     vf scores[PARTS];
     const vi lane = lane_numbers();
     vf most = splat(LOWEST);
@@ -87,22 +88,22 @@ inline void soften(float *weights, Seen seen, float softcap, int head_dim, float
         if (seen.first > 0) some = lane + part * LANES >= seen.first ? some : splat(LOWEST);
         most = larger(most, some);
     }
-    float top = max_of(most);
-    if (top > best) {
+    if (any(most > best)) {
+        float top = max_of(most);
         if constexpr (ROUNDED) top = whole_above(splat(top))[0];
         const float shrink = std::exp2(best - top);
-        sum *= shrink;
+        store(sums, load(sums) * shrink);
         for (int d = 0; d < head_dim; d += LANES) store(out + d, load(out + d) * shrink);
         best = top;
     }
-    vf all = {};
+    vf all = load(sums);
 #pragma GCC unroll 8
     for (int part = 0; part < PARTS; part++) {
         const vf some = exp2_of(scores[part] - best);
         all += some;
         store(weights + part * LANES, some);
     }
-    sum += sum_of(all);
+    store(sums, all);
 }
 
 // out [N][D] += weights [N][TILE] * values, over PAIRS pairs of vectors of the head

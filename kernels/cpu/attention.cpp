@@ -4,7 +4,7 @@
 // long row cut in pieces, rows that share a prefix (its keys are read once for all of them) and short extends (each
 // query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
 // Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
-// FlashInfer, for shared prefixes). Arithmetic is float32; with `ramet_choose_attention` products with bfloat16 queries are made
+// FlashInfer, for shared prefixes). Scores are exponents of 2, which costs one product less. Arithmetic is float32; with `ramet_choose_attention` products with bfloat16 queries are made
 // in pairs, or by tile registers. Products of many queries' weights with values are as well, so all weights are rounded to
 // bfloat16 alike, however many queries there are: what a token is given depends on what is computed with it by the order of
 // sums alone.
@@ -93,7 +93,7 @@ struct Work {
 #endif
         ahead_of(start).fetch(0, 1);
         s.fit((size_t)num * p.kv_heads, head_dim);
-        std::fill_n(s.best.begin(), num * p.kv_heads, LOWEST), std::fill_n(s.sum.begin(), num * p.kv_heads, 0.0f);
+        std::fill_n(s.best.begin(), num * p.kv_heads, LOWEST), std::fill_n(s.sum.begin(), num * p.kv_heads * (few ? LANES : 1), 0.0f);
         std::fill_n(s.out.begin(), (size_t)num * p.kv_heads * head_dim, 0.0f);
         s.limits.resize(num);
         for (int i = 0; i < num; i++) s.limits[i] = p.limits[token(i)];
@@ -188,7 +188,7 @@ struct Work {
     }
     void weights(int query, Seen seen) {
         float *const all = s.weights_of.data() + query * TILE;
-        soften<ROUNDED>(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum[query], s.out.data() + query * head_dim);
+        soften<ROUNDED>(all, seen, call.rule.softcap, head_dim, s.best[query], s.sum.data() + query * LANES, s.out.data() + query * head_dim);
     }
     template <int N>
     void values(int query, const Rows<C> &v, int count) {
@@ -211,7 +211,8 @@ struct Work {
     }
     void give(int g, int i, const float *from) {
         const int h = g * group + i % group;
-        const float best = s.best[(size_t)g * num + i], sum = s.sum[(size_t)g * num + i];
+        const size_t query = (size_t)g * num + i;
+        const float best = s.best[query], sum = few ? sum_of(load(s.sum.data() + query * LANES)) : s.sum[query];
         const int64_t partial = p.partials[item.first_member + i / group];
         if (partial < 0) {
             T *to = call.out + ((int64_t)token(i) * p.heads + h) * head_dim;

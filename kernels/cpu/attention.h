@@ -96,7 +96,7 @@ inline void turn(const float *from, int64_t from_stride, float *to, int64_t to_s
 
 // A thread's memory: queries, sums and weights of one item for all heads. It grows once.
 struct Scratch {
-    std::vector<float> q, out, best, sum, weights_of;  // the last: [Q][TILE], of a few queries
+    std::vector<float> q, out, best, sum, weights_of;  // the last: [Q][TILE], of a few queries, which have sum [Q][LANES]
     std::vector<int32_t> limits;
     alignas(64) float keys[WIDE_TILE * MAX_HEAD_DIM];    // [WIDE_TILE][D]
     alignas(64) float values[WIDE_TILE * MAX_HEAD_DIM];  // [WIDE_TILE][D]
@@ -107,7 +107,7 @@ struct Scratch {
         const size_t num = queries * head_dim + MAX_LANES;
         if (q.size() < num) q.resize(num), out.resize(num);
         if (best.size() >= queries) return;
-        best.resize(queries), sum.resize(queries), weights_of.resize(queries * TILE);
+        best.resize(queries), sum.resize(queries * LANES), weights_of.resize(queries * TILE);
     }
 };
 
