@@ -4,10 +4,11 @@
 // long row cut in pieces, rows that share a prefix (its keys are read once for all of them) and short extends (each
 // query stops at its own position). Keys are read a token at a time over all heads, so memory is read in long runs.
 // Partial results of cut rows are merged by their log-sum-exp (Dao et al. 2022, FlashAttention; Ye et al. 2025,
-// FlashInfer, for shared prefixes). Scores are exponents of 2, which costs one product less. Arithmetic is float32; with `ramet_choose_attention` products with bfloat16 queries are made
-// in pairs, or by tile registers. Products of many queries' weights with values are as well, so all weights are rounded to
-// bfloat16 alike, however many queries there are: what a token is given depends on what is computed with it by the order of
-// sums alone.
+// FlashInfer, for shared prefixes). Scores are exponents of 2, which takes fewer operations than those of e.
+//
+// Arithmetic is float32; with `ramet_choose_attention` products with bfloat16 queries are made in pairs, or by tile registers.
+// Products of many queries' weights with values are as well, so all weights are rounded to bfloat16 alike, however many
+// queries there are: what a token is given depends on what is computed with it by the order of sums alone.
 //
 // T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
 #include "attend_few.h"
