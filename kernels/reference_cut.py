@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int32]
 
 MIN_SHARED = 64  # keys of a common prefix below which reading them row by row is as good
 MIN_PIECE = 128  # keys below which a cut costs more than an idle core
-PIECES_PER_THREAD = 4
+PIECES_PER_THREAD = 2
 MAX_MEMBERS = 32  # tokens of one item: beyond, the sums of their queries no longer fit the core's cache
 
 

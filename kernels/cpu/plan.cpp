@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t MIN_SHARED = 64;  // keys of a common prefix below which reading them row by row is as good
 constexpr int64_t MIN_PIECE = 128;  // keys below which a cut costs more than an idle core
 constexpr int64_t MAX_MEMBERS = 32; // tokens of one item: beyond, the sums of their queries no longer fit the core's cache
-constexpr int64_t PIECES_PER_THREAD = 4;
+constexpr int64_t PIECES_PER_THREAD = 2;
 
 // Rows whose keys [start, stop) are the same slots.
 struct Share {

@@ -383,12 +383,11 @@ static inline vf exp_of(vf x) {
     return tiny ? splat(0.0f) : y;
 }
 
-// 2^x to 3 units in the last place; below -150 it is 0, and above 127 no less than 2^127. No polynomial of its degree has a
-// smaller largest error.
+// 2^x to 3 units in the last place from -126 to 127; below it is 0 at last, above it is no less. Whole powers are exact, and
+// no other polynomial of its degree that has them has a smaller largest error.
 static inline vf exp2_of(vf x) {
 #if defined(__AVX512DQ__) && !defined(RAMET_LANES)
-    const __m512 clipped = _mm512_max_ps((__m512)splat(-151.0f), (__m512)x);  // a NaN stays one
-    const vf r = (vf)_mm512_reduce_ps(clipped, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const vf r = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #else
     const vi tiny = x < -126.0f, huge = x > 127.0f;
     vf clipped = tiny ? splat(-126.0f) : x;
@@ -396,14 +395,14 @@ static inline vf exp2_of(vf x) {
     const vf shifted = clipped - 0.5f + 12582912.0f;  // 1.5 * 2^23: the whole number below in the low bits
     const vf r = clipped - (shifted - 12582912.0f);
 #endif
-    vf p = splat(1.8671300e-3f);
-    p = p * r + 9.0170307e-3f;
-    p = p * r + 5.5799913e-2f;
-    p = p * r + 2.4016444e-1f;
-    p = p * r + 6.9315130e-1f;
+    vf p = splat(1.87931862e-3f);
+    p = p * r + 8.99099465e-3f;
+    p = p * r + 5.58186769e-2f;
+    p = p * r + 2.40159273e-1f;
+    p = p * r + 6.93151712e-1f;
     p = p * r + 1.0f;
 #if defined(__AVX512DQ__) && !defined(RAMET_LANES)
-    return (vf)_mm512_scalef_ps((__m512)p, clipped);
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)x);
 #else
     const vf y = bit_cast<vf>(bit_cast<vi>(p) + ((bit_cast<vi>(shifted) - 0x4b400000) << 23));
     return tiny ? splat(0.0f) : y;

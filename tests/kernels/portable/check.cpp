@@ -118,6 +118,17 @@ static void check_conversion(const char *what) {
     }
 }
 
+static void check_powers() {
+    for (float x = -126; x <= 127; x += 0.37f) {
+        const float got = exp2_of(splat(x))[0], want = std::exp2(x);
+        expect(std::abs(got - want) <= 3 * (std::nextafter(want, INFINITY) - want), "a power of two", got, want);
+    }
+    for (const float whole : {-126.0f, -1.0f, 0.0f, 1.0f, 126.0f}) expect(exp2_of(splat(whole))[0] == std::exp2(whole), "a whole power of two");
+    for (const float low : {-151.0f, -1000.0f, -1e30f, -INFINITY}) expect(exp2_of(splat(low))[0] == 0, "a power of two that is next to nothing");
+    for (const float high : {128.0f, 1000.0f, 1e30f, INFINITY}) expect(exp2_of(splat(high))[0] >= 0x1p127f, "a power of two beyond the largest");
+    expect(std::isnan(exp2_of(splat(NAN))[0]), "a power of two of NaN");
+}
+
 template <class T>
 static void check_small_ops(int dtype, float tolerance) {
     for (const int64_t size : {1, 7, 16, 129, 768}) {
@@ -454,6 +465,7 @@ int main() {
     check_linear_int4<float>(FLOAT32, 2e-5f), check_linear_int4<bf16>(BFLOAT16, 2e-2f), check_linear_int4<f16>(FLOAT16, 3e-3f);
     check_conversion<bf16>("bfloat16");
     check_conversion<f16>("float16");
+    check_powers();
     check_small_ops<float>(FLOAT32, 2e-6f), check_small_ops<bf16>(BFLOAT16, 2e-2f), check_small_ops<f16>(FLOAT16, 3e-3f);
     check_attentions<float>(FLOAT32, 2e-5f), check_attentions<bf16>(BFLOAT16, 2e-2f), check_attentions<f16>(FLOAT16, 3e-3f);
     check_draw();
