@@ -208,7 +208,10 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     ] = "auto"
     disable_cuda_graph: Annotated[
         bool,
-        _about("compute every step anew; else decode steps are prepared and replayed, on a GPU as CUDA graphs"),
+        _about(
+            "compute every step anew, call by call; else decode steps are prepared and replayed, on a GPU as CUDA graphs, "
+            "and the calls of other steps on a CPU run as a list"
+        ),
     ] = False
     cuda_graph_max_bs: Annotated[
         Annotated[int, Meta(ge=1, le=4096)], _about("rows of the largest decode step that is prepared")

@@ -86,8 +86,9 @@ class Calls(Structure):
 class Tape:
     """Calls in their order. `keep` what they point to and nobody else holds."""
 
-    def __init__(self, library: ctypes.CDLL, arena: Arena) -> None:
+    def __init__(self, library: ctypes.CDLL, arena: Arena, *, runs: bool = True) -> None:
         self.arena = arena  # where tensors come from while this records
+        self._runs = runs  # what it records
         self.calls: list[Call] = []  # once it is sealed
         self._library = library
         self._recorded: list[tuple[int, Sequence[int]]] = []
@@ -105,7 +106,8 @@ class Tape:
             for i in floats:
                 (words[i],) = struct.unpack("<i", struct.pack("<f", words[i]))
             self._recorded.append((address, [int(word) for word in words]))
-            function(*arguments)
+            if self._runs:
+                function(*arguments)
 
         return called
 

@@ -34,7 +34,7 @@ from ramet.runtime.engine.batch import (
     StepResult,
 )
 from ramet.runtime.engine.device import choose_device, choose_threads
-from ramet.runtime.engine.inputs import Begun, Readback, SlotTable, StepGraphs, drawing, place
+from ramet.runtime.engine.inputs import Begun, NotReplayable, Readback, SlotTable, StepGraphs, drawing, place
 from ramet.runtime.engine.startup import (
     Report,
     cache_dtype,
@@ -46,7 +46,7 @@ from ramet.runtime.engine.startup import (
     plan_of,
 )
 from ramet.runtime.engine.step_cost import StepCost
-from ramet.runtime.engine.step_tape import Recorder, draw_next
+from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import read_shape
@@ -214,6 +214,7 @@ class ModelRunner:
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
         self._graphs = self._step_graphs(args)
+        self._deferred_steps = self._choose_deferred(args)
         if isinstance(self._kernels, CpuOps) and self._attention.name == "cpu":
             torch.set_num_threads(1)  # nothing large is left to torch, and its threads would spin against ours
         if self._graphs is not None and self.device.type == "cuda":
@@ -379,12 +380,31 @@ class ModelRunner:
 
     def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
-        self._attention.plan(inputs)
         at, wanted = inputs.last_tokens, None
         if len(at) < inputs.num_tokens and not batch.prompt_logprobs and not batch.hidden:  # nobody reads the others
             wanted = drawing(inputs, batch.draws)
             at = wanted.last_tokens
-        return Forwarded(self._model, *self._model.hidden_states(inputs, self._attention, wanted), at)
+        return Forwarded(self._model, *self._hidden_states(inputs, wanted), at)
+
+    def _hidden_states(self, inputs: ForwardInputs, wanted: ForwardInputs | None) -> tuple[Tensor, Tensor]:
+        def computed() -> tuple[Tensor, Tensor]:
+            self._attention.plan(inputs)
+            return self._model.hidden_states(inputs, self._attention, wanted)
+
+        if self._deferred_steps is not None and not inputs.embeds:
+            try:
+                return self._deferred_steps.run(None if wanted is None else wanted.num_tokens > 0, computed)
+            except NotReplayable as why:
+                log.info("steps with prompts are computed call by call: %s", why)
+                self._deferred_steps = None
+        return computed()
+
+    def _choose_deferred(self, args: Args) -> DeferredSteps | None:
+        """None where an op, or attention to a long row, may be torch's."""
+        ops = self._kernels
+        if args.execute.disable_cuda_graph or not isinstance(ops, CpuOps) or self._attention.name != "cpu":
+            return None
+        return DeferredSteps(ops)
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
         self._attention.plan(inputs)

@@ -3,7 +3,8 @@
 A torch op that computes would not be run again by a replay, so recording refuses it.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from ramet.kernels.cpu.native import Replay
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.engine.inputs import Draws, NotReplayable, StepInputs
 from ramet.runtime.sampling.epilogue import RowBuffer
+
+States = tuple[Tensor, Tensor]  # x and the residual, as of Decoder.hidden_states
 
 VIEWS = frozenset(
     f"aten::{name}"
@@ -37,6 +40,24 @@ class _ViewsOnly(_Refusing, TorchDispatchMode):
     """Inherits its method: torch wraps one that a mode has itself, and the first call then imports torch's compiler,
     which takes more than a second and 60 MB.
     """
+
+
+class DeferredSteps:
+    """Runs a forward pass in one call out of Python: first all of it is listed, then it runs (`CpuOps.deferred`)."""
+
+    def __init__(self, ops: CpuOps) -> None:
+        self._ops = ops
+        self._seen: set[Hashable] = set()
+
+    def run(self, kind: Hashable, compute: Callable[[], States]) -> States:
+        """What `compute` returns. All of a `kind` make the same calls; a first one is looked at, which takes longer.
+
+        Raises NotReplayable, and then nothing has run.
+        """
+        with self._ops.deferred(), contextlib.nullcontext() if kind in self._seen else _ViewsOnly():
+            states = compute()
+        self._seen.add(kind)
+        return states
 
 
 @dataclass(frozen=True, slots=True)

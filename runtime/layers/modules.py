@@ -188,7 +188,8 @@ class SelfAttention(nn.Module):
         if wanted is not None:
             if not wanted.num_tokens:
                 return x[:0]
-            q, k, v = (each.index_select(0, inputs.last_tokens) for each in (q, k, v))
+            rows = self._ops.gather(qkv.view(len(x), -1), inputs.last_tokens, 1.0).view(-1, *qkv.shape[1:])
+            q, k, v = rows[:, : self._heads], rows[:, self._heads : turning], rows[:, turning:]
             inputs = wanted
             attention.plan(inputs)
         out = attention.forward(q, k, v, self._layer, inputs)  # [T, H, D]

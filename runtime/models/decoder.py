@@ -123,7 +123,7 @@ class Decoder(nn.Module):
             last = wanted if i == len(layers) else None
             x = layer.attend(x, residual, rope, attention, inputs, last)
             if last is not None:
-                residual = residual.index_select(0, inputs.last_tokens)
+                residual = self._ops.gather(residual, inputs.last_tokens, 1.0)
             if len(x):
                 x = layer.feed(x, residual)
         assert x is not None, "a model has at least one layer"

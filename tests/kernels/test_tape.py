@@ -77,3 +77,24 @@ def test_a_tape_runs_its_calls_again_on_what_lies_there_now() -> None:
     again.begin()
     assert doubled.tolist() == (table[[9, 0]] * 2).tolist()
     torch.testing.assert_close(normed[0], torch.nn.functional.rms_norm(doubled[0], (4,)))
+
+
+def test_deferred_calls_run_in_their_order_when_all_are_made() -> None:
+    ops = compiled_kernels()
+    table, ids, second = torch.arange(40.0).view(10, 4), torch.tensor([1, 2]), torch.tensor([1])
+    with ops.deferred():
+        first = ops.gather(ops.gather(table, ids, 0.5), second, 4.0)
+        table.add_(1)
+    assert first.tolist() == [((table[2]) * 2).tolist()]
+
+
+def test_of_deferred_calls_none_runs_after_an_error() -> None:
+    ops = compiled_kernels()
+    x, weight = torch.randn(3, 16), torch.ones(16)
+    residual = torch.zeros(3, 16)
+    with pytest.raises(ValueError, match="no"), ops.deferred():
+        ops.add_rms_norm(x, residual, weight, 0.0)
+        raise ValueError("no")
+    assert not residual.any()
+    ops.add_rms_norm(x, residual, weight, 0.0)
+    assert residual.equal(x)
