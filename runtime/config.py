@@ -209,8 +209,8 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     disable_cuda_graph: Annotated[
         bool,
         _about(
-            "compute every step anew, call by call; else decode steps are prepared and replayed, on a GPU as CUDA graphs, "
-            "and the calls of other steps on a CPU run as a list"
+            "compute every step anew, call by call; else decode steps are prepared and replayed, on a GPU as CUDA "
+            "graphs, and the calls of other steps on a CPU run as a list"
         ),
     ] = False
     cuda_graph_max_bs: Annotated[

@@ -1,4 +1,4 @@
-"""Steps with prompts are listed first and then run: with the same numbers as call by call, and so where torch computes."""
+"""Steps with prompts are listed, then run: the same numbers as call by call, which is what torch in a model leads to."""
 
 import logging
 from dataclasses import replace
