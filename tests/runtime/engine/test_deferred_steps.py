@@ -1,4 +1,4 @@
-"""Steps with prompts are listed, then run: the same numbers as call by call, which is what torch in a model leads to."""
+"""Steps with prompts are listed, then run: the same numbers as call by call, which a model that calls torch gets."""
 
 import logging
 from dataclasses import replace
