@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.inspect import TupleType
 from msgspec.json import schema_components
 
-from ramet.bench.figures import gpu, page, records
+from ramet.bench.figures import gpu, page, records, svg
 from ramet.bench.figures.questions import views_of
 from ramet.frontend.backends import table
 from ramet.ipc.params import CHECKS, SamplingParams
@@ -315,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,
     "gpu figures": lambda: gpu.tables(records.read(ROOT / "bench" / "results")["gpu"]),
+    "gpu predictions": gpu.predictions,
     "what backends enforce": backends_tables,
     "what each backend of the language can do": table.as_markdown,
     "sampling parameters of each backend": table.sampling_table,
@@ -329,6 +330,8 @@ def made() -> Iterator[tuple[Path, str]]:
         yield ROOT / "docs" / name, MADE + make()
     for name, plot in performance().plots.items():
         yield FIGURES / name, plot
+    for theme in svg.THEMES:
+        yield FIGURES / f"{gpu.PREDICTED}.{theme.name}.svg", svg.draw(gpu.predicted_plot(), theme)
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text()
         if path.name not in PAGES and BETWEEN.search(text):

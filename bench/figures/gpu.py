@@ -1,8 +1,12 @@
 """The tables of docs/gpu.md: what was measured on each CUDA card, the newest whole run of each."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ramet.bench.figures.records import Record
+from ramet.bench.figures.svg import Plot, Row, Value
+from ramet.bench.gpu import model
+from ramet.bench.loads import SHAPE_8B
 
 PARTS = ("attention", "steps", "shares", "headline")
 COLUMNS = {  # of each part: what a figure is called there, and in the table
@@ -12,7 +16,8 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
         "of_matmul": ("of the matrix product's", "{:.0%}"),
     },
     "steps": {
-        "ms": ("ms", "{:,.2f}"), "tokens_per_s": ("tokens/s", "{:,.0f}"), "of_limit": ("of the limit", "{:.0%}"),
+        "ms": ("ms", "{:,.2f}"), "predicted": ("predicted, ms", "{:,.2f}"), "tokens_per_s": ("tokens/s", "{:,.0f}"),
+        "of_limit": ("of the limit", "{:.0%}"),
     },
     "headline": {
         "output_tokens_per_s": ("output tokens/s", "{:,.0f}"), "seconds": ("seconds", "{:,.1f}"),
@@ -20,6 +25,8 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
     },
 }  # fmt: skip
 MOST_KERNELS = 10
+PREDICTED = "gpu-predicted"  # the plot's files
+SHOWN_BATCHES, SHOWN_CONTEXTS = (1, 32, 256), (384, 4096)
 
 
 def tables(records: Sequence[Record]) -> str:
@@ -43,8 +50,47 @@ def _section(record: Record) -> Iterator[str]:
     )
     for part in ("headline", "steps", "attention"):
         for kind in dict.fromkeys(name.split()[0] for name in record[part]):
-            yield from _table(part, {name: each for name, each in record[part].items() if name.split()[0] == kind})
+            figures = {name: each for name, each in record[part].items() if name.split()[0] == kind}
+            yield from _table(part, with_predictions(card["name"], figures) if part == "steps" else figures)
     yield from _shares(record["shares"])
+
+
+def with_predictions(card: str, figures: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Beside the milliseconds of decode steps those that are predicted, where the card's data sheet is known."""
+    sheet = next((sheet for sheet in model.CARDS if sheet.name in card), None)
+    found = {}
+    for name, values in figures.items():
+        decode = re.fullmatch(r"decode (\d+) x \d+", name)
+        found[name] = dict(values)
+        if sheet is not None and decode is not None:
+            step = model.predict(sheet, SHAPE_8B, int(decode[1]), model.MEASURED_CONTEXT)
+            found[name] = {"ms": values["ms"], "predicted": step.seconds * 1e3, **found[name]}
+    return found
+
+
+def predictions() -> str:
+    """In Markdown: the plot, and its numbers with their causes."""
+    light, dark = (f"{PREDICTED}.{theme}.svg" for theme in ("light", "dark"))
+    plot = predicted_plot()
+    return (
+        f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="figures/{dark}">\n'
+        f'<img alt="{plot.title}: {plot.axis}" src="figures/{light}">\n</picture>\n\n'
+    ) + "\n".join(model.table(SHAPE_8B, SHOWN_BATCHES, SHOWN_CONTEXTS))
+
+
+def predicted_plot() -> Plot:
+    def share(sheet: model.Sheet, num: int, context: int) -> Value | None:
+        of = sheet, SHAPE_8B, num, context
+        return Value(model.predict(*of).share) if model.fits(*of) else None
+
+    rows = tuple(
+        Row(f"{sheet.name}, {context}", tuple(share(sheet, num, context) for num in SHOWN_BATCHES))
+        for sheet in model.CARDS
+        for context in SHOWN_CONTEXTS
+    )
+    series = tuple(f"{num} row{'s' * (num > 1)}" for num in SHOWN_BATCHES)
+    title = "Predicted decode steps, 8B in bfloat16"
+    return Plot(title, "share of the limit, by card and context", series, rows, "{:.0%}")
 
 
 def _table(part: str, figures: dict[str, dict[str, float]]) -> Iterator[str]:

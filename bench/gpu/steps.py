@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ramet.bench.gpu.card import Card
+from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT
+from ramet.bench.gpu.model import PROMPT as CONTEXT
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
 
 BATCHES = (1, 8, 32, 64, 128, 256)
-CONTEXT, FEW, MANY = 384, 32, 160  # tokens of a prompt; new ones of the two runs
 
 
 class Model:
@@ -93,7 +94,7 @@ def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
         model.seconds(asked, 4)  # from here on they are in the cache
         few, many = model.seconds(asked, FEW), model.seconds(asked, MANY)
         step = (many - few) / (MANY - FEW)
-        limit = limit_s(model.shape, card, rows, CONTEXT + (FEW + MANY) / 2)
+        limit = limit_s(model.shape, card, rows, MEASURED_CONTEXT)
         found[f"decode {rows} x {CONTEXT}"] = {
             "ms": round(step * 1e3, 3), "tokens_per_s": round(rows / step), "of_limit": round(limit / step, 3),
         }  # fmt: skip
