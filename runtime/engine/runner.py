@@ -58,6 +58,8 @@ from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
 from ramet.runtime.sampling.processors import load, make_all
 
+LEAST_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
+
 log = logging.getLogger("ramet")
 
 
@@ -381,7 +383,8 @@ class ModelRunner:
     def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
         at, wanted = inputs.last_tokens, None
-        if len(at) < inputs.num_tokens and not batch.prompt_logprobs and not batch.hidden:  # nobody reads the others
+        others_are_read = bool(batch.prompt_logprobs or batch.hidden)
+        if len(at) < len(inputs.token_ids) and not others_are_read:
             wanted = drawing(inputs, batch.draws)
             at = wanted.last_tokens
         return Forwarded(self._model, *self._hidden_states(inputs, wanted), at)
@@ -391,9 +394,9 @@ class ModelRunner:
             self._attention.plan(inputs)
             return self._model.hidden_states(inputs, self._attention, wanted)
 
-        if self._deferred_steps is not None and not inputs.embeds:
+        if self._deferred_steps is not None and not inputs.embeds and len(inputs.token_ids) >= LEAST_DEFERRED:
             try:
-                return self._deferred_steps.run(None if wanted is None else wanted.num_tokens > 0, computed)
+                return self._deferred_steps.run(None if wanted is None else len(wanted.rows) > 0, computed)
             except NotReplayable as why:
                 log.info("steps with prompts are computed call by call: %s", why)
                 self._deferred_steps = None

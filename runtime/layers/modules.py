@@ -186,7 +186,7 @@ class SelfAttention(nn.Module):
         self._ops.place(qkv, self._heads, *rope, positions, norms, *attention.cache(self._layer), inputs.slots)
         q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
         if wanted is not None:
-            if not wanted.num_tokens:
+            if not len(wanted.rows):
                 return x[:0]
             rows = self._ops.gather(qkv.view(len(x), -1), inputs.last_tokens, 1.0).view(-1, *qkv.shape[1:])
             q, k, v = rows[:, : self._heads], rows[:, self._heads : turning], rows[:, turning:]
