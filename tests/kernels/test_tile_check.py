@@ -18,7 +18,7 @@ extern "C" void ramet_packed_size() { abort(); }
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def compiler() -> Path:
     compilers = build.find_compilers()
     if not compilers:
@@ -26,14 +26,14 @@ def compiler() -> Path:
     return compilers[0]
 
 
-@pytest.fixture
-def emulating(tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+@pytest.fixture(scope="module")
+def emulating(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> ctypes.CDLL:
     """The library with tile registers that are emulated."""
-    flags = [flag for flag in build.FLAGS if "native" not in flag]
-    monkeypatch.setattr(build, "FLAGS", (*flags, "-DRAMET_EMULATE_TILES"))
-    monkeypatch.setattr(build, "SOURCES", ("pool.cpp", "linear.cpp", "attention.cpp", "limits.cpp"))
-    target = tmp_path / "library.so"
-    build.compile_library(target, compiler)
+    flags, target = [flag for flag in build.FLAGS if "native" not in flag], tmp_path_factory.mktemp("tiles") / "library.so"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "FLAGS", (*flags, "-DRAMET_EMULATE_TILES"))
+        patch.setattr(build, "SOURCES", ("pool.cpp", "linear.cpp", "attention.cpp", "limits.cpp"))
+        build.compile_library(target, compiler)
     return ctypes.CDLL(str(target))
 
 
