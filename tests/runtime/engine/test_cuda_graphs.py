@@ -19,7 +19,7 @@ from ramet.runtime.attention.triton import TritonAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.graphs import GraphRecorder, PreparedDraws
-from ramet.runtime.engine.inputs import SlotTable, StepGraphs, few_sizes_up_to, place
+from ramet.runtime.engine.inputs import SlotTable, StepGraphs, drawing, few_sizes_up_to, place
 from ramet.runtime.sampling.columns import Penalties, PenaltyReset, SamplingColumns
 from ramet.runtime.sampling.epilogue import RowBuffer
 from ramet.runtime.sampling.fused import FusedEpilogue
@@ -111,6 +111,17 @@ def test_a_replayed_step_computes_what_a_plain_one_does(both: tuple[Toy, Toy], n
         for _ in range(2):  # the second time, for sure, it is a replay
             found = replayed.replayed(replayed.decoding(num, first))
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_plan_attends_for_rows_that_draw_alone() -> None:
+    """As a model's last layer does: keys and values are there by then."""
+    toy = Toy()
+    batch = toy.batch([(1, 3, 10), (2, 40, 41), (4, 33, 34), (5, 17, 30)], draws=np.array([0, 1, 3], np.int32))
+    of_all = toy.plain(batch)
+    inputs = place(batch, toy.table, toy.row_buffer, CPU)
+    wanted = drawing(inputs, batch.draws)
+    toy.attention.plan(wanted)
+    torch.testing.assert_close(toy.forward(wanted), of_all, rtol=1e-5, atol=1e-5)
 
 
 def test_a_relayed_row_reads_what_it_drew_last(both: tuple[Toy, Toy]) -> None:
