@@ -29,7 +29,8 @@ def compiler() -> Path:
 @pytest.fixture(scope="module")
 def emulating(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> ctypes.CDLL:
     """The library with tile registers that are emulated."""
-    flags, target = [flag for flag in build.FLAGS if "native" not in flag], tmp_path_factory.mktemp("tiles") / "library.so"
+    flags = [flag for flag in build.FLAGS if "native" not in flag]
+    target = tmp_path_factory.mktemp("tiles") / "library.so"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "FLAGS", (*flags, "-DRAMET_EMULATE_TILES"))
         patch.setattr(build, "SOURCES", ("pool.cpp", "linear.cpp", "attention.cpp", "limits.cpp"))
