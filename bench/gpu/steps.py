@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT
-from ramet.bench.gpu.model import PROMPT as CONTEXT
+from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT, PROMPT
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
 
@@ -76,7 +75,7 @@ def shares(model: Model, rows: int) -> dict[str, float]:
     """What part of the card's time each kernel takes while so many rows decode, the largest first."""
     from torch.profiler import ProfilerActivity, profile
 
-    asked = prompts(rows, CONTEXT, rows)
+    asked = prompts(rows, PROMPT, rows)
     model.seconds(asked, 4)
     with profile(activities=[ProfilerActivity.CUDA]) as traced:
         took = model.seconds(asked, FEW)
@@ -90,12 +89,12 @@ def shares(model: Model, rows: int) -> dict[str, float]:
 def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
     found = {}
     for rows in BATCHES:
-        asked = prompts(rows, CONTEXT, rows)
+        asked = prompts(rows, PROMPT, rows)
         model.seconds(asked, 4)  # from here on they are in the cache
         few, many = model.seconds(asked, FEW), model.seconds(asked, MANY)
         step = (many - few) / (MANY - FEW)
         limit = limit_s(model.shape, card, rows, MEASURED_CONTEXT)
-        found[f"decode {rows} x {CONTEXT}"] = {
+        found[f"decode {rows} x {PROMPT}"] = {
             "ms": round(step * 1e3, 3), "tokens_per_s": round(rows / step), "of_limit": round(limit / step, 3),
         }  # fmt: skip
     for length in (1024, 8192):

@@ -111,9 +111,9 @@ struct Scratch {
     }
 };
 
-// The least whole number that is not below such scores, or one more. Weights less their largest score would be rounded to bfloat16
-// differently with each tile that has a larger one; less this they are rounded alike by all, however many queries and keys
-// are computed together.
+// A whole number that such scores exceed by a thousandth at most, and lie less than one below. Weights less their largest
+// score would be rounded to bfloat16 differently with each tile that has a larger one; less this they are rounded alike by
+// all, however many queries and keys are computed together.
 inline vf whole_above(vf top) {
     const vf whole = top + 0.499f + 12582912.0f - 12582912.0f;  // 1.5 * 2^23: the nearest integer
     return top * top < 1e12f ? whole : top;  // beyond, rounding would take it away from the score
