@@ -1,7 +1,7 @@
 // A few queries of one kv head, as a decoding row has: keys and values are read where they lie, and each is used for all of
 // the queries while it is in registers. A lane is a part of the head.
 #pragma once
-#include "attention.h"
+#include "attend_bytes.h"
 #include "dots.h"
 
 namespace attention {
@@ -16,22 +16,32 @@ inline void scales_of(const Rows<int8_t> &rows, int64_t place, vf (&scales)[PART
     for (int part = 0; part < PARTS; part++) scales[part] = load(all + part * LANES);
 }
 
-// Scores [N][TILE] of N queries q [N][D] and the tile's keys. DOTS: the queries are bfloat16 as well, and not yet scaled.
+// Scores [N][TILE] of N queries q [N][D] and the tile's keys. DOTS: the queries are bfloat16 as well, and not yet scaled. Of keys
+// of 8 bits the first `whole` numbers are multiplied as bytes.
 template <class C, bool DOTS, int N>
-inline void scores_of(const float *q, int head_dim, const Rows<C> &k, float scale, float *scores) {
+inline void scores_of(const float *q, int head_dim, int whole, const Rows<C> &k, float scale, float *scores) {
     [[maybe_unused]] vf k_scales[PARTS];
-    if constexpr (std::is_same_v<C, int8_t>) scales_of(k, head_dim, k_scales);
+    if constexpr (OF_BYTES<C>) scales_of(k, head_dim, k_scales);
     constexpr int KEYS = std::min(LANES, SUMS / N);
-    const int paired = head_dim & ~(2 * LANES - 1);
+    constexpr bool IS_SPLIT = OF_BYTES<C> && N <= IN_BYTES;
+    const int begin = IS_SPLIT ? whole : 0, paired = begin + ((head_dim - begin) & ~(2 * LANES - 1));
 #pragma GCC unroll 1
     for (int part = 0; part < PARTS; part++) {
+        [[maybe_unused]] vf of_bytes[N] = {};
+        if constexpr (IS_SPLIT) {
+            if (whole) scores_of_bytes(q, head_dim, whole, k, part * LANES, of_bytes);
+            if (whole == head_dim) {
+                for (int i = 0; i < N; i++) store(scores + i * TILE + part * LANES, of_bytes[i] * k_scales[part]);
+                continue;
+            }
+        }
         vf rows[N][LANES];
 #pragma GCC unroll 1
         for (int first = 0; first < LANES; first += KEYS) {
             const int at = part * LANES + first;
             vf sums[N][KEYS] = {};
 #pragma GCC unroll 1
-            for (int d = 0; d < paired; d += 2 * LANES) {
+            for (int d = begin; d < paired; d += 2 * LANES) {
 #pragma GCC unroll 16
                 for (int j = 0; j < KEYS; j++) {
                     if constexpr (DOTS) {
@@ -65,7 +75,8 @@ inline void scores_of(const float *q, int head_dim, const Rows<C> &k, float scal
         for (int i = 0; i < N; i++) {
             vf sums = sums_of(rows[i]);
             if constexpr (DOTS) sums *= scale;
-            if constexpr (std::is_same_v<C, int8_t>) sums *= k_scales[part];
+            if constexpr (IS_SPLIT) sums += of_bytes[i];
+            if constexpr (OF_BYTES<C>) sums *= k_scales[part];
             store(scores + i * TILE + part * LANES, sums);
         }
     }
@@ -144,8 +155,8 @@ inline void add_values(const Rows<C> &v, int count, int d, const float *weights,
 // out [N][D] += weights [N][TILE] * values. Weights of values that have scales are multiplied by those. ROUNDED: to bfloat16, as
 // those of many queries are.
 template <class C, int N, bool ROUNDED>
-inline void add_all_values(const Rows<C> &v, int count, float *weights, int head_dim, float *out) {
-    if constexpr (std::is_same_v<C, int8_t>) {
+inline void add_all_values(const Rows<C> &v, int count, float *weights, int head_dim, int whole, float *out) {
+    if constexpr (OF_BYTES<C>) {
         vf v_scales[PARTS];
         scales_of(v, head_dim, v_scales);
         for (int part = 0; part < N * PARTS; part++) store(weights + part * LANES, load(weights + part * LANES) * v_scales[part % PARTS]);
@@ -154,6 +165,12 @@ inline void add_all_values(const Rows<C> &v, int count, float *weights, int head
         for (int part = 0; part < N * PARTS; part++) store(weights + part * LANES, rounded<bf16>(load(weights + part * LANES)));
     constexpr int PAIRS = std::max(1, std::min(2, SUMS / 2 / N));
     int d = 0;
+    if constexpr (OF_BYTES<C> && N <= IN_BYTES) {
+        d = whole;
+        constexpr int SOME = std::min(N, SUMS / 8);  // what is summed of a query takes eight registers
+        if (whole)
+            for (int i = 0; i < N; i += SOME) add_byte_values<SOME>(v, count, weights + i * TILE, head_dim, whole, out + i * head_dim);
+    }
     for (; d + 2 * PAIRS * LANES <= head_dim; d += 2 * PAIRS * LANES) add_values<C, N, PAIRS>(v, count, d, weights, head_dim, out);
     for (; d + 2 * LANES <= head_dim; d += 2 * LANES) add_values<C, N, 1>(v, count, d, weights, head_dim, out);
     if (d < head_dim)

@@ -35,10 +35,12 @@ struct Call {
     int64_t row_bytes() const { return p.kv_heads * head_bytes<C>(p.head_dim); }
 };
 
-// A query as floats: in the order of load_pair where its keys are of the same type, the last 16 of an odd size as they are.
+// A query as floats: in the order of load_pair where its keys are of the same type, the last 16 of an odd size as they are. The first
+// `whole` are split_query's.
 template <class C, class T>
-inline void widen(const T *from, float *to, int head_dim, float scale) {
-    int d = 0;
+inline void widen(const T *from, float *to, int head_dim, float scale, int whole = 0) {
+    int d = whole;
+    if constexpr (OF_BYTES<C>) split_query(from, to, whole, scale);
     if constexpr (std::is_same_v<C, T>)
         for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
             vf a, b;
@@ -50,8 +52,9 @@ inline void widen(const T *from, float *to, int head_dim, float scale) {
 
 // Sums in the order of load_pair -> in order.
 template <class C>
-inline void put_in_order(const float *from, float *to, int head_dim) {
-    int d = 0;
+inline void put_in_order(const float *from, float *to, int head_dim, int whole) {
+    int d = whole;
+    if constexpr (OF_BYTES<C>) order_bytes(from, to, whole);
     for (; d + 2 * LANES <= head_dim; d += 2 * LANES) {
         vf a = load(from + d), b = load(from + d + LANES);
         in_order<C>(a, b);
@@ -80,6 +83,7 @@ struct Work {
     const int tile = few ? TILE : WIDE_TILE;
     static constexpr bool DOTS_OF_FEW = DOTS && std::is_same_v<C, T>;  // keys of 8 bits would be widened for one query
     static constexpr bool ROUNDED = MADE != IN_FLOATS;                 // weights, for any number of queries
+    const int whole = OF_BYTES<C> ? whole_of(head_dim, queries) : 0;
     const int num = few ? queries : (queries + UNIT<MADE> - 1) / UNIT<MADE> * UNIT<MADE>;  // with those that fill up the last vectors
 
     int32_t token(int i) const { return p.members[item.first_member + std::min(i, queries - 1) / group]; }
@@ -107,7 +111,7 @@ struct Work {
         if constexpr (DOTS_OF_FEW)
             std::memcpy(to, from, head_dim * sizeof(T));
         else
-            widen<C>(from, to, head_dim, call.rule.scale);
+            widen<C>(from, to, head_dim, call.rule.scale, whole);
     }
     void place_columns(int g) {
         const int width = MADE == IN_FLOATS ? head_dim : inputs_of(head_dim) / 2;
@@ -185,7 +189,7 @@ struct Work {
     }
     template <int N>
     void scores(int query, const Rows<C> &k) {
-        scores_of<C, DOTS_OF_FEW, N>(s.q.data() + query * head_dim, head_dim, k, call.rule.scale, s.weights_of.data() + query * TILE);
+        scores_of<C, DOTS_OF_FEW, N>(s.q.data() + query * head_dim, head_dim, whole, k, call.rule.scale, s.weights_of.data() + query * TILE);
     }
     void weights(int query, Seen seen) {
         float *const all = s.weights_of.data() + query * TILE;
@@ -193,7 +197,7 @@ struct Work {
     }
     template <int N>
     void values(int query, const Rows<C> &v, int count) {
-        add_all_values<C, N, ROUNDED>(v, count, s.weights_of.data() + query * TILE, head_dim, s.out.data() + query * head_dim);
+        add_all_values<C, N, ROUNDED>(v, count, s.weights_of.data() + query * TILE, head_dim, whole, s.out.data() + query * head_dim);
     }
 
     void finish() {
@@ -204,7 +208,7 @@ struct Work {
             for (int at = 0; at < queries; at += LANES) {
                 const int some = std::min(LANES, queries - at);
                 if (few)
-                    for (int i = 0; i < some; i++) put_in_order<C>(sums_of(g) + (at + i) * head_dim, s.turned + i * head_dim, head_dim);
+                    for (int i = 0; i < some; i++) put_in_order<C>(sums_of(g) + (at + i) * head_dim, s.turned + i * head_dim, head_dim, whole);
                 else
                     for (int d = 0; d < head_dim; d += LANES) turn(sums_of(g) + (int64_t)d * num + at, num, s.turned + d, head_dim);
                 for (int i = 0; i < some; i++) give(g, at + i, s.turned + i * head_dim);

@@ -35,8 +35,11 @@ constexpr int SUMS = 8;
 enum Products { IN_FLOATS, IN_DOTS, IN_TILES };
 
 template <class C>
+constexpr bool OF_BYTES = std::is_same_v<C, int8_t>;
+
+template <class C>
 constexpr int64_t head_bytes(int head_dim) {
-    return head_dim * int64_t(sizeof(C)) + (std::is_same_v<C, int8_t> ? int64_t(sizeof(float)) : 0);
+    return head_dim * int64_t(sizeof(C)) + (OF_BYTES<C> ? int64_t(sizeof(float)) : 0);
 }
 
 inline float scale_of(const int8_t *head, int64_t head_dim) {

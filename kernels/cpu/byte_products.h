@@ -35,4 +35,44 @@ inline vi add(vi sums, vi inputs, vi weights) {
 }
 #endif
 
+// Bytes as inputs, a register full.
+inline vi inputs_of(const int8_t *p) {
+    vi x;
+    std::memcpy(&x, p, sizeof x);
+    return OFFSET ? x ^ vi(vu{} + 0x80808080u) : x;
+}
+
+// Four rows of bytes, a register full each: those of the same place side by side, in lane l of all[w] those of place_of(w, l).
+#if (defined(__AVX512BW__) || defined(__AVX2__)) && !defined(RAMET_LANES)
+constexpr int place_of(int w, int lane) { return lane / 4 * 16 + w * 4 + lane % 4; }
+inline void interleave(const int8_t *const (&rows)[GROUP], vi (&all)[GROUP]) {
+#if defined(__AVX512BW__)
+#define EACH(name, type) _mm512_##name##_##type
+    typedef __m512i Bytes;
+#else
+#define EACH(name, type) _mm256_##name##_##type
+    typedef __m256i Bytes;
+#endif
+    Bytes row[GROUP];
+#pragma GCC unroll 4
+    for (int i = 0; i < GROUP; i++) std::memcpy(&row[i], rows[i], sizeof row[i]);
+    const Bytes low[] = {EACH(unpacklo, epi8)(row[0], row[1]), EACH(unpacklo, epi8)(row[2], row[3])};
+    const Bytes high[] = {EACH(unpackhi, epi8)(row[0], row[1]), EACH(unpackhi, epi8)(row[2], row[3])};
+    all[0] = (vi)EACH(unpacklo, epi16)(low[0], low[1]), all[1] = (vi)EACH(unpackhi, epi16)(low[0], low[1]);
+    all[2] = (vi)EACH(unpacklo, epi16)(high[0], high[1]), all[3] = (vi)EACH(unpackhi, epi16)(high[0], high[1]);
+#undef EACH
+}
+#else
+constexpr int place_of(int w, int lane) { return lane * GROUP + w; }
+inline void interleave(const int8_t *const (&rows)[GROUP], vi (&all)[GROUP]) {
+    vu row[GROUP];
+    for (int i = 0; i < GROUP; i++) std::memcpy(&row[i], rows[i], sizeof row[i]);
+    for (int w = 0; w < GROUP; w++) {
+        vu bytes = {};
+        for (int i = 0; i < GROUP; i++) bytes |= (row[i] >> (8 * w) & 255u) << (8 * i);
+        all[w] = (vi)bytes;
+    }
+}
+#endif
+
 }  // namespace byte_products

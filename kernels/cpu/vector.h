@@ -273,8 +273,8 @@ static inline int64_t pack(float *p, vf x, vi chosen) {
 static inline vf larger(vf a, vf b) { return a > b ? a : b; }
 
 // Lane i of the result is lane FROM::lane(i) of a and b, one behind the other; GCC 11 and clang name this differently.
-template <class FROM, int... I>
-static inline vf lanes_of(vf a, vf b, std::integer_sequence<int, I...>) {
+template <class FROM, class V, int... I>
+static inline V lanes_of(V a, V b, std::integer_sequence<int, I...>) {
 #ifdef __clang__
     return __builtin_shufflevector(a, b, FROM::lane(I)...);
 #else
@@ -309,10 +309,10 @@ struct High {
     static constexpr int lane(int i) { return (i & STEP) != 0 ? i + LANES : i ^ STEP; }
 };
 
-template <int STEP = LANES / 2>
-static inline float sum_of(vf x) {
+template <int STEP = LANES / 2, class V>
+static inline auto sum_of(V x) {
     if constexpr (STEP == 0)
-        return x[0];
+        return +x[0];
     else
         return sum_of<STEP / 2>(x + lanes_of<Swapped<STEP>>(x, x, AllLanes{}));
 }
@@ -341,14 +341,14 @@ static inline void transpose(vf *rows) {
 }
 
 // lane i of the result is the sum of rows[i]; rows is overwritten
-template <int STEP = LANES / 2>
-static inline vf sums_of(vf *rows) {
+template <int STEP = LANES / 2, class V>
+static inline V sums_of(V *rows) {
     if constexpr (STEP == 0) {
         return rows[0];
     } else {  // 2 STEP rows become STEP rows
 #pragma GCC unroll 16
         for (int i = 0; i < STEP; i++) {
-            const vf a = rows[i], b = rows[i + STEP];
+            const V a = rows[i], b = rows[i + STEP];
             rows[i] = lanes_of<Low<STEP>>(a, b, AllLanes{}) + lanes_of<High<STEP>>(a, b, AllLanes{});
         }
         return sums_of<STEP / 2>(rows);

@@ -268,7 +268,10 @@ def test_neighbours_do_not_change_a_row() -> None:
 def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
     on: int, cache: torch.dtype | None, dots: Callable[[int], None]
 ) -> None:
-    """Of bfloat16 numbers all but a few in a thousand are equal, whether a step has one new token or many."""
+    """Of bfloat16 numbers all but a few in a thousand are equal, whether a step has one new token or many.
+
+    Beside keys of 8 bits one query is rounded to 15 bits: most are equal, and all are within a rounding or two.
+    """
     dots(on)
     cached, new, heads = 200, 96, 4
     inputs, num_slots = step([(cached, new)], 0, seed=1)
@@ -289,7 +292,7 @@ def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
     backend = CpuAttention(pool, heads, [LayerAttention(64**-0.5)], compiled_kernels())
     backend.plan(inputs)
     together = stored_and_attended(backend, q, k, v, 0, inputs)
-    num_equal = 0
+    num_equal, furthest = 0, 0.0
     for i in range(new):
         one = slice(i, i + 1)
         alone = replace(
@@ -302,8 +305,11 @@ def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
             num_decode=1,
         )
         backend.plan(alone)
-        num_equal += int((stored_and_attended(backend, q[one], k[one], v[one], 0, alone) == together[one]).sum())
-    assert num_equal > 0.995 * together.numel(), num_equal / together.numel()
+        found = stored_and_attended(backend, q[one], k[one], v[one], 0, alone)
+        num_equal += int((found == together[one]).sum())
+        furthest = max(furthest, float((found - together[one]).float().abs().max()))
+    assert num_equal > (0.995 if cache is None else 0.85) * together.numel(), num_equal / together.numel()
+    assert furthest < 2**-8, "some are near 1, where the next number is 2**-8 away"
 
 
 @pytest.mark.parametrize("new", [1, 40])
