@@ -108,6 +108,7 @@ def test_attention_uses_the_instructions_of_its_class(name: str, tmp_path: Path)
     run(compiler(), *FLAGS, *WARNINGS, "-O2", f"-march={march}", "-c", build.FOLDER / "attention.cpp", "-o", target)
     listing = run("objdump", "-d", "--no-show-raw-insn", target)
     assert re.search(wanted, listing) and not re.search(forbidden, listing)
+    assert re.search(r"vpmaddubsw .*%ymm" if name == "avx2" else r"vpdpbusd .*%zmm", listing), "keys of 8 bits"
     assert re.search(r"prefetcht1", listing), "prefetching was left out"
 
 

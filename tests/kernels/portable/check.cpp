@@ -252,7 +252,7 @@ static void check_attentions(int dtype, float tolerance) {
         for (const Way way : {Way{0, 0}, Way{1, 0}, Way{0, 1}, Way{1, 1}})
             for (const int group : {1, 2, 3, 4, 7, 8})
                 for (const int tokens : {1, 17})
-                    for (const int head_dim : {16, 80, 256})
+                    for (const int head_dim : {16, 64, 80, 256})
                         check_attention<T>(dtype, tolerance, tokens, 40, head_dim, Rule{0.25f, 30, 0}, group == 3, storage, group, way);
 }
 
