@@ -12,6 +12,7 @@ namespace attention {
 constexpr int IN_BYTES = 2;          // queries, at most
 constexpr int BITS = 7;              // of a low byte
 constexpr float MOST = 127 << BITS;  // of a query
+constexpr float LEAST = 0x1p-100f;   // below, what it would be divided by is infinite
 constexpr float NEAREST = 12582912.0f;  // 1.5 * 2^23: added to a float, it leaves the nearest integer in the low bits
 constexpr int32_t NEAREST_BITS = 0x4b400000;
 
@@ -35,7 +36,7 @@ inline void split_query(const T *from, float *to, int whole, float scale) {
         const vf some = load(from + d);
         largest = larger(largest, larger(some, -some)), zeros += some * 0.0f;
     }
-    const float top = max_of(largest), inverse = top > 0 ? MOST / top : 0.0f;
+    const float top = max_of(largest), inverse = top > LEAST ? MOST / top : 0.0f;
     int8_t *const high = reinterpret_cast<int8_t *>(to), *const low = high + whole;
     vi total = {};
     for (int d = 0; d < whole; d += LANES) {
@@ -102,7 +103,7 @@ inline void add_byte_values(const Rows<int8_t> &v, int count, const float *weigh
         vf largest = load(of);
         for (int part = 1; part < PARTS; part++) largest = larger(largest, load(of + part * LANES));
         // by powers of two: the largest has 14 bits, or a tenth of a thousandth more, which it loses
-        const int32_t exponent = bit_cast<int32_t>(max_of(largest)) >> 23;
+        const int32_t exponent = bit_cast<int32_t>(std::max(max_of(largest), LEAST)) >> 23;
         sizes[i] = bit_cast<float>((exponent + 1 - 2 * BITS) << 23);
         const float inverse = bit_cast<float>((253 - exponent + 2 * BITS) << 23);
         for (int part = 0; part < PARTS; part++) {

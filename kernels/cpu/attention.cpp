@@ -8,7 +8,8 @@
 //
 // Arithmetic is float32; with `ramet_choose_attention` products with bfloat16 queries are made in pairs, or by tile registers.
 // Products of many queries' weights with values are as well, so all weights are rounded to bfloat16 alike, however many
-// queries there are: what a token is given depends on what is computed with it by the order of sums alone.
+// queries there are: what a token is given depends on what is computed with it by the order of sums alone, and beside keys of 8
+// bits by what attend_bytes.h rounds.
 //
 // T tokens, H query heads, G kv heads, D head size (a multiple of 16), S slots.
 #include "attend_few.h"
@@ -279,19 +280,19 @@ void store_rows(const T *from, int64_t stride, T *to, const int64_t *slots, int6
     pool::each_of_many(threads, tokens, width / 4, [&](int64_t t) { std::memcpy(to + slots[t] * width, from + t * stride, width * sizeof(T)); });
 }
 
-// A head as whole numbers in [-127, 127], and behind them the float that they are multiplied by.
+// A head as whole numbers in [-127, 127], and behind them the float that they are multiplied by: NaN where one is not finite.
 template <class T>
 void quantise(const T *from, int8_t *to, int64_t head_dim) {
-    vf most = {};
+    const auto some_of = [&](int64_t d) { return head_dim - d >= LANES ? load(from + d) : load_some(from + d, head_dim - d); };
+    vf most = {}, zeros = {};
     for (int64_t d = 0; d < head_dim; d += LANES) {
-        const vf some = load(from + d);
-        most = larger(most, larger(some, -some));
+        const vf some = some_of(d);
+        most = larger(most, larger(some, -some)), zeros += some * 0.0f;
     }
-    const float largest = std::fabs(max_of(most)), scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    const float largest = max_of(most), scale = largest / 127.0f + sum_of(zeros), inverse = largest > 0 ? 127.0f / largest : 0.0f;
     for (int64_t d = 0; d < head_dim; d += LANES) {
-        const vf nearest = load(from + d) * inverse + 12582912.0f;  // 1.5 * 2^23: the whole number in the low bits
-        const vb bytes = to_bytes(bit_cast<vi>(nearest));
-        std::memcpy(to + d, &bytes, sizeof bytes);
+        const vb bytes = to_bytes(bit_cast<vi>(some_of(d) * inverse + NEAREST));
+        std::memcpy(to + d, &bytes, std::min<int64_t>(LANES, head_dim - d));
     }
     std::memcpy(to + head_dim, &scale, sizeof scale);
 }

@@ -106,7 +106,7 @@ def test_store_writes_the_named_slots_alone(ops: CpuOps, dtype: torch.dtype, tok
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("head_dim", [16, 64, 80])
+@pytest.mark.parametrize("head_dim", [8, 16, 24, 64, 80, 100])
 def test_store_of_int8_rounds_as_the_reference(ops: CpuOps, dtype: torch.dtype, head_dim: int) -> None:
     packed = random(200, 6, head_dim, dtype=dtype)
     packed[3] = 0  # whose scale is 0
@@ -119,6 +119,17 @@ def test_store_of_int8_rounds_as_the_reference(ops: CpuOps, dtype: torch.dtype, 
     wide = reference.widened(ours[0][slots])
     largest = packed[:, 2:4].float().abs().amax(-1, keepdim=True)
     assert ((wide - packed[:, 2:4].float()).abs() <= largest / 253).all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("at", [0, 63])
+def test_a_number_that_is_not_finite_is_seen_in_int8(ops: CpuOps, value: float, at: int) -> None:
+    keys = random(3, 2, 64, dtype=torch.bfloat16)
+    keys[1, 1, at] = value
+    stored = [torch.zeros(3, 2, 68, dtype=torch.int8) for _ in range(2)]
+    ops.store_kv(keys, keys, *stored, torch.arange(3))
+    finite = reference.widened(stored[0]).isfinite()
+    assert not finite[1, 1].any() and finite[[0, 2]].all() and finite[1, 0].all()
 
 
 def test_bfloat16_rounds_to_even_and_keeps_nan(ops: CpuOps) -> None:

@@ -343,3 +343,31 @@ def test_scores_of_any_size_leave_numbers(
         found.append(stored_and_attended(backend, queries, new_keys, v.to(torch.bfloat16), 0, inputs))
     assert bool(found[1].isfinite().all())
     torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("heads", [2, 4, 8])
+@pytest.mark.parametrize("cache", [torch.float32, torch.int8])
+def test_keys_that_weigh_as_good_as_nothing(cache: torch.dtype, heads: int) -> None:
+    """Those of the newest tile score less than the others, by anything up to where their weight is 0."""
+    cached = 31
+    inputs, num_slots = step([(cached, 1)], 0, seed=1)
+    pool = KVPool(
+        max_total_tokens=num_slots,
+        page_size=1,
+        layers=1,
+        kv_heads=2,
+        head_dim=64,
+        dtype=cache,
+        device=torch.device("cpu"),
+    )
+    slots = inputs.table[1, : cached + 1].long()
+    k, v = torch.zeros(cached + 1, 2, 64), torch.ones(cached + 1, 2, 64)
+    k[:16, :, 0] = 1.0
+    reference.store_kv(k, v, pool.keys[0], pool.values[0], slots)
+    q = torch.zeros(1, heads, 64)
+    for less in np.arange(0, 110, 0.25):
+        q[0, :, 0] = float(less)
+        backend = CpuAttention(pool, heads, [LayerAttention(1.0)], compiled_kernels())
+        backend.plan(inputs)
+        found = backend.forward(q, k[-1:], v[-1:], 0, inputs)
+        torch.testing.assert_close(found, torch.ones_like(found), rtol=1e-3, atol=1e-3, msg=f"less by {less}")
