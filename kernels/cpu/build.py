@@ -119,20 +119,29 @@ def sources_hash(sources: Path = FOLDER) -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:20]
 
 
+def compiled_libraries(folder: Path) -> list[Path]:
+    """Those that the cache has for this CPU, that of the first compiler first; one may be damaged."""
+    return [path for path in _places(folder).values() if path.is_file() and is_private(path) and is_whole(path)]
+
+
+def _places(folder: Path) -> dict[Path, Path]:
+    """Of each compiler, where its library is kept. Raises WrongKernels."""
+    flags = chosen_flags()
+    return {compiler: folder / f"kernels-{cache_key(compiler, flags=flags)}.so" for compiler in find_compilers()}
+
+
 def _load_from(folder: Path) -> ctypes.CDLL:
-    compilers, flags = find_compilers(), chosen_flags()
-    paths = {compiler: folder / f"kernels-{cache_key(compiler, flags=flags)}.so" for compiler in compilers}
-    for path in paths.values():
-        if path.is_file() and is_private(path) and is_whole(path):
-            with suppress(OSError):  # it is damaged: another is compiled
-                return ctypes.CDLL(str(path))
+    for path in compiled_libraries(folder):
+        with suppress(OSError):  # it is damaged: another is compiled
+            return ctypes.CDLL(str(path))
     failures = []
-    for compiler, path in paths.items():
-        logging.getLogger("ramet").info(
+    for compiler, path in _places(folder).items():
+        # a warning: an LLM or `ramet run` shows nothing below, and would seem to hang
+        logging.getLogger("ramet").warning(
             "compiling the CPU kernels with %s, once for this machine and version: 10 to 60 s", compiler
         )
         try:
-            compile_library(path, compiler, flags=flags)
+            compile_library(path, compiler, flags=chosen_flags())
             _keep_newest(folder)
             return ctypes.CDLL(str(path))
         except (NoCompiler, OSError) as error:  # OSError: what was made cannot be loaded
