@@ -18,9 +18,8 @@ from msgspec import inspect
 from ramet.kernels.cpu import measured
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.machine import usable_cores
 from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
-from ramet.runtime.placement import placement_of
+from ramet.runtime.placement import num_cores, placement_of
 
 # Other servers' spellings of the same option.
 ALIASES = {
@@ -101,9 +100,11 @@ def parse_with(parser: Parser, argv: Sequence[str], env: Mapping[str, str]) -> t
     args = make_args(**{name: g.value for name, g in given.items()})
     if space.print_config:
         print(show(given), end="")
-        threads = args.execute.num_threads or usable_cores()
-        print(f"# this CPU: {measured.read(threads) or f'measured at the first start with {threads} threads'}")
-        print(f"# --cpu-affinity on this machine: {placement_of(args.execute.cpu_affinity)}")
+        placement = placement_of(args.execute.cpu_affinity)
+        threads = args.execute.num_threads or num_cores(placement.model)
+        not_yet = f"measured at the first start with {threads} thread{'s' * (threads > 1)}"
+        print(f"# this CPU: {measured.read(threads) or not_yet}")
+        print(f"# --cpu-affinity on this machine: {placement}")
         raise SystemExit(0)
     return args, space
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.machine import memory_nodes, read_list, set_memory_policy
+from ramet.runtime.machine import memory_nodes, read_list, set_memory_policy, usable_cores
 
 AUTO, NONE = "auto", "none"  # of --cpu-affinity, beside a list of cores
 
@@ -27,8 +27,8 @@ class Placement:
         if self.model is None:
             cores = "any core for every process"
         else:
-            others = "any core" if self.others is None else f"cores {shown(self.others)}"
-            cores = f"the model on cores {shown(self.model)}, other processes on {others}"
+            others = "any core" if self.others is None else _named(self.others)
+            cores = f"the model on {_named(self.model)}, other processes on {others}"
         if not self.nodes:
             return cores
         return f"{cores}, memory {'on node' if len(self.nodes) == 1 else 'spread over nodes'} {shown(self.nodes)}"
@@ -72,6 +72,15 @@ def shown(cores: Cores) -> str:
     firsts = [i for i in range(len(cores)) if i == 0 or cores[i] != cores[i - 1] + 1]
     runs = [(cores[first], cores[end - 1]) for first, end in zip(firsts, [*firsts[1:], len(cores)], strict=True)]
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _named(cores: Cores) -> str:
+    return f"core{'s' * (len(cores) > 1)} {shown(cores)}"
+
+
+def num_cores(model: Cores | None) -> int:
+    """How many cores threads on these can use at once: a container may have a share of them. None: any."""
+    return usable_cores() if model is None else min(len(model), usable_cores())
 
 
 def bind_model(placement: Placement) -> None:

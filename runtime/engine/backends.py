@@ -68,7 +68,7 @@ def machine(library: CDLL, threads: int) -> Measured:
 
 def measure(library: CDLL, threads: int) -> Measured:
     """Now, and kept for later starts."""
-    log.info("measuring this machine, once for these kernels and %d threads", threads)
+    log.info("measuring this machine, once for these kernels and %d thread%s", threads, "s" * (threads > 1))
     found = measure_all(library, threads, tiles=tiles_work(library))
     measured.write(found)
     return found

@@ -1,12 +1,12 @@
 """The device a step runs on: which one, how much of its memory is free, how many threads pay. Decides no limits."""
 
 import logging
-from collections.abc import Sequence
 
 import torch
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.machine import LEAST_CAPABILITY, available_memory, usable_cores
+from ramet.runtime.machine import LEAST_CAPABILITY, available_memory
+from ramet.runtime.placement import Cores, num_cores
 
 log = logging.getLogger("ramet")
 
@@ -35,14 +35,15 @@ def available_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
 
-def choose_threads(asked: int | None, weight_bytes: int, cores: Sequence[int] | None) -> int:
+def choose_threads(asked: int | None, weight_bytes: int, cores: Cores | None) -> int:
     """Those asked for; else one for a model that a core reads in less time than threads need to meet, or one a core.
 
     `cores`: those that the model has; None: any.
     """
-    usable = usable_cores() if cores is None else min(len(cores), usable_cores())
+    usable = num_cores(cores)
     if asked is not None:
         if asked > usable:
-            log.warning("--num-threads is %d, of %d cores: threads that take turns cost time", asked, usable)
+            of = f"{usable} core{'s' * (usable > 1)}"
+            log.warning("--num-threads is %d, of %s: threads that take turns cost time", asked, of)
         return asked
     return 1 if weight_bytes < SMALL_MODEL_BYTES else usable

@@ -1,5 +1,6 @@
 """One source of options: what flags, YAML and environment make of it, and who wins."""
 
+import os
 import re
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
 def test_the_configuration_shows_what_was_measured_for_its_threads(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(capsys, ["--num-threads", "61"], {})
     assert "# this CPU: measured at the first start with 61 threads" in shown
+
+
+def test_printed_threads_are_those_of_the_cores_that_the_model_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    core = min(os.sched_getaffinity(0))
+    shown = printed(capsys, ["--cpu-affinity", str(core)], {})
+    assert "# this CPU: measured at the first start with 1 thread\n" in shown
 
 
 def test_a_flag_can_unset_what_the_file_set(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import memory_policy
-from ramet.runtime.placement import Placement, bind_model, bind_others, place, placement_of, shown
+from ramet.runtime.placement import Placement, bind_model, bind_others, num_cores, place, placement_of, shown
 
 ONE_NODE = {0: frozenset({0, 1, 2, 3})}
 TWO_NODES = {0: frozenset({0, 1, 4, 5}), 1: frozenset({2, 3, 6, 7})}
@@ -50,9 +50,15 @@ def test_a_wrong_affinity_is_refused_before_anything_starts() -> None:
 def test_a_placement_in_words() -> None:
     assert shown((0, 1, 2, 8)) == "0-2,8" and shown((3,)) == "3"
     assert str(Placement()) == "any core for every process"
-    assert str(Placement((0, 1), (2,), (0,))) == "the model on cores 0-1, other processes on cores 2, memory on node 0"
+    assert str(Placement((0, 1), (2,), (0,))) == "the model on cores 0-1, other processes on core 2, memory on node 0"
+    assert str(Placement((1,), (0, 2))) == "the model on core 1, other processes on cores 0,2"
     assert str(Placement((0, 1), None)) == "the model on cores 0-1, other processes on any core"
     assert str(Placement(nodes=(0, 1))) == "any core for every process, memory spread over nodes 0-1"
+
+
+def test_threads_can_use_the_cores_of_the_model_that_a_container_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramet.runtime.placement.usable_cores", lambda: 3)
+    assert [num_cores(cores) for cores in (None, (5,), (0, 1), EIGHT)] == [3, 1, 2, 3]
 
 
 def test_a_thread_is_bound_and_so_are_those_that_it_starts() -> None:

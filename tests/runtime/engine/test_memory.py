@@ -77,4 +77,4 @@ def test_more_threads_than_cores_are_allowed_with_a_warning(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "ramet"):
         assert choose_threads(1, 200 * MIB, (0,)) == 1 and not caplog.messages
         assert choose_threads(2, 200 * MIB, (0,)) == 2
-    assert "--num-threads is 2, of 1 cores" in caplog.text
+    assert "--num-threads is 2, of 1 core:" in caplog.text
