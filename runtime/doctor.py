@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Literal
 
 from ramet.kernels.cpu import build, measured
+from ramet.kernels.cpu.classes import features_here
+from ramet.kernels.cpu.measured import Measured
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import parse
 from ramet.runtime.machine import LEAST_CAPABILITY, available_memory, usable_cores
-from ramet.runtime.placement import placement_of
+from ramet.runtime.placement import num_cores, placement_of
 from ramet.version import __version__
 
 NEEDED = (  # what a serving process imports
@@ -39,12 +41,18 @@ USEFUL = {  # what is lost without it
     "transformers": "nothing to compare with in `ramet bench offline` and the differential tests",
 }
 INSTALL = 'pip install "ramet[serve]"'
-FAST_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "sve")
+FAST_FLAGS = (
+    "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "asimddp", "bf16", "sve",
+)  # fmt: skip
 GIB = 2**30
 LEAST_MEMORY = 1 * GIB  # the bundled model and its processes
 WITHOUT_KERNELS = "the CPU runs plain torch instead of our kernels"
 USE_GCC = "apt install g++, or name one in RAMET_CXX"
 BUNDLED = ("bundled model", "reinstall ramet")
+KERNELS = "cpu kernels"
+COMPILE_S = "10 to 60 s"
+OF_BYTES = "byte products, inputs rounded to 8 bits"
+LAYERS = {"int8": OF_BYTES, "int8wo": "float32 products, inputs as they are"}  # of --quantization; others: OF_BYTES
 
 Kind = Literal["ok", "note", "missing"]
 
@@ -84,7 +92,9 @@ def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator
     yield memory(available_memory())
     gpu = nvidia()
     yield gpu
-    yield kernels()
+    of_kernels = list(kernels())
+    yield from of_kernels
+    has_kernels = of_kernels[-1].what == KERNELS and of_kernels[-1].kind != "missing"
     try:
         args = parse([], env)
     except ConfigError as error:
@@ -95,11 +105,12 @@ def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator
     yield port(args.serve.host, args.serve.port)
     if deep:
         yield _torch()
-    threads = args.execute.num_threads or usable_cores()
-    if again:
-        _measure(threads)
-    yield speed(threads)
-    yield choice(args, takes_cuda(gpu, _version("torch")))
+    threads = _threads(args)
+    yield speed(threads, has_kernels, again)
+    has_cuda = takes_cuda(gpu, _version("torch"))
+    if has_kernels and _device(args, has_cuda) == "cpu":
+        yield from quantised(args)
+    yield choice(args, has_cuda)
 
 
 def packages(version: Callable[[str], str]) -> Iterator[Finding]:
@@ -121,7 +132,8 @@ def packages(version: Callable[[str], str]) -> Iterator[Finding]:
 
 def cpu(flags: frozenset[str], cores: int) -> Finding:
     fast = [flag for flag in FAST_FLAGS if flag in flags]
-    return Finding("ok", "cpu", f"{cores} cores usable, {' '.join(fast) or 'no vector flags known'}")
+    usable = f"{cores} core{'s' * (cores > 1)} usable"
+    return Finding("ok", "cpu", f"{usable}, {' '.join(fast) or 'no vector flags known'}")
 
 
 def memory(available: int) -> Finding:
@@ -152,15 +164,29 @@ def nvidia() -> Finding:
     return Finding("ok", "gpu", "; ".join(done.stdout.strip().splitlines()))
 
 
-def kernels() -> Finding:
-    """Built ones that came with the wheel, for which nobody needs a compiler, or the compiler that makes them."""
+def kernels() -> Iterator[Finding]:
+    """Those that came with the wheel or are compiled, for which nothing is tried, or the compiler that makes them."""
     try:
-        built, flags = build.built_library(), build.chosen_flags()
+        built, flags, asked = build.built_library(), build.chosen_flags(), build.class_asked_for(features_here())
     except build.WrongKernels as error:
-        return Finding("missing", "cpu kernels", str(error), "unset RAMET_KERNELS")
+        yield Finding("missing", KERNELS, str(error), "unset RAMET_KERNELS")
+        return
     if built is not None:
-        return Finding("ok", "cpu kernels", f"came built for CPUs with {built.stem}")
-    return compiler(flags)
+        yield Finding("ok", KERNELS, f"came built for CPUs with {built.stem}")
+        return
+    target = "this CPU" if asked is None else f"CPUs with {asked.name}"
+    try:
+        if build.compiled_libraries(build.cache_folder()):
+            yield Finding("ok", KERNELS, f"already compiled for {target}")
+            return
+        when = Finding("ok", KERNELS, f"not compiled yet: the first start does it for {target}, in {COMPILE_S}")
+    except build.NoCache as why:
+        remedy = "name another folder in XDG_CACHE_HOME"
+        when = Finding("note", KERNELS, f"compiled for {target} by every start, in {COMPILE_S}: {why}", remedy)
+    found = compiler(flags)
+    yield found
+    if found.kind == "ok":
+        yield when
 
 
 def compiler(flags: Sequence[str] = build.FLAGS) -> Finding:
@@ -231,9 +257,7 @@ def takes_cuda(gpu: Finding, torch: str) -> bool:
 
 
 def choice(args: Args, has_cuda: bool) -> Finding:
-    what, device = "ramet will choose", str(args.execute.device)
-    if device == "auto":
-        device = "cuda" if has_cuda else "cpu"
+    what, device = "ramet will choose", _device(args, has_cuda)
     attention: str = args.execute.attention_backend
     if attention == "auto":
         on_gpu = "reference" if args.cache.kv_cache_dtype == "int8" else "triton"
@@ -245,6 +269,19 @@ def choice(args: Args, has_cuda: bool) -> Finding:
     return Finding("ok", what, found)
 
 
+def quantised(args: Args) -> Iterator[Finding]:
+    """How our kernels compute layers with such weights, and attention to keys and values of 8 bits."""
+    if args.model.quantization is not None:
+        yield Finding("ok", f"{args.model.quantization} layers", LAYERS.get(args.model.quantization, OF_BYTES))
+    if args.cache.kv_cache_dtype == "int8" and args.execute.attention_backend != "reference":
+        yield Finding("ok", "int8 keys, values", "byte products for one or two queries of a head, floats for more")
+
+
+def _device(args: Args, has_cuda: bool) -> str:
+    asked = str(args.execute.device)
+    return asked if asked != "auto" else "cuda" if has_cuda else "cpu"
+
+
 def _version(package: str) -> str:
     """Empty: it is not installed."""
     try:
@@ -253,21 +290,35 @@ def _version(package: str) -> str:
         return ""
 
 
-def speed(threads: int) -> Finding:
-    """What the first start on this machine measured."""
-    found = measured.read(threads)
-    if found is None:
-        remedy = f"the first start with {threads} does it (small models take 1), or ramet doctor --measure"
-        return Finding("note", "cpu measured", f"not yet for {threads} threads", remedy)
-    return Finding("ok", "cpu measured", str(found))
+def speed(threads: int, has_kernels: bool, again: bool = False) -> Finding:
+    """What the first start on this machine measured, or what is measured now."""
+    what, found = "cpu measured", None
+    if has_kernels:
+        found = _measure(threads) if again else measured.read(threads)
+    if found is not None:
+        return Finding("ok", what, str(found))
+    if again or not has_kernels:
+        return Finding("note", what, "nothing: only our kernels are measured")
+    several = f"{threads} thread{'s' * (threads > 1)}"
+    remedy = f"the first start with {threads} does it (small models take 1), or ramet doctor --measure"
+    return Finding("note", what, f"not yet for {several}", remedy)
 
 
-def _measure(threads: int) -> None:
+def _threads(args: Args) -> int:
+    """As a start chooses them for a model that is not small."""
+    try:
+        cores = placement_of(args.execute.cpu_affinity).model
+    except ConfigError:  # `placement` says so
+        cores = None
+    return args.execute.num_threads or num_cores(cores)
+
+
+def _measure(threads: int) -> Measured | None:
+    """None: what was to be compiled cannot be."""
     from ramet.runtime.engine.backends import compiled_library, measure  # loads torch
 
     library = compiled_library()
-    if library is not None:
-        measure(library, threads)
+    return None if library is None else measure(library, threads)
 
 
 def _torch() -> Finding:

@@ -16,6 +16,7 @@ from pathlib import Path
 from ramet.kernels.cpu import build
 
 ARITHMETICS = ("float32", "dots", "tiles")  # of layers over bfloat16, as linear.cpp numbers them
+NAMES = {"float32": "float32", "dots": "bfloat16 dot products", "tiles": "tile registers"}
 TOKENS = (1, 4, 16, 64)  # of the layers that are timed
 GAIN = 1.1  # at least, before rounding more often than float32 does is worth it
 NEAR = 1.05  # of the best time: as good
@@ -55,9 +56,8 @@ class Choice:
     at: int
 
     def __str__(self) -> str:
-        names = {"float32": "float32", "dots": "bfloat16 dot products", "tiles": "tile registers"}
-        first = names[self.few]
-        return first if self.few == self.many else f"{first}, {names[self.many]} from {self.at} tokens on"
+        first = NAMES[self.few]
+        return first if self.few == self.many else f"{first}, {NAMES[self.many]} from {self.at} tokens on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,25 @@ class Measured:
         rates = [f"{limits.float32_flops / 1e9:.0f} Gflop/s in float32"]
         rates += [f"{limits.dot_flops / 1e9:.0f} by bfloat16 dot products"] if limits.dot_flops else []
         rates += [f"{limits.tile_flops / 1e9:.0f} by tile registers"] if limits.tile_flops else []
-        read = f"{limits.read_bytes_per_s / 1e9:.1f} GB/s read, {', '.join(rates)} on {limits.threads} threads"
-        return f"{read}; bfloat16 layers are computed in {self.choice}"
+        threads = f"{limits.threads} thread{'s' * (limits.threads > 1)}"
+        read = f"{limits.read_bytes_per_s / 1e9:.1f} GB/s read, {', '.join(rates)} on {threads}"
+        return f"{read}; bfloat16 layers are computed in {self.choice}{self._why()}"
+
+    def _why(self) -> str:
+        """The times that the choice was made by."""
+        if len(self.seconds) == 1:
+            return ""
+        few, many = self.choice.few, self.choice.many
+        is_fastest = self.seconds[many][-1] <= min(each[-1] for each in self.seconds.values())
+        times = [self._times(few, 0)] * (few != many) + [self._times(many, -1)]
+        little = "" if is_fastest else ", too small a gain for rounding more often"
+        return f": a large one takes {', and '.join(times)}{little}"
+
+    def _times(self, chosen: str, place: int) -> str:
+        """Of TOKENS[place], and what it takes otherwise."""
+        num, took = TOKENS[place], {name: f"{each[place] * 1e3:.1f}" for name, each in self.seconds.items()}
+        others = [f"{time} in {NAMES[name]}" for name, time in took.items() if name != chosen]
+        return ", ".join([f"{took[chosen]} ms for {num} token{'s' * (num > 1)}", *others])
 
 
 def read(threads: int) -> Measured | None:

@@ -37,6 +37,36 @@ def test_the_fastest_is_chosen(others: dict[str, list[float]], wanted: Choice) -
 
 
 @pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ({}, "float32"),
+        (
+            {"dots": [1.0, 1.0, 3.0, 10.0]},
+            "bfloat16 dot products: a large one takes 10000.0 ms for 64 tokens, 20000.0 in float32",
+        ),
+        (
+            {"dots": [1.9, 1.9, 4.9, 19.0]},
+            "float32: a large one takes 20000.0 ms for 64 tokens, 19000.0 in bfloat16 dot products, too small a "
+            "gain for rounding more often",
+        ),
+        (
+            {"tiles": [3.0, 2.5, 2.6, 5.0]},
+            "float32, tile registers from 16 tokens on: a large one takes 2000.0 ms for 1 token, 3000.0 in tile "
+            "registers, and 5000.0 ms for 64 tokens, 20000.0 in float32",
+        ),
+    ],
+)
+def test_a_choice_is_shown_with_the_times_it_was_made_by(others: dict[str, list[float]], why: str) -> None:
+    shown = str(Measured(LIMITS, {"float32": PLAIN, **others}))
+    assert shown.partition("; ")[2] == f"bfloat16 layers are computed in {why}"
+
+
+@pytest.mark.parametrize(("threads", "shown"), [(1, "on 1 thread;"), (2, "on 2 threads;")])
+def test_threads_are_counted_in_words(threads: int, shown: str) -> None:
+    assert shown in str(Measured(Limits(threads, 2.5e10, 2e11, 0.0, 0.0), {"float32": PLAIN}))
+
+
+@pytest.mark.parametrize(
     ("dots", "tiles", "pay"),
     [
         (0.0, 0.0, (False, False)),

@@ -1,5 +1,6 @@
 """What `ramet doctor` finds, and when it says that serving cannot work."""
 
+import os
 import re
 import socket
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ramet.kernels.cpu import measured
+from ramet.kernels.cpu import build, measured
+from ramet.kernels.cpu.classes import CLASSES
 from ramet.kernels.cpu.measured import Limits, Measured
 from ramet.runtime import doctor
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
@@ -183,7 +185,82 @@ def test_this_machine_can_serve(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_the_cpu_was_measured_to_do_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    unknown = doctor.speed(3)
-    assert unknown.kind == "note" and "doctor --measure" in unknown.remedy
+    unknown = doctor.speed(3, has_kernels=True)
+    assert unknown.kind == "note" and "not yet for 3 threads" in unknown.found and "doctor --measure" in unknown.remedy
+    assert doctor.speed(1, has_kernels=True).found == "not yet for 1 thread"
     measured.write(Measured(Limits(3, 2e10, 1e11, 0.0, 0.0), {"float32": [1.0, 1.0, 1.0, 1.0]}))
-    assert doctor.speed(3).found.startswith("20.0 GB/s read, 100 Gflop/s in float32 on 3 threads")
+    found = doctor.speed(3, has_kernels=True).found
+    assert found.startswith("20.0 GB/s read, 100 Gflop/s in float32 on 3 threads")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_without_kernels_nothing_is_measured_and_nobody_is_told_to(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("RAMET_CXX", "/nowhere/g++")
+    monkeypatch.setattr(build, "BUILT", tmp_path)
+    found = {f.what: f for f in doctor.examine({"RAMET_QUANTIZATION": "int8"}, deep=False, again=again)}
+    assert found["cpu measured"].found == "nothing: only our kernels are measured"
+    assert "int8 layers" not in found and not any("--measure" in f.remedy for f in found.values())
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache has kernels, of a compiler that would say when it is called."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "BUILT", tmp_path / "no wheel")
+    compiler = tool(tmp_path, f"touch {tmp_path}/called")
+    monkeypatch.setenv("RAMET_CXX", str(compiler))
+    library = build.cache_folder() / f"kernels-{build.cache_key(compiler)}.so"
+    library.write_bytes(Path(sys.executable).resolve().read_bytes())  # some file of the system's format
+    library.chmod(0o700)
+    return library
+
+
+def test_kernels_that_are_compiled_are_named_and_no_compiler_is_tried(kept: Path) -> None:
+    assert list(doctor.kernels()) == [doctor.Finding("ok", "cpu kernels", "already compiled for this CPU")]
+    assert not (kept.parents[2] / "called").exists()
+
+
+def test_kernels_that_are_still_to_be_compiled_are_announced(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.unlink()
+    compiler, kernels = doctor.kernels()
+    assert compiler.what == "c++ compiler" and compiler.kind == "ok" and (kept.parents[2] / "called").exists()
+    assert kernels.kind == "ok" and "not compiled yet: the first start does it for this CPU" in kernels.found
+    monkeypatch.setattr(build, "class_asked_for", lambda features: CLASSES[0])
+    assert f"for CPUs with {CLASSES[0].name}" in list(doctor.kernels())[-1].found
+    kept.parent.chmod(0o777)  # others may write to it
+    kernels = list(doctor.kernels())[-1]
+    assert kernels.kind == "note" and "by every start" in kernels.found and "XDG_CACHE_HOME" in kernels.remedy
+
+
+@pytest.mark.usefixtures("kept")
+def test_threads_are_those_of_the_cores_that_the_model_has() -> None:
+    core = min(os.sched_getaffinity(0))
+    found = {f.what: f for f in doctor.examine({"RAMET_CPU_AFFINITY": str(core)}, deep=False)}
+    assert found["cpu measured"].found == "not yet for 1 thread"
+    wrong = {f.what: f for f in doctor.examine({"RAMET_CPU_AFFINITY": "4096"}, deep=False)}
+    assert wrong["placement"].kind == "missing" and "cpu measured" in wrong
+
+
+def test_instructions_that_decide_how_fast_bytes_are_multiplied_are_named() -> None:
+    finding = doctor.cpu(frozenset({"avx2", "avx512_vnni", "amx_bf16", "amx_int8", "sse2"}), 1)
+    assert finding.found == "1 core usable, avx2 avx512_vnni amx_bf16 amx_int8"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kv_cache", "lines"),
+    [
+        (None, "auto", {}),
+        ("int8", "auto", {"int8 layers": "byte products, inputs rounded to 8 bits"}),
+        ("awq", "auto", {"awq layers": "byte products, inputs rounded to 8 bits"}),
+        ("int8wo", "auto", {"int8wo layers": "float32 products, inputs as they are"}),
+        (None, "int8", {"int8 keys, values": "byte products for one or two queries of a head, floats for more"}),
+    ],
+)
+def test_how_quantised_numbers_are_multiplied_is_said(
+    quantization: str | None, kv_cache: str, lines: dict[str, str]
+) -> None:
+    asked = Args(model=ModelArgs(quantization=quantization), cache=CacheArgs(kv_cache_dtype=kv_cache))
+    assert {f.what: f.found for f in doctor.quantised(asked)} == lines
