@@ -92,6 +92,7 @@ def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.
         with torch.device("meta"):
             model = family_of(shape.architecture).decoder(shape, dtype, ops)
         if kept.fill(model):
+            log.info("weights as an earlier start has packed them: %s", kept.path)
             return model
     model = _load_and_pack(args, shape, dtype, device, ops)
     if kept is not None and kept.keep(model):

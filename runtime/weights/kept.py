@@ -70,7 +70,6 @@ class KeptWeights:
         except (Damaged, OSError) as why:
             log.warning("weights are packed again, for %s cannot be used: %s", self.path, why)
             return False
-        log.info("weights as an earlier start has packed them: %s", self.path)
         return True
 
     def keep(self, model: Decoder) -> bool:

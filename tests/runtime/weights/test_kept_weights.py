@@ -66,6 +66,18 @@ def test_the_next_start_computes_the_same_from_the_file_alone(
     assert written.stat().st_mode & 0o077 == 0 and folder.stat().st_mode & 0o077 == 0
 
 
+def test_the_start_that_keeps_weights_does_not_say_that_an_earlier_one_has(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, said = make_tiny(tmp_path / "model"), []
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "ramet"):
+            start(model, folder)
+        said.append([line.partition(":")[0] for line in caplog.messages if "packed" in line])
+    assert said == [["packed weights are kept for the next start"], ["weights as an earlier start has packed them"]]
+
+
 def test_another_dtype_quantization_or_checkpoint_is_another_file(folder: Path, tmp_path: Path) -> None:
     model = make_tiny(tmp_path / "model")
     for number, options in enumerate(({}, {"dtype": "bfloat16"}, {"quantization": "int8"}), 1):
