@@ -440,7 +440,7 @@ class ModelRunner:
             device=self.device,
         )
         if args.schedule.max_itl_ms is not None:
-            log.info("filling the KV pool, so that no step waits for memory: some 4 s for each GiB")
+            log.info("filling the KV pool, so that no step waits for memory: some 4 s a GiB (--max-total-tokens)")
             self.pool.take_memory()
         num_rows = self.max_running + PART_ROWS
         self._table = SlotTable(num_rows, self.context_length, self.device)
