@@ -37,8 +37,11 @@ class Person:
 class Client:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        with urllib.request.urlopen(self.url + "/v1/models", timeout=TIMEOUT_S) as reply:
-            self.model = json.load(reply)["data"][0]["id"]
+        try:
+            with urllib.request.urlopen(self.url + "/v1/models", timeout=TIMEOUT_S) as reply:
+                self.model = json.load(reply)["data"][0]["id"]
+        except urllib.error.URLError as error:
+            raise SystemExit(f"{self.url} does not answer ({error.reason}): start `ramet serve`") from None
 
     def complete(self, prompt: str, **parameters: Any) -> str:
         body = {"model": self.model, "prompt": prompt, **parameters}

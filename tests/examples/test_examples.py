@@ -115,6 +115,13 @@ def test_article_analysis_without_the_language_does_the_same_in_more_lines(
     assert ours < 0.6 * theirs
 
 
+def test_without_a_server_the_plain_program_says_in_a_line_what_to_start():
+    command = [sys.executable, str(EXAMPLES / "article_analysis_openai.py"), "--backend", "http://127.0.0.1:9"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert re.fullmatch(r"http://127.0.0.1:9 does not answer \(.*\): start `ramet serve`\n", ran.stderr), ran.stderr
+
+
 def test_lines_are_counted_without_comments_docstrings_and_empty_lines():
     source = (
         '"""Doc\nstring."""\n\n# comment\nx = (1 +\n     2)  # counts\n\n\ndef f():\n    """Doc."""\n    return x\n'
