@@ -20,8 +20,9 @@ def engines(records: Sequence[Record]) -> View:
     for record in sources:
         for what, load in _loads(record):
             if load["ratio"] is not None:
-                numbers[slug(what, "ratio")] = load["ratio"]
                 ratio = load.get("ratios", {}).get(load["best"], [load["ratio"]])
+                ends = {"ratio": ratio[0], "low": min(ratio), "high": max(ratio)}
+                numbers |= {slug(what, name): value for name, value in ends.items()}
                 bars.append(Row(f"{what}: {load['best']}", (Value(*ratio),)))
             for engine, seconds in load["seconds"].items():
                 middle, share = statistics.median(seconds), load["limit_s"] / statistics.median(seconds)

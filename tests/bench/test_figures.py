@@ -256,15 +256,41 @@ def test_each_kind_of_line_of_the_peers_has_its_view():
         ("B 1", "17.8", "1.78", "33%", "1.50 (1.40 to 1.60)"),
         ("not measured: Gone is not installed (make peers)", "", "", "", ""),
     ]  # fmt: skip
-    assert engines.numbers["160m_batch_ratio"] == 1.5 and engines.plot.rows == (
-        Row("160m batch: B", (Value(1.5, 1.4, 1.6),)),
-    )
+    assert engines.plot.rows == (Row("160m batch: B", (Value(1.5, 1.4, 1.6),)),)
+    assert [engines.numbers[f"160m_batch_{what}"] for what in ("ratio", "low", "high")] == [1.5, 1.4, 1.6]
     (http,) = views_of("http", lines).values()
     assert http.rows == (("160m batch", "/generate", "0.80 (0.50 to 1.00)", "2.0%"),) and http.numbers["least"] == 0.8
     (busy,) = views_of("busy", lines).values()
     assert busy.rows == (("160m batch", "ramet", "0.50 (0.40 to 0.60)"),) and busy.numbers == {"least": 0.5}
     (starts,) = views_of("engine_starts", lines).values()
     assert starts.rows == (("160m", "ramet /generate 1", "2.00", "900", "800"),)
+
+
+SURE = {"ratio": 1.5, "low": 1.25, "high": 2.0}
+UNSURE = {"ratio": 1.18, "low": 0.95, "high": 1.23}
+
+
+@pytest.mark.parametrize(
+    ("single", "batch", "said"),
+    [
+        (SURE, SURE, "ramet is 1.50 times as fast as the best other engine of the table for one request, 1.50 times"),
+        (UNSURE, SURE, "the median is 1.18 times, and its interval, 0.95 to 1.23, includes 1"),
+        (SURE, UNSURE, "For 32 requests that share nothing the best other engine may be as fast: the median is 1.18"),
+    ],
+)
+def test_a_headline_names_the_interval_that_includes_1(single: dict[str, float], batch: dict[str, float], said: str):
+    loads = {"single": single, "batch": batch, "shared": SURE}
+    numbers = {f"160m_{load}_{what}": value for load, each in loads.items() for what, value in each.items()}
+    (headline,) = page.conclusions(dict(sections())["engines"], numbers)
+    assert said in " ".join(headline.split())
+
+
+def test_the_ratio_of_a_line_without_an_interval_is_its_own():
+    line = peer_lines()[0]
+    for load in line["loads"]:
+        del load["ratios"]
+    numbers = views_of("engines", {"peers": [line]}).popitem()[1].numbers
+    assert numbers["160m_batch_low"] == numbers["160m_batch_high"] == 1.5
 
 
 def test_every_view_that_has_lines_is_on_the_page_or_in_tuning():
