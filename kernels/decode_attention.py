@@ -4,6 +4,7 @@ A row is cut into chunks by its own length alone, so what it computes does not d
 et al. 2023). `plan_decode` writes the work of a step down on the device: an item for each chunk of each row. A fixed
 number of programs share the items: no launch shape depends on the batch, and a CUDA graph replays them for any lengths.
 Query heads of a group are one tile. A row's last chunk to end merges all of them by their log-sum-exp, in their order.
+Chunks that many rows share are left to shared_attention.py, which comes before.
 kernels/reference.py holds the oracle (`extend_attention` of one new token).
 R rows, H query heads, G kv heads, D head size, S slots of the pool, L longest context.
 """
@@ -15,8 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ramet.kernels.shared_attention import SharedScratch
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, padded
-from ramet.kernels.tuned import DecodeTuning, decode_tuning
+from ramet.kernels.tuned import DecodeTuning, decode_tuning, processor_of
 
 WHOLE = 512  # tokens of a row that is one chunk: nothing is to be merged
 MIN_CHUNK = 256  # of a longer row, as long as SPLITS of them hold it
@@ -24,6 +26,7 @@ SPLITS = 16  # chunks of a row at most: a longer row has longer ones
 ITEM = 4  # numbers of an item
 DOUBLINGS = 16  # of a chunk
 PLANNED_ROWS = 256  # that are read at once
+CUTS = {"WHOLE": WHOLE, "MIN_CHUNK": MIN_CHUNK, "SPLITS": SPLITS, "DOUBLINGS": DOUBLINGS, "ROWS": PLANNED_ROWS}
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -60,10 +63,10 @@ def _plan(rows, seq_lens, items, num_items, num_rows,  # type: ignore[no-untyped
 @triton.jit  # type: ignore[untyped-decorator]
 def _decode(  # type: ignore[no-untyped-def]
     q, q_stride, keys, values, slot_stride, table, table_stride, items, num_items, partials, sums, arrived, out,
-    scale, window, cap,
+    shared, own_chunks, sinks, scale, window, cap,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, LANES: tl.constexpr,
     BLOCK: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
-    LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
+    SINKS: tl.constexpr, SHARING: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     lanes, dims = tl.arange(0, LANES), tl.arange(0, D_PAD)
     in_head = dims < D
@@ -75,7 +78,12 @@ def _decode(  # type: ignore[no-untyped-def]
         oldest = tl.maximum(length - window, 0) if WINDOWED else 0
         first_split = oldest // chunk if WINDOWED else 0
         num_splits = tl.maximum((length + chunk - 1) // chunk, 1)
-        if split >= first_split:
+        is_own = split >= first_split
+        expected = num_splits - first_split
+        if SHARING:
+            is_own = is_own & (tl.load(shared + which) == 0)
+            expected = tl.load(own_chunks + row)
+        if is_own:
             begin, end = tl.maximum(split * chunk, oldest), tl.minimum((split + 1) * chunk, length)
             heads = head * GROUP + lanes
             is_head = lanes < GROUP
@@ -99,8 +107,7 @@ def _decode(  # type: ignore[no-untyped-def]
                 else:
                     k = tl.load(keys + places, mask=in_head[None, :], other=0.0)
                     v = tl.load(values + places, mask=in_head[None, :], other=0.0)
-                if INTERPRETED:
-                    k, v = k.to(tl.float32), v.to(tl.float32)
+                k, v = k.to(queries.dtype), v.to(queries.dtype)
                 scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
                 if CAPPED:
                     scores = _capped(scores, cap)
@@ -113,9 +120,15 @@ def _decode(  # type: ignore[no-untyped-def]
                 sums_of = sums_of * kept[:, None]
                 sums_of = tl.dot(weights.to(v.dtype), v, sums_of, input_precision="ieee")
                 best = higher
-            result = tl.where(mass > 0, 1.0 / mass, 0.0)[:, None] * sums_of  # an empty row has zeros
+            if SINKS:
+                sink = tl.load(sinks + heads, mask=is_head, other=0.0).to(tl.float32) * LOG2_E
+            is_whole = num_splits - first_split == 1
+            total_mass = mass
+            if SINKS and is_whole:
+                total_mass = mass + tl.exp2(sink - best)
+            result = tl.where(mass > 0, 1.0 / total_mass, 0.0)[:, None] * sums_of  # an empty row has zeros
             to = out + (row.to(tl.int64) * KV_HEADS * GROUP + heads[:, None]) * D + dims[None, :]
-            if num_splits - first_split == 1:
+            if is_whole:
                 tl.store(to, result.to(out.dtype.element_ty), mask=within)
             else:
                 place = (row.to(tl.int64) * KV_HEADS + head) * SPLITS
@@ -124,7 +137,7 @@ def _decode(  # type: ignore[no-untyped-def]
                 tl.store(parts, result, mask=within)
                 tl.debug_barrier()  # all of it is written before it is said to be
                 before = tl.atomic_add(arrived + row * KV_HEADS + head, 1, sem="acq_rel")
-                if before == num_splits - first_split - 1:
+                if before == expected - 1:
                     tl.store(arrived + row * KV_HEADS + head, 0)  # for the next layer
                     best = tl.full((LANES,), float("-inf"), tl.float32)
                     mass = tl.zeros((LANES,), tl.float32)
@@ -135,10 +148,13 @@ def _decode(  # type: ignore[no-untyped-def]
                         parts = partials + ((place + each) * GROUP + lanes[:, None]) * D + dims[None, :]
                         part = tl.load(parts, mask=within, other=0.0, cache_modifier=".cg")
                         higher = tl.maximum(best, one)
-                        kept, weight = tl.exp2(best - higher), tl.exp2(one - higher)
+                        base = tl.where(higher == float("-inf"), 0.0, higher)
+                        kept, weight = tl.exp2(best - base), tl.exp2(one - base)
                         sums_of = sums_of * kept[:, None] + weight[:, None] * part
                         mass = mass * kept + weight
                         best = higher
+                    if SINKS:
+                        mass += tl.exp2(sink - best)
                     tl.store(to, (sums_of / mass[:, None]).to(out.dtype.element_ty), mask=within)
 
 
@@ -151,6 +167,7 @@ class DecodeScratch:
     partials: Tensor  # [R, G, SPLITS, H / G, D] float32
     sums: Tensor  # [R, G, SPLITS, H / G] float32, their log-sum-exp to the base 2
     arrived: Tensor  # [R, G] int32
+    shared: SharedScratch
 
     @classmethod
     def of(cls, num_rows: int, heads: int, kv_heads: int, head_dim: int, device: torch.device) -> "DecodeScratch":
@@ -162,16 +179,14 @@ class DecodeScratch:
             empty(num_rows * SPLITS, ITEM), empty(1),
             empty(*parts, head_dim, dtype=torch.float32), empty(*parts, dtype=torch.float32),
             torch.zeros((num_rows, kv_heads), dtype=torch.int32, device=device),
+            SharedScratch.of(num_rows, SPLITS, device),
         )  # fmt: skip
 
 
 def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
     """Once for a step, before its layers: rows [R] int32 of the table that decode, and their seq_lens [R] int32."""
     num = len(seq_lens)
-    _plan[(num,)](
-        rows, seq_lens, scratch.items, scratch.num_items, num,
-        WHOLE=WHOLE, MIN_CHUNK=MIN_CHUNK, SPLITS=SPLITS, DOUBLINGS=DOUBLINGS, ROWS=PLANNED_ROWS, num_warps=4,
-    )  # fmt: skip
+    _plan[(num,)](rows, seq_lens, scratch.items, scratch.num_items, num, **CUTS, num_warps=4)
 
 
 def decode_attention(
@@ -184,23 +199,29 @@ def decode_attention(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
+    shares: bool = False,
     tuning: DecodeTuning | None = None,
 ) -> None:
     """One query for each row, whose key is in the pool already. WRITES out [R, H, D] and the scratch.
 
-    q [R, H, D] (rows may be strided), keys and values [S, G, D], table [rows of the table, L] int32: the slot of every
-    position. Which rows there are, and how long, `plan_decode` has written down before.
+    q [R, H, D] (rows may be strided), keys and values [S, G, D] of q's type or of float8_e4m3fn, table [rows of the
+    table, L] int32: the slot of every position. Which rows there are, and how long, `plan_decode` has written down
+    before. sinks [H] as in the oracle. `shares`: shared_attention has computed the chunks that are shared; without a
+    window.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = keys.shape[1]
-    tuning = tuning or decode_tuning(head_dim)
+    tuning = tuning or decode_tuning(head_dim, processor_of(q.device))
     programs = tuning.programs(q.device)
     _decode[(programs,)](
         q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0),
         scratch.items, scratch.num_items, scratch.partials, scratch.sums, scratch.arrived, out,
+        scratch.shared.shared, scratch.shared.own_chunks, q if sinks is None else sinks,
         scale, window or 0, softcap or 1.0,
         GROUP=heads // kv_heads, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
         LANES=padded(heads // kv_heads), BLOCK=tuning.block, STAGES=tuning.stages, SPLITS=SPLITS,
-        WINDOWED=window is not None, CAPPED=softcap is not None, LOG2_E=LOG2_E,
+        WINDOWED=window is not None, CAPPED=softcap is not None, SINKS=sinks is not None,
+        SHARING=shares, LOG2_E=LOG2_E,
         INTERPRETED=INTERPRETED, num_warps=tuning.warps,
     )  # fmt: skip

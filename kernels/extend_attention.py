@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, padded
-from ramet.kernels.tuned import ExtendTuning, extend_tuning
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _stored, padded
+from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -41,24 +41,28 @@ def _take_in(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _tile(base, places, in_head, valid, WHOLE_HEAD: tl.constexpr, ALL: tl.constexpr, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Keys or values [BLOCK, D padded]."""
+def _tile(  # type: ignore[no-untyped-def]
+    base, places, in_head, valid, pool, like, WHOLE_HEAD: tl.constexpr, ALL: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """Keys or values [BLOCK, D padded] in the type of `like`, rounded as the pool has them."""
     if WHOLE_HEAD and ALL:
         x = tl.load(base + places)
     elif ALL:
         x = tl.load(base + places, mask=in_head[None, :], other=0.0)
     else:
         x = tl.load(base + places, mask=valid[:, None] & in_head[None, :], other=0.0)
-    return x.to(tl.float32) if INTERPRETED else x
+    if pool.dtype.element_ty == tl.float8e4nv:
+        x = _stored(x, pool, INTERPRETED)
+    return x.to(like.dtype)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _extend(  # type: ignore[no-untyped-def]
     q, q_stride, k_new, v_new, new_stride, keys, values, slot_stride, table, table_stride,
-    block_rows, block_starts, rows, firsts, num_new, seq_lens, out, scale, window, cap,
+    block_rows, block_starts, rows, firsts, num_new, seq_lens, out, sinks, scale, window, cap,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, TOKENS: tl.constexpr,
     LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
-    LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
+    SINKS: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     head, block = tl.program_id(0), tl.program_id(1)
     row = tl.load(block_rows + block)
@@ -91,15 +95,15 @@ def _extend(  # type: ignore[no-untyped-def]
     for at in tl.range(oldest, whole, BLOCK, num_stages=STAGES):
         slots = tl.load(own + at + cols).to(tl.int64)
         places = slots[:, None] * slot_stride + head * D + dims[None, :]
-        k = _tile(keys, places, in_head, cols, D == D_PAD, True, INTERPRETED)
-        v = _tile(values, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        k = _tile(keys, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
+        v = _tile(values, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
         best, mass, sums = _take_in(queries, k, v, in_head, best, mass, sums, scale, cap, False, CAPPED, LOG2_E)
     for at in tl.range(whole, cached, BLOCK, num_stages=STAGES):
         key = at + cols
         slots = tl.load(own + tl.minimum(key, cached - 1)).to(tl.int64)
         places = slots[:, None] * slot_stride + head * D + dims[None, :]
-        k = _tile(keys, places, in_head, cols, D == D_PAD, True, INTERPRETED)
-        v = _tile(values, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        k = _tile(keys, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
+        v = _tile(values, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
         hidden = (key >= cached)[None, :]
         if WINDOWED:
             hidden = hidden | (key[None, :] <= (position - window)[:, None])
@@ -109,20 +113,22 @@ def _extend(  # type: ignore[no-untyped-def]
     whole = oldest if WINDOWED else start // BLOCK * BLOCK  # before the diagonal
     for at in tl.range(oldest, whole, BLOCK, num_stages=STAGES):
         places = (first + at + cols).to(tl.int64)[:, None] * new_stride + head * D + dims[None, :]
-        k = _tile(k_new, places, in_head, cols, D == D_PAD, True, INTERPRETED)
-        v = _tile(v_new, places, in_head, cols, D == D_PAD, True, INTERPRETED)
+        k = _tile(k_new, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
+        v = _tile(v_new, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
         best, mass, sums = _take_in(queries, k, v, in_head, best, mass, sums, scale, cap, False, CAPPED, LOG2_E)
     for at in tl.range(whole, newest, BLOCK, num_stages=STAGES):
         key = at + cols
         valid = key < newest
         places = (first + key).to(tl.int64)[:, None] * new_stride + head * D + dims[None, :]
-        k = _tile(k_new, places, in_head, valid, D == D_PAD, False, INTERPRETED)
-        v = _tile(v_new, places, in_head, valid, D == D_PAD, False, INTERPRETED)
+        k = _tile(k_new, places, in_head, valid, keys, queries, D == D_PAD, False, INTERPRETED)
+        v = _tile(v_new, places, in_head, valid, keys, queries, D == D_PAD, False, INTERPRETED)
         hidden = key[None, :] > token[:, None]
         if WINDOWED:
             hidden = hidden | (key[None, :] <= (token - window)[:, None])
         best, mass, sums = _take_in(queries, k, v, hidden, best, mass, sums, scale, cap, True, CAPPED, LOG2_E)
 
+    if SINKS:
+        mass += tl.exp2(tl.load(sinks + heads).to(tl.float32) * LOG2_E - best)
     to = out + ((first + token).to(tl.int64)[:, None] * (KV_HEADS * GROUP) + heads[:, None]) * D + dims[None, :]
     tl.store(to, (sums / mass[:, None]).to(out.dtype.element_ty), mask=within)
 
@@ -146,9 +152,9 @@ class Blocks:
         return cls(rows[order], starts[order])
 
 
-def tokens_of_tile(heads: int, kv_heads: int, head_dim: int, tuning: ExtendTuning | None = None) -> int:
+def tokens_of_tile(heads: int, kv_heads: int, tuning: ExtendTuning) -> int:
     """New tokens of a tile: each is there once for every query head of a group."""
-    return max(1, (tuning or extend_tuning(head_dim)).queries // (heads // kv_heads))
+    return max(1, tuning.queries // (heads // kv_heads))
 
 
 def extend_attention(
@@ -168,6 +174,7 @@ def extend_attention(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
     tuning: ExtendTuning | None = None,
 ) -> None:
     """Causal attention of each row's new tokens over its cached prefix and themselves. WRITES out [T, H, D].
@@ -175,19 +182,21 @@ def extend_attention(
     q [T, H, D], k and v [T, G, D] (rows may be strided, k and v alike), keys and values [S, G, D], table [rows of the
     table, L] int32: the slot of every position. Row r of the table's `rows` [R] int32 owns tokens
     [firsts[r], firsts[r] + num_new[r]) of the T, the last of its seq_lens[r] [R] int32. block_rows, block_starts
-    [n] int32 as `Blocks` for `tokens_of_tile`.
+    [n] int32 as `Blocks` for `tokens_of_tile`. k and v are seen as the pool has them: rounded where it is of
+    float8_e4m3fn. sinks [H] as in the oracle.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = k.shape[1]
-    tuning = tuning or extend_tuning(head_dim)
+    tuning = tuning or extend_tuning(head_dim, processor_of(q.device))
     group = heads // kv_heads
     assert k.stride(0) == v.stride(0), "new keys and values are strided alike"
     _extend[(kv_heads, len(block_rows))](
         q, q.stride(0), k, v, k.stride(0), keys, values, keys.stride(0), table, table.stride(0),
-        block_rows, block_starts, rows, firsts, num_new, seq_lens, out, scale, window or 0, softcap or 1.0,
+        block_rows, block_starts, rows, firsts, num_new, seq_lens, out, q if sinks is None else sinks,
+        scale, window or 0, softcap or 1.0,
         GROUP=group, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
-        TOKENS=tokens_of_tile(heads, kv_heads, head_dim, tuning),
+        TOKENS=tokens_of_tile(heads, kv_heads, tuning),
         LANES=max(tuning.queries, triton.next_power_of_2(group)),
         BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
-        LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+        SINKS=sinks is not None, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
     )  # fmt: skip

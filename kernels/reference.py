@@ -16,6 +16,8 @@ from torch.nn import functional
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_weights import rounded
 
+LARGEST_FP8 = 448.0  # of e4m3
+
 
 class HeadNorms(NamedTuple):
     """Weights [D] of the norms of each query head and of each key head, and how they are used: as `norm_heads`."""
@@ -85,11 +87,18 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
 def store_kv(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
     """k, v [T, G, D] (rows may be strided) into keys, values [S, G, D], which are WRITTEN, at slots [T] int64.
 
-    keys and values of int8 are [S, G, D + 4]: whole numbers and a scale, as `quantised` makes them.
+    keys and values of int8 are [S, G, D + 4]: whole numbers and a scale, as `quantised` makes them. Of
+    float8_e4m3fn what is beyond the largest number becomes that.
     """
-    is_int8 = keys.dtype == torch.int8
-    keys[slots] = quantised(k) if is_int8 else k
-    values[slots] = quantised(v) if is_int8 else v
+    for x, pool in ((k, keys), (v, values)):
+        pool[slots] = stored(x, pool.dtype)
+
+
+def stored(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """As a pool of that type holds it."""
+    if dtype == torch.int8:
+        return quantised(x)
+    return x.float().clamp(-LARGEST_FP8, LARGEST_FP8).to(dtype) if dtype == torch.float8_e4m3fn else x.to(dtype)
 
 
 def place(
@@ -139,13 +148,15 @@ def extend_attention(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
     q [T, H, D], keys and values [S, G, D] (of int8 as store_kv writes them), table [R, L] integer: the slot of every
     position of every row.
     Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
-    own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). Returns [T, H, D].
+    own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). sinks [H]: a score of
+    each head that takes its part of the weights and has no value (gpt-oss). Returns [T, H, D].
     """
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     group = q.shape[1] // keys.shape[1]
@@ -160,7 +171,10 @@ def extend_attention(
         last_key = torch.arange(length - new, length, device=q.device)[:, None]  # a query's own
         key = torch.arange(length, device=q.device)[None, :]
         hidden = (key > last_key) if window is None else (key > last_key) | (key <= last_key - window)
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat((scores, sinks.float()[:, None, None].expand(-1, new, 1)), dim=-1)
+        weights = scores.softmax(dim=-1)[..., :length]
         out[first : first + new] = torch.einsum("hqk,khd->qhd", weights, v).to(q.dtype)
         first += new
     return out

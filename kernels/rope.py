@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ramet.kernels import reference
 from ramet.kernels.reference import HeadNorms
-from ramet.kernels.triton_parts import INTERPRETED, _rounded
+from ramet.kernels.triton_parts import INTERPRETED, _rounded, _stored
 
 HEADS = 8  # of a program
 
@@ -81,13 +81,19 @@ def _place(  # type: ignore[no-untyped-def]
     key_at = (slot + head - heads)[:, None] * head_dim
     value_at = (slot + head - heads - kv_heads)[:, None] * head_dim
     of_keys, of_values = valid & is_key[:, None], valid & ~turning[:, None]
-    tl.store(keys + key_at + col[None, :], first, mask=of_keys)
-    tl.store(keys + key_at + half + col[None, :], second, mask=of_keys)
-    tl.store(values + value_at + col[None, :], first, mask=of_values)
-    tl.store(values + value_at + half + col[None, :], second, mask=of_values)
+    tl.store(keys + key_at + col[None, :], _stored(first, keys, INTERPRETED), mask=of_keys)
+    tl.store(keys + key_at + half + col[None, :], _stored(second, keys, INTERPRETED), mask=of_keys)
+    tl.store(values + value_at + col[None, :], _stored(first, values, INTERPRETED), mask=of_values)
+    tl.store(values + value_at + half + col[None, :], _stored(second, values, INTERPRETED), mask=of_values)
     if REST > 0:
-        tl.store(keys + key_at + further[None, :], rest.to(kind), mask=within & is_key[:, None])
-        tl.store(values + value_at + further[None, :], rest.to(kind), mask=within & ~turning[:, None])
+        tl.store(
+            keys + key_at + further[None, :], _stored(rest.to(kind), keys, INTERPRETED), mask=within & is_key[:, None]
+        )
+        tl.store(
+            values + value_at + further[None, :],
+            _stored(rest.to(kind), values, INTERPRETED),
+            mask=within & ~turning[:, None],
+        )
 
 
 def place(
@@ -104,7 +110,7 @@ def place(
     """As kernels/reference.py: norms of heads, rotation, and keys and values into the pool. WRITES qkv, keys, values.
 
     qkv [T, H + 2 G, D], cos and sin [L, rotary_dim / 2] float32, positions and slots [T] int64, keys and values
-    [S, G, D].
+    [S, G, D], of float8_e4m3fn where the pool is.
     """
     if keys.dtype == torch.int8:
         return reference.place(qkv, heads, cos, sin, positions, norms, keys, values, slots)

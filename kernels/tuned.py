@@ -1,14 +1,39 @@
-"""How the attention kernels are cut on a GPU: tables that were chosen by measurement, none of it at run time.
+"""How the attention kernels are cut on a GPU: tables for each kind of card, none of it tried out at run time.
 
-Decides tile sizes, warps, pipeline stages and how many programs share the work. bench/gpu/tune.py measures others.
+Decides tile sizes, warps, pipeline stages and how many programs share the work. Hopper's are by measurement
+(bench/gpu/tune.py); no other card was at hand, so theirs are the nearest that compile without spilling and of which a
+multiprocessor holds two programs at least where head sizes are up to 128 (scripts/compile_kernels.py).
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
 INTERPRETED_PROGRAMS = 3  # they run one after the other there
+REGISTERS = 65536  # of a multiprocessor
+RESERVED = 1024  # bytes of shared memory that each program takes beside its own
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A multiprocessor, after NVIDIA's table of compute capabilities."""
+
+    capability: int  # 10 * major + minor, the first of the cards that are alike
+    shared: int  # bytes for all programs that it holds; one can have RESERVED less
+    warps: int
+
+    def programs(self, warps: int, registers: int, shared: int) -> int:
+        """How many it holds at once of so many warps, registers of a thread and bytes of shared memory."""
+        per_warp = -(-registers * 32 // 256) * 256
+        by_registers = REGISTERS // per_warp // warps
+        return min(by_registers, self.warps // warps, self.shared // (shared + RESERVED), 32)
+
+
+AMPERE, SMALL = Processor(80, 164 << 10, 64), Processor(89, 100 << 10, 48)
+HOPPER, BLACKWELL = Processor(90, 228 << 10, 64), Processor(100, 228 << 10, 64)
+PROCESSORS = (AMPERE, SMALL, HOPPER, BLACKWELL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +56,22 @@ class ExtendTuning:
     stages: int
 
 
+# for head sizes up to 64, up to 128, and beyond
+HEAD_SIZES = (64, 128)
+DECODE = {
+    AMPERE: (DecodeTuning(64, 4, 3, 4), DecodeTuning(64, 4, 3, 4), DecodeTuning(32, 4, 3, 2)),
+    SMALL: (DecodeTuning(64, 4, 3, 4), DecodeTuning(64, 4, 3, 2), DecodeTuning(32, 4, 3, 2)),
+    HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(128, 4, 3, 6), DecodeTuning(32, 4, 5, 2)),
+    BLACKWELL: (DecodeTuning(64, 4, 5, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2)),
+}
+EXTEND = {
+    AMPERE: (ExtendTuning(32, 32, 4, 3), ExtendTuning(64, 32, 4, 3), ExtendTuning(64, 32, 8, 2)),
+    SMALL: (ExtendTuning(64, 32, 4, 2), ExtendTuning(32, 32, 4, 2), ExtendTuning(64, 32, 8, 2)),
+    HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 32, 8, 2)),
+    BLACKWELL: (ExtendTuning(64, 64, 8, 2), ExtendTuning(64, 64, 4, 2), ExtendTuning(64, 32, 8, 2)),
+}
+
+
 @cache
 def processors_of(device: torch.device) -> int:
     if device.type != "cuda":
@@ -38,15 +79,22 @@ def processors_of(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def decode_tuning(head_dim: int) -> DecodeTuning:
-    """Head size 128 by bench/gpu/tune.py on an H200, the others after it."""
-    if head_dim <= 128:
-        return DecodeTuning(block=128, warps=4, stages=3, per_processor=6)
-    return DecodeTuning(block=32, warps=4, stages=5, per_processor=2)
+@cache
+def processor_of(device: torch.device) -> Processor:
+    """In the interpreter Hopper's."""
+    return processor_with(*torch.cuda.get_device_capability(device)) if device.type == "cuda" else HOPPER
 
 
-def extend_tuning(head_dim: int) -> ExtendTuning:
-    """As `decode_tuning`, on an H100. Prompts of many lengths count alike."""
-    if head_dim <= 128:
-        return ExtendTuning(queries=64, block=64, warps=4, stages=3)
-    return ExtendTuning(queries=64, block=32, warps=8, stages=2)
+def processor_with(major: int, minor: int) -> Processor:
+    """A card that is newer than this table counts as one with the least shared memory."""
+    if major in (10, 11):
+        return BLACKWELL
+    return {(8, 0): AMPERE, (9, 0): HOPPER}.get((major, minor), SMALL)
+
+
+def decode_tuning(head_dim: int, processor: Processor = HOPPER) -> DecodeTuning:
+    return DECODE[processor][bisect_left(HEAD_SIZES, head_dim)]
+
+
+def extend_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
+    return EXTEND[processor][bisect_left(HEAD_SIZES, head_dim)]

@@ -80,8 +80,11 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
     """Memory for keys and values."""
 
     kv_cache_dtype: Annotated[
-        Literal["auto", "int8"],
-        _about("of cached keys and values; auto: that of --dtype, int8: 8 bits, with a scale for each token and head"),
+        Literal["auto", "int8", "fp8"],
+        _about(
+            "of cached keys and values; auto: that of --dtype, int8: 8 bits, with a scale for each token and head, "
+            "fp8: float8 e4m3 without scales, on a GPU of compute capability 8.9 or more"
+        ),
     ] = "auto"
     page_size: Annotated[Literal[1, 16], _about("tokens of a page: the unit of allocation and of sharing")] = 1
     max_total_tokens: Annotated[

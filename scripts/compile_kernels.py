@@ -1,11 +1,14 @@
-"""Compile every configuration of the Triton kernels for Hopper (sm_90) and print what each takes. Needs no GPU.
+"""Compile every configuration of the Triton kernels for each kind of card and print what each takes. Needs no GPU.
 
-    python -m scripts.compile_kernels [--every N]    every Nth configuration (1), one JSON object a line: kernel, flags,
-                                                     registers, shared, stack, local, copies, products
+    python -m scripts.compile_kernels [--every N] [--capability 80 89 90 100] [--keep]
 
-Decides which configurations there are; the modules of kernels/ launch these and no others. `registers` are of
-a thread; `shared`, `stack` and `local` are bytes, and what spills takes `stack` and `local`. `copies`
-are asynchronous ones of 16 bytes into shared memory, `products` instructions of the tensor cores, both as PTX has them.
+--keep: what attention takes is the table of docs/gpu.md from now on (bench/results/gpu_kernels.jsonl).
+
+One JSON object a line for every Nth configuration (1): capability, kernel, flags, registers, shared, stack, local,
+programs, copies, products. Decides which configurations there are; the modules of kernels/ launch these and no others.
+`registers` are of a thread; `shared`, `stack` and `local` are bytes, and what spills takes `stack` and `local`.
+`programs` a multiprocessor holds at once. `copies` are asynchronous ones of 16 bytes into shared memory, `products`
+instructions of the tensor cores, both as PTX has them.
 """
 
 import argparse
@@ -24,10 +27,21 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ramet.kernels import decode_attention, extend_attention, gated, norms, rope, step_rows, triton_parts, tuned
+from ramet.bench import report, stamp
+from ramet.kernels import (
+    decode_attention,
+    extend_attention,
+    gated,
+    norms,
+    rope,
+    shared_attention,
+    step_rows,
+    triton_parts,
+    tuned,
+)
 from ramet.kernels import logits_epilogue as epilogue
+from ramet.kernels.tuned import Processor
 
-TARGET = GPUTarget("cuda", 90, 32)
 FLOATS = ("fp32", "bf16", "fp16")
 TYPES = {
     **dict.fromkeys(("stride", "vocab", "words", "num_blocks", "out_stride"), "i32"),
@@ -42,15 +56,21 @@ TYPES = {
     **dict.fromkeys(("scale", "cap", "eps"), "fp32"),
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
     **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
+    **dict.fromkeys(("leaders", "members", "shared", "own_chunks"), "*i32"),
     **dict.fromkeys(("ids", "shifted", "new_slots"), "*i64"),
 }  # the others are *fp32
 OF_THE_MODEL = (
     "logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "q_weight",
     "k_weight", "gate_up",
 )  # fmt: skip
-HALVES = ("bf16", "fp16")
+HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
+LEAST_FP8 = 89  # capability
+ATTENTION = ("_decode", "_extend", "_shared")
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
-SEEN = {"copies": r"cp\.async\.cg\.shared\.global [^;]*, 0x10", "products": r"(?:wgmma\.mma|mma\.sync)"}  # in PTX
+SEEN = {
+    "copies": r"cp\.async\.cg\.shared\.global [^;]*, 0x10",
+    "products": r"(?:wgmma\.mma|mma\.sync|tcgen05\.mma)",
+}  # in PTX
 Flags = dict[str, Any]
 
 
@@ -80,29 +100,43 @@ def configurations() -> Iterator[tuple[Any, str, Flags]]:
         yield epilogue._cut, "fp32", {**block, "BLOCKS": blocks}
 
 
-def attention() -> Iterator[tuple[Any, str, Flags]]:
+def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     """Decode and extend, for head sizes and groups that models have."""
     of = {"LOG2_E": triton_parts.LOG2_E, "INTERPRETED": False}
-    for kind, (head_dim, group), (windowed, capped) in product(
-        HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2)), ((False, False), (True, False), (True, True))
-    ):
-        heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": triton_parts.padded(head_dim)}
-        rule = {"WINDOWED": windowed, "CAPPED": capped, **of}
-        few, many = tuned.decode_tuning(head_dim), tuned.extend_tuning(head_dim)
+    plain = product(
+        HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2)), ((False, False), (True, False), (True, True)),
+        ((False, None),),
+    )  # fmt: skip
+    caches = (None,) if processor.capability < LEAST_FP8 else (None, FP8)
+    further = product(("bf16",), ((64, 8), (128, 4)), ((False, False), (True, False)), product((False, True), caches))
+    for kind, (head_dim, group), (windowed, capped), (sinks, cache) in chain(plain, further):
+        heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": triton_parts.padded(head_dim), "cache": cache}
+        rule = {"WINDOWED": windowed, "CAPPED": capped, "SINKS": sinks, **of}
+        few, many = tuned.decode_tuning(head_dim, processor), tuned.extend_tuning(head_dim, processor)
         lanes = triton_parts.padded(group)
         yield decode_attention._decode, kind, {
-            **heads, **rule, "SPLITS": decode_attention.SPLITS, "LANES": lanes, "BLOCK": few.block,
-            "STAGES": few.stages, "num_warps": few.warps,
+            **heads, **rule, "SHARING": not windowed, "SPLITS": decode_attention.SPLITS, "LANES": lanes,
+            "BLOCK": few.block, "STAGES": few.stages, "num_warps": few.warps,
         }  # fmt: skip
+        if not windowed:
+            of_rows = {name: flag for name, flag in rule.items() if name not in ("WINDOWED", "SINKS")}
+            yield shared_attention._shared, kind, {
+                **heads, **of_rows, "SPLITS": decode_attention.SPLITS, "LANES": many.queries, "BLOCK": many.block,
+                "STAGES": many.stages, "num_warps": many.warps,
+            }  # fmt: skip
         yield extend_attention._extend, kind, {
             **heads, **rule, "TOKENS": many.queries // group, "LANES": many.queries, "BLOCK": many.block,
             "STAGES": many.stages, "num_warps": many.warps,
         }  # fmt: skip
 
 
-def small_ops() -> Iterator[tuple[Any, str, Flags]]:
-    chunks = {name: getattr(decode_attention, name) for name in ("WHOLE", "MIN_CHUNK", "SPLITS", "DOUBLINGS")}
-    yield decode_attention._plan, "bf16", {**chunks, "ROWS": decode_attention.PLANNED_ROWS, "num_warps": 4}
+def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
+    yield decode_attention._plan, "bf16", {**decode_attention.CUTS, "num_warps": 4}
+    compared = {"COMPARED": shared_attention.COMPARED}
+    yield shared_attention._lead, "bf16", {**decode_attention.CUTS, **compared, "num_warps": 4}
+    for per_tile in (8, 16, 64):
+        least = {"PER_TILE": per_tile, "LEAST": shared_attention.LEAST_SHARERS}
+        yield shared_attention._group, "bf16", {**decode_attention.CUTS, **least, "num_warps": 4}
     yield step_rows._take_in, "bf16", {"BLOCK": step_rows.BLOCK, "num_warps": 4}
     yield gated._softcap, "fp32", {"BLOCK": gated.BLOCK, "num_warps": 4}
     for kind in HALVES:
@@ -113,27 +147,37 @@ def small_ops() -> Iterator[tuple[Any, str, Flags]]:
         for half, rest, normed in product((32, 64, 128), (0, 64), (False, True)):
             turned = {"HEADS": rope.HEADS, "BLOCK": half, "REST": rest, "NORMED": normed, "PLUS_ONE": normed}
             yield rope._place, kind, {**heads, **turned}
+            if processor.capability >= LEAST_FP8:
+                yield rope._place, kind, {**heads, **turned, "cache": FP8}
         for activation in (gated.SILU, gated.GELU, gated.GELU_TANH):
             yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
 
 
-def compiled(kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
-    """`num_warps` among the constants is no constant of the kernel's."""
-    warps = constants.get("num_warps", epilogue.WARPS)
-    flags = {name: value for name, value in constants.items() if name != "num_warps"}
+def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
+    """`num_warps` and `cache`, the type of keys and values in the pool, are no constants of the kernel's."""
+    warps, cache = constants.get("num_warps", epilogue.WARPS), constants.get("cache")
+    flags = {name: value for name, value in constants.items() if name not in ("num_warps", "cache")}
     names = [name for name in kernel.arg_names if name not in flags]
     signature = {name: TYPES.get(name, "*fp32") for name in names} | dict.fromkeys(flags, "constexpr")
     own = OF_THE_MODEL if "values" not in signature or "keys" in signature else ("logits",)  # `_cut` has values, too
     signature |= {name: f"*{kind}" for name in own if name in signature}
+    if cache is not None:
+        signature |= dict.fromkeys(("keys", "values"), f"*{cache}")
     if "out" in signature and kernel.fn.__module__ != epilogue.__name__:
         signature["out"] = f"*{kind}"
     if kernel.fn is gated._softcap.fn:
         signature["x"] = "*fp32"
     aligned = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(kernel.arg_names) if name in names}
     source = ASTSource(kernel, {name: signature[name] for name in kernel.arg_names}, flags, aligned)
-    made = triton.compile(source, target=TARGET, options={"num_warps": warps})
-    what = {"kernel": kernel.fn.__name__, "type": kind, **flags, "warps": warps, "shared": made.metadata.shared}
-    return what | resources(made.asm["cubin"]) | {name: len(re.findall(x, made.asm["ptx"])) for name, x in SEEN.items()}
+    target = GPUTarget("cuda", processor.capability, 32)
+    made = triton.compile(source, target=target, options={"num_warps": warps})
+    used, shared = resources(made.asm["cubin"]), made.metadata.shared
+    return {
+        "capability": processor.capability, "kernel": kernel.fn.__name__, "type": kind, "cache": cache or kind,
+        **flags, "warps": warps, "shared": shared, **used,
+        "programs": processor.programs(warps, used["registers"], shared),
+        **{name: len(re.findall(x, made.asm["ptx"])) for name, x in SEEN.items()},
+    }  # fmt: skip
 
 
 def resources(cubin: bytes) -> dict[str, int]:
@@ -150,11 +194,21 @@ def resources(cubin: bytes) -> dict[str, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.compile_kernels")
     parser.add_argument("--every", type=int, default=1, metavar="N")
-    every = parser.parse_args().every
+    parser.add_argument("--capability", type=int, nargs="+", default=[each.capability for each in tuned.PROCESSORS])
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    found = []
     with ThreadPoolExecutor(2) as pool:
-        each = islice(chain(configurations(), attention(), small_ops()), 0, None, every)
-        for line in pool.map(lambda one: compiled(*one), each):
-            print(json.dumps(line), flush=True)
+        for processor in (each for each in tuned.PROCESSORS if each.capability in options.capability):
+            each = islice(chain(configurations(), attention(processor), small_ops(processor)), 0, None, options.every)
+            for line in pool.map(lambda one, processor=processor: compiled(processor, *one), each):
+                print(json.dumps(line), flush=True)
+                found.append(line)
+    if options.keep:
+        named = [name for name in sys.argv[1:] if name != "--keep"]
+        kept = [line for line in found if line["kernel"] in ATTENTION and line["type"] == "bf16"]
+        stamped = stamp.stamp(["python", "-m", "scripts.compile_kernels", *named])
+        report.append_line(report.results_file("gpu_kernels"), {"bench": "gpu.kernels", **stamped, "kernels": kept})
     return 0
 
 

@@ -60,10 +60,12 @@ def with_predictions(card: str, figures: dict[str, dict[str, float]]) -> dict[st
     sheet = next((sheet for sheet in model.CARDS if sheet.name in card), None)
     found = {}
     for name, values in figures.items():
-        decode = re.fullmatch(r"decode (\d+) x \d+", name)
+        decode = re.fullmatch(r"decode (\d+) x (?:\d+|\((\d+) shared \+ (\d+)\))", name)
         found[name] = dict(values)
         if sheet is not None and decode is not None:
-            step = model.predict(sheet, SHAPE_8B, int(decode[1]), model.MEASURED_CONTEXT)
+            shared, own = int(decode[2] or 0), int(decode[3] or model.PROMPT)
+            context = model.MEASURED_CONTEXT - model.PROMPT + shared + own
+            step = model.predict(sheet, SHAPE_8B, int(decode[1]), context, shared=shared)
             found[name] = {"ms": values["ms"], "predicted": step.seconds * 1e3, **found[name]}
     return found
 

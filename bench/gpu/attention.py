@@ -13,7 +13,7 @@ import torch
 from ramet.bench.gpu.card import Card, seconds
 from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
-from ramet.kernels.tuned import DecodeTuning, ExtendTuning
+from ramet.kernels.tuned import DecodeTuning, ExtendTuning, extend_tuning, processor_of
 
 LEAST_BYTES = 1 << 29
 
@@ -91,7 +91,8 @@ class Pools:
     def extend(self, tuning: ExtendTuning | None = None) -> float:
         shape, turns = self.shape, cycle(self.layers)
         num_new, lengths = np.full(shape.rows, shape.new, np.int32), np.full(shape.rows, shape.context, np.int32)
-        blocks = Blocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, shape.head_dim, tuning))
+        tuning = tuning or extend_tuning(shape.head_dim, processor_of(self.table.device))
+        blocks = Blocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, tuning))
         tiles = [torch.from_numpy(column).cuda() for column in (blocks.rows, blocks.starts)]
         firsts, new = self.rows * shape.new, torch.full_like(self.rows, shape.new)
         q, k, v = self.qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)

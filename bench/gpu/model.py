@@ -5,7 +5,8 @@ reaches, whichever is longer; between two kernels of a graph there is a gap. Eve
 Beside the sum stands the limit: reading all weights, keys and values once and multiplying, at rates that nothing
 exceeds. What lies between the two is given to its causes.
 
-R rows, one new token each. Numbers are bfloat16, 2 bytes, where nothing else is said. No torch is loaded.
+R rows, one new token each; the first `shared` tokens of their contexts may be the same. Numbers are bfloat16, 2 bytes,
+where nothing else is said. No torch is loaded.
 """
 
 import argparse
@@ -23,6 +24,8 @@ PROMPT, FEW, MANY = 384, 32, 160  # tokens before the steps that steps.py measur
 MEASURED_CONTEXT = PROMPT + (FEW + MANY) // 2  # of their mean step
 NUMBER = 2  # bytes
 SLOT = 4  # bytes of an entry of the slot table
+LEAST_SHARERS = 8  # rows from which on attention looks for what they share, as kernels/shared_attention.py
+SHARERS, SHARED, OWN = 256, 8192, 256  # the load of steps.py whose rows share a prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,14 @@ def attention(rows: int, context: int, heads: int, kv_heads: int, head_dim: int)
     return Kernel("attention", "attention", read, queries, 4.0 * rows * context * heads * head_dim, kept)
 
 
+def shared_attention(rows: int, shared: int, heads: int, kv_heads: int, head_dim: int) -> Kernel:
+    """Keys, values and places once for all rows; of each row its queries, and its part of the sum in float32."""
+    kept, queries = NUMBER * shared * 2 * kv_heads * head_dim, NUMBER * rows * heads * head_dim
+    flops, parts = 4.0 * rows * shared * heads * head_dim, 16 if shared else 0
+    read = kept + SLOT * shared + (queries if shared else 0)
+    return Kernel("shared attention", "attention", read, parts * rows * heads * (4 * head_dim + 4), flops, kept)
+
+
 def gated(rows: int, inner: int) -> Kernel:
     return Kernel("gated activation", "small", NUMBER * 2 * rows * inner, NUMBER * rows * inner)
 
@@ -116,7 +127,7 @@ def epilogue(rows: int, vocabulary: int) -> tuple[Kernel, Kernel]:
     )
 
 
-def kernels_of(shape: Mapping[str, Any], rows: int, context: int) -> list[Kernel]:
+def kernels_of(shape: Mapping[str, Any], rows: int, context: int, shared: int = 0) -> list[Kernel]:
     """A prepared decode step: those of a layer, once for each, then the rest."""
     hidden, inner, layers = shape["hidden_size"], shape["intermediate_size"], shape["num_hidden_layers"]
     heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
@@ -125,7 +136,8 @@ def kernels_of(shape: Mapping[str, Any], rows: int, context: int) -> list[Kernel
         norm(rows, hidden),
         product("qkv", rows, hidden, (heads + 2 * kv_heads) * head_dim),
         place(rows, heads, kv_heads, head_dim),
-        attention(rows, context, heads, kv_heads, head_dim),
+        *([shared_attention(rows, shared, heads, kv_heads, head_dim)] if rows >= LEAST_SHARERS else ()),
+        attention(rows, context - shared, heads, kv_heads, head_dim),
         product("o", rows, heads * head_dim, hidden),
         norm(rows, hidden),
         product("gate and up", rows, hidden, 2 * inner),
@@ -136,7 +148,7 @@ def kernels_of(shape: Mapping[str, Any], rows: int, context: int) -> list[Kernel
     inputs = rows * (64.0 + NUMBER * hidden)
     begins = (
         Kernel("inputs and embedding", "small", inputs, inputs, launches=3),
-        Kernel("plan of attention", "small", 16.0 * rows, 16.0 * rows),
+        Kernel("plan of attention", "small", 16.0 * rows, 16.0 * rows, launches=3 if rows >= LEAST_SHARERS else 1),
     )
     ends = (norm(rows, hidden), product("head", rows, hidden, shape["vocab_size"]))
     return [*begins, *each, *ends, *epilogue(rows, shape["vocab_size"])]
@@ -155,8 +167,15 @@ class Step:
         return self.limit / self.seconds
 
 
-def predict(sheet: Sheet, shape: Mapping[str, Any], rows: int, context: int, reached: Reached | None = None) -> Step:
-    reached, kernels = reached or Reached(), kernels_of(shape, rows, context)
+def predict(
+    sheet: Sheet,
+    shape: Mapping[str, Any],
+    rows: int,
+    context: int,
+    reached: Reached | None = None,
+    shared: int = 0,
+) -> Step:
+    reached, kernels = reached or Reached(), kernels_of(shape, rows, context, shared)
     read_rate, flop_rate = sheet.bytes_per_s * reached.read, sheet.flops_per_s * reached.multiply
     took, least, flops = (defaultdict[str, float](float) for _ in range(3))
     for kernel in kernels:
@@ -196,11 +215,26 @@ def table(
                     yield f"| {sheet.name} | {rows} x {context} | {rate} | {parts} |"
 
 
+def shared_table(shape: Mapping[str, Any]) -> Iterator[str]:
+    """In Markdown: rows that share a prefix, each reading it for itself, and together; of cards that hold them."""
+    yield "| card | each row for itself, ms | together, ms | tokens/s | of the limit |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    context = SHARED + OWN + (FEW + MANY) // 2
+    for sheet in CARDS:
+        if fits(sheet, shape, SHARERS, context - SHARED):
+            alone = predict(sheet, shape, SHARERS, context)
+            step = predict(sheet, shape, SHARERS, context, shared=SHARED)
+            rates = f"{SHARERS / step.seconds:,.0f} | {step.share:.0%}"
+            yield f"| {sheet.name} | {alone.seconds * 1e3:.1f} | {step.seconds * 1e3:.1f} | {rates} |"
+
+
 def main(argv: Sequence[str]) -> int:
     about = "Predicted decode steps of an 8B shape."
     p = argparse.ArgumentParser(prog="python -m ramet.bench.gpu.model", description=about)
     p.parse_args(list(argv))
     print("\n".join(table(SHAPE_8B)))
+    print(f"\n{SHARERS} rows of {SHARED} shared tokens and {OWN} of their own\n")
+    print("\n".join(shared_table(SHAPE_8B)))
     return 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT, PROMPT
+from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT, OWN, PROMPT, SHARED, SHARERS
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
 
@@ -51,10 +51,13 @@ def prompts(num: int, length: int, seed: int) -> list[list[int]]:
     return [draw.choices(range(3, 100_000), k=length) for _ in range(num)]
 
 
-def limit_s(shape: dict[str, Any], card: Card, rows: int, context: float) -> float:
-    """Of a decode step: the longer of reading and multiplying for the weights, then reading keys and values."""
+def limit_s(shape: dict[str, Any], card: Card, rows: int, context: float, shared: int = 0) -> float:
+    """Of a decode step: the longer of reading and multiplying for the weights, then reading keys and values.
+
+    The first `shared` tokens of all rows are the same, and read once.
+    """
     layer, head = weights_of(shape)
-    kv = kv_bytes_per_token(shape) * context * rows
+    kv = kv_bytes_per_token(shape) * ((context - shared) * rows + shared)
     weights = layer * shape["num_hidden_layers"] + head
     return max(2 * weights / card.read_bytes_per_s, 2 * weights * rows / card.flops_per_s) + kv / card.read_bytes_per_s
 
@@ -89,14 +92,12 @@ def shares(model: Model, rows: int) -> dict[str, float]:
 def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
     found = {}
     for rows in BATCHES:
-        asked = prompts(rows, PROMPT, rows)
-        model.seconds(asked, 4)  # from here on they are in the cache
-        few, many = model.seconds(asked, FEW), model.seconds(asked, MANY)
-        step = (many - few) / (MANY - FEW)
+        step = _step_s(model, prompts(rows, PROMPT, rows))
         limit = limit_s(model.shape, card, rows, MEASURED_CONTEXT)
         found[f"decode {rows} x {PROMPT}"] = {
             "ms": round(step * 1e3, 3), "tokens_per_s": round(rows / step), "of_limit": round(limit / step, 3),
         }  # fmt: skip
+    found[f"decode {SHARERS} x ({SHARED} shared + {OWN})"] = _sharing(card, model)
     for length in (1024, 8192):
         model.seconds(prompts(1, length, -length), 1)
         took = min(model.seconds(prompts(1, length, length + each), 1) for each in range(3))
@@ -107,3 +108,17 @@ def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
             "ms": round(took * 1e3, 2), "of_limit": round(flops / card.flops_per_s / took, 3),
         }  # fmt: skip
     return found
+
+
+def _step_s(model: Model, asked: list[list[int]]) -> float:
+    """Seconds of a decode step of these prompts."""
+    model.seconds(asked, 4)  # from here on they are in the cache
+    few, many = model.seconds(asked, FEW), model.seconds(asked, MANY)
+    return (many - few) / (MANY - FEW)
+
+
+def _sharing(card: Card, model: Model) -> dict[str, float]:
+    (common,) = prompts(1, SHARED, -1)
+    step = _step_s(model, [common + own for own in prompts(SHARERS, OWN, -2)])
+    limit = limit_s(model.shape, card, SHARERS, SHARED + OWN + (FEW + MANY) / 2, SHARED)
+    return {"ms": round(step * 1e3, 3), "tokens_per_s": round(SHARERS / step), "of_limit": round(limit / step, 3)}

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ramet.kernels import reference
 from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
 from ramet.kernels.reference import HeadNorms
@@ -206,6 +207,9 @@ class CpuOps:
 
     def store_kv(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """As kernels/reference.py; k and v [T, G, D] may have strided rows. WRITES keys and values."""
+        if keys.dtype == torch.float8_e4m3fn:  # no kernel here reads it
+            reference.store_kv(k, v, keys, values, slots)
+            return
         tokens, kv_heads, head_dim = k.shape
         sources = k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0)
         targets = keys.data_ptr(), values.data_ptr(), slots.data_ptr()

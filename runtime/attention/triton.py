@@ -1,4 +1,4 @@
-"""Attention on a GPU by our Triton kernels: rows that decode in one launch, rows that extend in another.
+"""Attention on a GPU by our Triton kernels: rows that decode, what many of them share, and rows that extend.
 
 Decides what of a step goes to the device for them, in one copy. A prepared step reads its rows where they lie, so a
 CUDA graph replays it for rows of any length. T new tokens, R rows, H query heads, G kv heads, D head size.
@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
+from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.shared_attention import LEAST_SHARERS, plan_shared, rows_of_tile, shared_attention
+from ramet.kernels.tuned import extend_tuning, processor_of
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.cache.pool import KVPool
 
 ALIGNED = 4  # numbers of 16 bytes: so kernels are compiled once
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
 
 class Extends(NamedTuple):
@@ -40,7 +42,11 @@ class TritonAttention:
         self.pool, self._layers = pool, layers
         device, kv_heads = pool.keys[0].device, pool.keys[0].shape[1]
         self._scratch = DecodeScratch.of(max_rows, heads, kv_heads, pool.head_dim, device)
-        self._tokens = tokens_of_tile(heads, kv_heads, pool.head_dim)
+        tuning = extend_tuning(pool.head_dim, processor_of(device))
+        self._tokens = tokens_of_tile(heads, kv_heads, tuning)
+        self._rows_of_tile = rows_of_tile(heads, kv_heads, tuning)
+        self._can_share = any(layer.window is None for layer in layers)
+        self._shares = False
         self._decoding: tuple[Tensor, Tensor] | None = None  # rows of the table and their lengths
         self._extends: Extends | None = None
 
@@ -58,8 +64,11 @@ class TritonAttention:
             )  # fmt: skip
             self._decoding = (rows, lens) if num else None
             self._extends = Extends(*extends) if num < len(inputs.rows) else None
+        self._shares = self._can_share and num >= LEAST_SHARERS
         if self._decoding is not None:
             plan_decode(*self._decoding, self._scratch)
+            if self._shares:
+                plan_shared(*self._decoding, inputs.table, self._scratch.shared, CUTS, self._rows_of_tile)
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.pool.keys[layer], self.pool.values[layer]
@@ -69,8 +78,11 @@ class TritonAttention:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         asked = rule.scale, rule.window, rule.softcap
         if self._decoding is not None:
-            num = inputs.num_decode
-            decode_attention(q[:num], keys, values, inputs.table, out[:num], self._scratch, *asked)
+            num, scratch, shares = inputs.num_decode, self._scratch, self._shares and rule.window is None
+            if shares:
+                into = inputs.table, self._decoding[0], scratch.shared, scratch.partials, scratch.sums
+                shared_attention(q[:num], keys, values, *into, rule.scale, rule.softcap)
+            decode_attention(q[:num], keys, values, inputs.table, out[:num], scratch, *asked, shares=shares)
         if self._extends is not None:
             extend_attention(q, k, v, keys, values, inputs.table, *self._extends, out, *asked)
         return out

@@ -436,7 +436,7 @@ class ModelRunner:
             layers=shape.num_layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
-            dtype=cache_dtype(args, self.dtype),
+            dtype=cache_dtype(args, self.dtype, self.device),
             device=self.device,
         )
         if args.schedule.max_itl_ms is not None:

@@ -30,6 +30,7 @@ from ramet.runtime.weights.random import fill_random
 log = logging.getLogger("ramet")
 
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
+LEAST_FP8_CAPABILITY = (8, 9)
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
 MEASURED_TOKENS = (1, 8, 32, 128, 512, MAX_CHUNK)  # of steps whose cost is measured
 MEASURE_S = 0.15  # once it has taken so long, no larger step is measured
@@ -49,9 +50,22 @@ def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
     return "float32"
 
 
-def cache_dtype(args: Args, dtype: torch.dtype) -> torch.dtype:
+def cache_dtype(args: Args, dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """Of keys and values, for a model of `dtype`."""
-    return torch.int8 if args.cache.kv_cache_dtype == "int8" else dtype
+    asked = args.cache.kv_cache_dtype
+    if asked != "fp8":
+        return torch.int8 if asked == "int8" else dtype
+    if device.type == "cpu" and args.execute.attention_backend != "reference":
+        raise ConfigError(
+            "--kv-cache-dtype is fp8, which no kernel for a CPU reads: use int8 or auto, or --attention-backend "
+            "reference"
+        )
+    if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < LEAST_FP8_CAPABILITY:
+        raise ConfigError(
+            f"--kv-cache-dtype is fp8, which needs a CUDA device of compute capability {LEAST_FP8_CAPABILITY[0]}."
+            f"{LEAST_FP8_CAPABILITY[1]} or more, and this one has {capability[0]}.{capability[1]}: use auto"
+        )
+    return torch.float8_e4m3fn
 
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
@@ -64,7 +78,9 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     needs = Needs(
         weights=weights,
-        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, cache_dtype(args, dtype)),
+        bytes_per_token=bytes_per_token(
+            shape.num_layers, shape.kv_heads, shape.head_dim, cache_dtype(args, dtype, device)
+        ),
         max_running=args.max_running,
         context_length=asked,
         page_size=args.cache.page_size,

@@ -30,6 +30,15 @@ def test_a_step_is_its_limit_and_what_is_lost(sheet: model.Sheet, rows: int, con
     assert step.seconds < more.seconds < 2.1 * step.seconds
 
 
+def test_a_shared_prefix_is_read_once() -> None:
+    of = {"rows": model.SHARERS, "context": 8192 + 352}
+    alone, shared = (model.predict(H200, SHAPE_8B, **of, shared=num) for num in (0, 8192))
+    assert 5 < alone.seconds / shared.seconds < 9
+    kept = [kernel for kernel in model.kernels_of(SHAPE_8B, **of, shared=8192) if kernel.kind == "attention"]
+    assert sum(kernel.launches * kernel.once for kernel in kept) == (8192 + 352 * model.SHARERS) * 128 * 1024
+    assert len(list(model.shared_table(SHAPE_8B))) > 3
+
+
 def test_what_does_not_fit_is_not_in_the_table() -> None:
     assert model.fits(H200, SHAPE_8B, 256, 1024) and not model.fits(model.CARDS[3], SHAPE_8B, 256, 1024)
     shown = list(model.table(SHAPE_8B, (1, 256), (1024,)))

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
-from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
+from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.shared_attention import plan_shared, rows_of_tile, shared_attention
+from ramet.kernels.tuned import extend_tuning, processor_of
 
 Rows = list[tuple[int, int]]  # cached and new tokens of each
 
@@ -29,6 +31,9 @@ class Case:
     page: int = 1
     window: int | None = None
     softcap: float | None = None
+    sinks: bool = False
+    shared: int = 0  # tokens that rows of at least so many have in common
+    cache: torch.dtype | None = None  # of the pool; None: as the queries
     size: float = 1.0  # of queries, so that weights are spread or lie on few keys
 
     def on(self, device: torch.device, seed: int = 0) -> "Placed":
@@ -53,16 +58,22 @@ class Placed:
         qkv = random(total, case.heads + 2 * case.kv_heads, case.head_dim)
         qkv[:, : case.heads] *= case.size
         keys, values = (random(num_slots, case.kv_heads, case.head_dim) for _ in range(2))
+        keys, values = (reference.stored(x, case.cache or case.dtype) for x in (keys, values))
         table = torch.zeros((len(lengths) + 2, max(lengths) + 5), dtype=torch.int32)
         rows = torch.randperm(len(table), generator=chance)[: len(lengths)].int()
-        self.firsts, first, page = [], 0, 0
+        self.firsts, first, page, common = [], 0, 0, None
         k, v = qkv[:, case.heads : case.heads + case.kv_heads], qkv[:, case.heads + case.kv_heads :]
         for row, length, num, (_, new) in zip(rows.tolist(), lengths, pages, case.rows, strict=True):
             slots = (order[page : page + num, None] * case.page + torch.arange(case.page)).flatten()[:length]
+            if case.shared and length - new >= case.shared:
+                common = slots[: case.shared] if common is None else common
+                slots[: case.shared] = common
             table[row, :length] = slots.int()
-            keys[slots[length - new :]], values[slots[length - new :]] = k[first : first + new], v[first : first + new]
+            own = slice(first, first + new)
+            reference.store_kv(k[own], v[own], keys, values, slots[length - new :])
             self.firsts.append(first)
             first, page = first + new, page + num
+        self.sinks = random(case.heads).to(device) * 2 if case.sinks else None
         self.lengths, self.num_new = lengths, [new for _, new in case.rows]
         self.qkv, self.keys, self.values, self.table, self.rows = (
             x.to(device) for x in (qkv, keys, values, table, rows)
@@ -78,28 +89,35 @@ class Placed:
     def expected(self) -> Tensor:
         case = self.case
         table = self.table[self.rows.long()]
-        of = table, self.num_new, self.lengths, case.head_dim**-0.5, case.window, case.softcap
+        of = table, self.num_new, self.lengths, case.head_dim**-0.5, case.window, case.softcap, self.sinks
         return reference.extend_attention(self.queries, self.keys, self.values, *of)
 
-    def decoded(self, tuning: Any = None) -> Tensor:
+    def decoded(self, tuning: Any = None, shares: bool = False) -> Tensor:
         case, lengths = self.case, self.column(self.lengths)
         scratch = DecodeScratch.of(len(self.lengths), case.heads, case.kv_heads, case.head_dim, self.device)
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
         plan_decode(self.rows, lengths, scratch)
+        if shares:
+            per_tile = rows_of_tile(case.heads, case.kv_heads, extend_tuning(case.head_dim, processor_of(self.device)))
+            plan_shared(self.rows, lengths, self.table, scratch.shared, CUTS, per_tile)
+            into = self.table, self.rows, scratch.shared, scratch.partials, scratch.sums
+            shared_attention(self.queries, self.keys, self.values, *into, case.head_dim**-0.5, case.softcap)
+        self.scratch = scratch
         of = self.keys, self.values, self.table, out, scratch, case.head_dim**-0.5
-        decode_attention(self.queries, *of, case.window, case.softcap, tuning)
+        decode_attention(self.queries, *of, case.window, case.softcap, self.sinks, shares, tuning)
         assert not scratch.arrived.any(), "the counters of rows are as they were"
         return out
 
     def extended(self, tuning: Any = None) -> Tensor:
         case = self.case
-        tokens = tokens_of_tile(case.heads, case.kv_heads, case.head_dim, tuning)
+        tuning = tuning or extend_tuning(case.head_dim, processor_of(self.device))
+        tokens = tokens_of_tile(case.heads, case.kv_heads, tuning)
         blocks = Blocks.of(np.array(self.num_new, np.int32), np.array(self.lengths, np.int32), tokens)
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
         k = self.qkv[:, case.heads : case.heads + case.kv_heads]
         v = self.qkv[:, case.heads + case.kv_heads :]
         of = self.rows, self.column(self.firsts), self.column(self.num_new), self.column(self.lengths)
         tiles = self.column(blocks.rows), self.column(blocks.starts)
-        rule = case.head_dim**-0.5, case.window, case.softcap
+        rule = case.head_dim**-0.5, case.window, case.softcap, self.sinks
         extend_attention(self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning)
         return out

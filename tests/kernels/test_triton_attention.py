@@ -14,7 +14,7 @@ from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS, WHOLE
 from ramet.kernels.extend_attention import Blocks
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, decode_tuning
 
-CPU = torch.device("cpu")
+CPU, FP8 = torch.device("cpu"), torch.float8_e4m3fn
 NEAR = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 GROUPS = [(4, 1), (3, 3), (14, 2), (8, 1)]  # query and kv heads
 SIZES = [64, 80, 128, 256]
@@ -37,6 +37,72 @@ def test_decoding_rows_of_odd_lengths(
     rows = [(0, 1), (126, 1), (128, 1), (MIN_CHUNK, 1), (WHOLE - 1, 1), (WHOLE, 1), (700, 1)]
     placed = Case(rows, *heads, head_dim, dtype, size=3.0, **rule).on(CPU)
     near(placed.decoded(), placed.expected())
+
+
+@pytest.mark.parametrize("rule", [{}, {"window": 100}, {"softcap": 5.0}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("extras", [{"sinks": True}, {"cache": FP8}, {"sinks": True, "cache": FP8}], ids=str)
+def test_sinks_and_keys_of_8_bits(extras: dict[str, Any], dtype: torch.dtype, rule: dict[str, Any]) -> None:
+    placed = Case([(0, 1), (126, 1), (700, 1)], 8, 2, 64, dtype, size=3.0, **extras, **rule).on(CPU)
+    near(placed.decoded(), placed.expected())
+    placed = Case([(0, 1), (127, 2), (129, 33), (0, 70)], 8, 2, 64, dtype, size=3.0, **extras, **rule).on(CPU)
+    near(placed.extended(SMALL), placed.expected())
+
+
+def test_an_empty_row_with_a_sink_gets_zeros() -> None:
+    placed = Case([(40, 1), (20, 1)], sinks=True).on(CPU)
+    placed.lengths[1] = 0
+    assert not placed.decoded()[1].any()
+
+
+MANY = [(800 + 7 * i, 1) for i in range(9)] + [(0, 1), (300, 1), (600, 1)]
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "dtype", "rule"),
+    [
+        ((4, 1), 64, torch.float32, {}),
+        ((8, 8), 80, torch.float16, {}),
+        ((14, 2), 64, torch.bfloat16, {"softcap": 5.0}),
+        ((8, 2), 128, torch.float32, {"sinks": True}),
+        ((8, 2), 64, torch.bfloat16, {"cache": FP8}),
+    ],
+    ids=str,
+)
+def test_rows_that_share_a_prefix(
+    heads: tuple[int, int], head_dim: int, dtype: torch.dtype, rule: dict[str, Any]
+) -> None:
+    """Two chunks of three are shared by nine rows, and one of a tenth with them."""
+    placed = Case(MANY, *heads, head_dim, dtype, shared=600, size=3.0, **rule).on(CPU)
+    near(placed.decoded(shares=True), placed.expected())
+    of = placed.scratch.shared
+    assert int(of.num_items) == 2 * -(-10 // max(1, 64 // (heads[0] // heads[1])))
+    assert of.shared[:12].sum(1).tolist() == [2] * 9 + [0, 0, 2]
+
+
+def test_chunks_that_few_share_are_computed_for_each_row() -> None:
+    placed = Case(MANY[3:], shared=600).on(CPU)
+    alone = placed.decoded()
+    assert torch.equal(placed.decoded(shares=True), alone)
+    assert not placed.scratch.shared.shared[: len(MANY) - 3].any()
+
+
+def test_rows_whose_chunks_begin_alike_and_differ_later_share_none_of_them() -> None:
+    placed = Case(MANY, shared=600, page=1).on(CPU)
+    for row in placed.rows[:9:2].tolist():  # one slot of the first chunk, in five of nine
+        placed.table[row, 100] = placed.table[row, 700]
+    near(placed.decoded(shares=True), placed.expected())
+    assert placed.scratch.shared.shared[:9, 0].sum() == 0 and placed.scratch.shared.shared[:9, 1].sum() == 9
+
+
+def test_two_groups_of_rows_and_one_of_longer_chunks() -> None:
+    """Rows of more than SPLITS chunks have longer ones, which no shorter row shares."""
+    long = MIN_CHUNK * SPLITS
+    placed = Case([(600 + i, 1) for i in range(17)] + [(long + i, 1) for i in range(8)], 2, 1, 16, shared=512).on(CPU)
+    for row in placed.rows[8:17].tolist():  # a prefix of their own, from slots of their own
+        placed.table[row, 256:512] = placed.table[placed.rows[20].item(), 1000:1256]
+    near(placed.decoded(shares=True), placed.expected())
+    assert placed.scratch.shared.shared[:25].sum(1).tolist() == [2] * 17 + [1] * 8
 
 
 @pytest.mark.parametrize("page", [1, 16, 64])

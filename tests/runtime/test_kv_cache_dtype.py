@@ -86,3 +86,17 @@ def test_the_same_memory_holds_more_tokens(monkeypatch: pytest.MonkeyPatch) -> N
 def test_gathered_prefixes_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"--kv-cache-dtype is int8.*gather"):
         made(attention_backend="gather")
+
+
+def test_float8_without_scales_in_plain_torch() -> None:
+    """What kernels for a GPU are compared with; no kernel for a CPU reads it."""
+    options = {"random_seed": 0, "log_level": "error", "num_threads": 1, "dtype": "float32", "kv_cache_dtype": "fp8"}
+    with pytest.raises(ConfigError, match="--kv-cache-dtype is fp8, which no kernel for a CPU reads: use int8"):
+        LLM(**options)
+    with LLM(attention_backend="reference", **options) as llm:
+        first, again = answers(llm), answers(llm)
+        assert first == again
+        texts = [reply["text"] for reply in llm.generate(PROMPTS, {"temperature": 0, "max_new_tokens": 16})]
+    with LLM(**options | {"kv_cache_dtype": "auto"}) as llm:
+        plain = [reply["text"] for reply in llm.generate(PROMPTS, {"temperature": 0, "max_new_tokens": 16})]
+    assert sum(map(str.__eq__, texts, plain)) >= 0.8 * len(PROMPTS)

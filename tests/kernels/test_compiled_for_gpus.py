@@ -1,0 +1,60 @@
+"""The configurations of the Triton kernels compile for GPUs that are not here, within what one has to give.
+
+All of them for each kind of card in `make test-slow`. In `make test` every ninth for Hopper, and of the others one in
+fifty: each kernel with each type that models have and each of its flags on and off.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+USUAL = (128, 16384)  # registers of a thread and bytes of shared memory, but of attention
+LEAST = {
+    "_decode": 2,
+    "_extend": 2,
+    "_shared": 2,
+}  # programs that a multiprocessor holds, where head sizes are up to 128
+SMALL = {"_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated"}
+ALL = 150  # configurations of a card, at least
+OTHERS = (80, 89, 100)
+WHOLE = [pytest.param((1, capability), marks=pytest.mark.slow) for capability in (*OTHERS, 90)]
+
+
+@pytest.fixture(scope="module", params=[(9, 90), *((50, other) for other in OTHERS), *WHOLE], ids=str)
+def compiled(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    every, capability = request.param
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "scripts.compile_kernels", f"--every={every}", f"--capability={capability}"]
+    made = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert made.returncode == 0, made.stderr
+    lines = [json.loads(line) for line in made.stdout.splitlines()]
+    assert len(lines) >= ALL // every and all(line["capability"] == capability for line in lines)
+    return lines
+
+
+def test_the_kernels_are_there(compiled: list[dict[str, Any]]):
+    found = {each["kernel"] for each in compiled}
+    if len(compiled) >= ALL // 9:
+        assert found >= {"_adjust", "_draw", "_decode", "_extend", "_norm"}
+    if len(compiled) >= ALL:
+        assert found == {"_adjust", "_draw", "_cut", "_decode", "_extend", "_shared", *SMALL}
+
+
+def test_nothing_spills_and_enough_programs_fit(compiled: list[dict[str, Any]]):
+    for each in compiled:
+        assert each["stack"] == each["local"] == 0, each
+        if each["kernel"] not in LEAST:
+            assert 16 <= each["registers"] <= USUAL[0] and each["shared"] <= USUAL[1], each
+        least = LEAST.get(each["kernel"], 2) if each.get("D", 0) <= 128 else 1
+        assert each["programs"] >= least, each
+
+
+def test_attention_copies_sixteen_bytes_at_once_and_multiplies_on_the_tensor_cores(compiled: list[dict[str, Any]]):
+    attention = [each for each in compiled if each["kernel"] in LEAST]
+    assert len(attention) >= len(compiled) // 6
+    for each in attention:
+        assert each["copies"] >= (2 if each["cache"] == "fp8e4nv" else 8) and each["products"] >= 4, each
