@@ -316,6 +316,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tuning figures": tuning_table,
     "gpu figures": lambda: gpu.tables(records.read(ROOT / "bench" / "results")["gpu"]),
     "gpu predictions": gpu.predictions,
+    "gpu kernels": lambda: gpu.kernels(records.read(ROOT / "bench" / "results")["gpu_kernels"]),
     "what backends enforce": backends_tables,
     "what each backend of the language can do": table.as_markdown,
     "sampling parameters of each backend": table.sampling_table,

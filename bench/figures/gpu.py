@@ -26,6 +26,9 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
 }  # fmt: skip
 MOST_KERNELS = 10
 PREDICTED = "gpu-predicted"  # the plot's files
+KERNELS = {"_decode": "decode", "_extend": "extend", "_shared": "shared"}
+WARPS = {80: 64, 89: 48, 90: 64, 100: 64}  # that a multiprocessor holds, by its capability
+SHOWN_HEADS = ((64, 8), (128, 4), (128, 8), (256, 2))
 SHOWN_BATCHES, SHOWN_CONTEXTS = (1, 32, 256), (384, 4096)
 
 
@@ -77,7 +80,33 @@ def predictions() -> str:
     return (
         f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="figures/{dark}">\n'
         f'<img alt="{plot.title}: {plot.axis}" src="figures/{light}">\n</picture>\n\n'
-    ) + "\n".join(model.table(SHAPE_8B, SHOWN_BATCHES, SHOWN_CONTEXTS))
+    ) + "\n".join(
+        (
+            *model.table(SHAPE_8B, SHOWN_BATCHES, SHOWN_CONTEXTS),
+            f"\nWhere {model.SHARERS} rows share {model.SHARED:,} tokens and have {model.OWN} of their own:\n",
+            *model.shared_table(SHAPE_8B),
+        )
+    )
+
+
+def kernels(records: Sequence[Record]) -> str:
+    """In Markdown, of the newest run of scripts/compile_kernels.py with `--keep`: what attention takes of a card."""
+    record = records[-1]
+    lines = [
+        "| capability | kernel | head size | heads of a group | registers | shared memory, KiB | programs | warps |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for each in record["kernels"]:
+        is_plain = not (each.get("WINDOWED") or each["CAPPED"] or each.get("SINKS")) and each["cache"] == "bf16"
+        if is_plain and (each["D"], each["GROUP"]) in SHOWN_HEADS:
+            capability = f"{each['capability'] // 10}.{each['capability'] % 10}"
+            warps = each["programs"] * each["warps"] / WARPS[each["capability"]]
+            lines.append(
+                f"| {capability} | {KERNELS[each['kernel']]} | {each['D']} | {each['GROUP']} | {each['registers']} | "
+                f"{each['shared'] / 1024:.0f} | {each['programs']} | {warps:.0%} |"
+            )
+    versions = f"triton {record['versions']['triton']}"
+    return "\n".join([*dict.fromkeys(lines), "", f"{record['time'][:10]}, {versions}; `{record['command']}`"])
 
 
 def predicted_plot() -> Plot:

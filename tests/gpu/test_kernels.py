@@ -48,6 +48,24 @@ def test_extend(shape: tuple[int, int, int], rule: dict[str, Any], dtype: torch.
     near(placed.extended(), placed.expected())
 
 
+@pytest.mark.parametrize("extras", [{}, {"sinks": True}, {"softcap": 5.0}, {"cache": torch.float8_e4m3fn}], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_that_share_a_prefix(shape: tuple[int, int, int], extras: dict[str, Any]) -> None:
+    rows = [(3000 + 40 * i, 1) for i in range(70)] + [(10, 1), (600, 1), (5000, 1)] * 3
+    placed = Case(rows, *shape, torch.bfloat16, shared=2600, size=2.0, **extras).on(CUDA)
+    near(placed.decoded(shares=True), placed.expected())
+    assert placed.scratch.shared.shared[:70].sum(1).tolist() == [10] * 70
+
+
+@pytest.mark.parametrize("extras", [{"sinks": True}, {"cache": torch.float8_e4m3fn}], ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_sinks_and_keys_of_8_bits(rule: dict[str, Any], extras: dict[str, Any]) -> None:
+    placed = Case([(0, 1), (126, 1), (700, 1), (4096, 1)], 32, 8, 128, torch.bfloat16, **extras, **rule).on(CUDA)
+    near(placed.decoded(), placed.expected())
+    placed = Case([(0, 1), (127, 2), (2000, 500), (0, 1000)], 32, 8, 128, torch.bfloat16, **extras, **rule).on(CUDA)
+    near(placed.extended(), placed.expected())
+
+
 @pytest.mark.parametrize("page", [16, 64])
 def test_pages(page: int) -> None:
     placed = Case([(1000, 1), (5, 1)], dtype=torch.bfloat16, page=page).on(CUDA)
