@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ramet.ipc.folders import OwnedFolder
 from ramet.kernels.cpu.classes import CpuClass, classes_of, features_here, fitting
+from ramet.kernels.cpu.group import ProcessGroup
 
 FOLDER = Path(__file__).parent
 BUILT = FOLDER / "built"  # libraries by the names of their classes; a checkout has none
@@ -181,7 +182,7 @@ def kernels_folder() -> Iterator[Path]:
         folder = cache_folder()
     except NoCache as why:
         logging.getLogger("ramet").warning("the CPU kernels are compiled for this process alone: %s", why)
-        with OwnedFolder.make(Path(tempfile.gettempdir()), "ramet-kernels-") as own:
+        with OwnedFolder.make(Path(tempfile.gettempdir()), "ramet-kernels-") as own, ProcessGroup(own.path):
             yield own.path
     else:
         yield folder
@@ -259,32 +260,27 @@ def compile_library(
     link: Sequence[str] = (),
 ) -> None:
     """Write the library to `path`, whole or not at all: two processes may do this at the same moment."""
-    with OwnedFolder.make(path.parent, "compile-") as work:
+    with OwnedFolder.make(path.parent, "compile-") as work, ProcessGroup(work.path) as group:
         objects = [work.path / f"{Path(name).stem}.o" for name in SOURCES]
         named = f'-DRAMET_SOURCES="{sources_hash(sources)}"'
         compiles = [
             [str(compiler), *(flags or FLAGS), *WARNINGS, named, "-c", str(sources / name), "-o", str(target)]
             for name, target in zip(SOURCES, objects)
         ]
-        _run_together(compiles)
+        _run_together(group, compiles)
         whole = work.path / path.name
-        _run_together([[str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]])
+        _run_together(group, [[str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]])
         whole.chmod(0o700)
         with whole.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(whole, path)
 
 
-def _run_together(commands: list[list[str]]) -> None:
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
-    ]
+def _run_together(group: ProcessGroup, commands: list[list[str]]) -> None:
+    running = [group.start(command) for command in commands]
     try:
         outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
     except subprocess.TimeoutExpired as error:
-        for process in running:
-            process.kill()
-            process.communicate()
         raise NoCompiler(f"{' '.join(commands[0])} takes longer than {TIMEOUT_S} s") from error
     for process, command, output in zip(running, commands, outputs):
         if process.returncode:

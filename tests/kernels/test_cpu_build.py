@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -151,28 +150,55 @@ def kept_library() -> Path:
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_what_a_killed_compilation_leaves_is_removed_by_the_next(
+def test_compilers_and_their_folder_go_with_the_process_that_started_them(
     cache: Path, short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: bool
 ) -> None:
-    copying = tool(tmp_path, "copying", f"{LAST_ARGUMENT}; cp {kept_library()} $last")
-    started = tmp_path / "started"
-    os.mkfifo(started)
-    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "hanging", f"echo $$ > {started}; exec sleep 600")))
+    started, alive = tmp_path / "started", tmp_path / "alive"
+    os.mkfifo(started), os.mkfifo(alive)
+    script = f"exec 9> {alive}; trap '' TERM; echo > {started}; sleep 600 & wait"  # a compiler starts others
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "hanging", script)))
     if private:
         build.cache_folder().chmod(0o777)
     loading = "from ramet.kernels.cpu import build; build.load_library()"
-    child = subprocess.Popen([sys.executable, "-c", loading], stderr=subprocess.DEVNULL)
-    with os.fdopen(os.open(started, os.O_RDWR)) as pids:  # to write as well: its end never comes
-        compilers = [int(pids.readline()) for _ in build.SOURCES]
-    folder = short_tmp if private else cache
-    left = [path for path in folder.iterdir() if path.is_dir()]
-    for pid in (child.pid, *compilers):
-        os.kill(pid, signal.SIGKILL)
-    child.wait()
-    assert len(left) == 1 and left[0].is_dir()
-    monkeypatch.setenv("RAMET_CXX", str(copying))
+    with (
+        os.fdopen(os.open(started, os.O_RDWR)) as begun,  # to write as well: its end never comes
+        os.fdopen(os.open(alive, os.O_RDONLY | os.O_NONBLOCK)) as ended,
+        subprocess.Popen([sys.executable, "-c", loading], stderr=subprocess.PIPE) as child,
+    ):
+        for _ in build.SOURCES:
+            begun.readline()
+        folder = short_tmp if private else cache
+        (work,) = (path for path in folder.iterdir() if path.is_dir())
+        child.kill()
+        os.set_blocking(ended.fileno(), True)
+        assert ended.read() == ""  # no compiler is left, nor what it started
+        assert child.stderr is not None and child.stderr.read() is not None  # nor what removes the folder
+        assert not work.exists()
+
+
+def test_a_compiler_that_takes_too_long_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "TIMEOUT_S", 0.1)
+    hanging = tool(tmp_path, "hanging", "sleep 600 & wait")
+    (tmp_path / "target").mkdir()
+    with pytest.raises(build.NoCompiler, match="takes longer than"):
+        build.compile_library(tmp_path / "target" / "library.so", hanging)
+    assert not list((tmp_path / "target").iterdir())
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_folder_that_is_left_of_a_compilation_is_removed_by_the_next(
+    cache: Path, short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: bool
+) -> None:
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "copying", f"{LAST_ARGUMENT}; cp {kept_library()} $last")))
+    folder, prefix = (short_tmp, "ramet-kernels-") if private else (build.cache_folder(), "compile-")
+    if private:
+        build.cache_folder().chmod(0o777)
+    (left := folder / f"{prefix}left").mkdir()
+    (left / "linear.o").touch()
     build.load_library()
-    assert not left[0].exists() and all(path.is_file() for path in folder.iterdir())
+    assert not left.exists() and all(path.is_file() for path in folder.iterdir())
 
 
 def test_a_library_that_others_may_write_to_is_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
