@@ -48,6 +48,7 @@ COMPILERS = ("g++", "c++", "clang++")
 VERSIONED = re.compile(r"(?:g|clang)\+\+-[0-9]+")
 TIMEOUT_S = 120
 MAX_KEPT = 16  # libraries in the cache
+ROOM_BYTES = 1 << 23  # that a compilation needs: g++ 12 writes 2.5 MB
 ELF_HEADER = struct.Struct("<40xQ10xHH")  # where the table of sections is, an entry's size, how many
 COMPILE = "compile"  # as RAMET_KERNELS: also where built ones fit
 
@@ -69,8 +70,14 @@ def load_library() -> ctypes.CDLL:
     built = built_library()
     if built is not None:
         return ctypes.CDLL(str(built))
+    with suppress(NoCache):
+        for path in compiled_libraries(cache_folder()):
+            with suppress(OSError):  # it was made on a newer system
+                return ctypes.CDLL(str(path))
+    if not find_compilers():
+        raise NoCompiler(f"none of {', '.join(compiler_names())} is on the path")
     with kernels_folder() as folder:
-        return _load_from(folder)
+        return _compile_in(folder)
 
 
 def built_library(folder: Path = BUILT, features: frozenset[str] | None = None) -> Path | None:
@@ -131,10 +138,8 @@ def _places(folder: Path) -> dict[Path, Path]:
     return {compiler: folder / f"kernels-{cache_key(compiler, flags=flags)}.so" for compiler in find_compilers()}
 
 
-def _load_from(folder: Path) -> ctypes.CDLL:
-    for path in compiled_libraries(folder):
-        with suppress(OSError):  # it is damaged: another is compiled
-            return ctypes.CDLL(str(path))
+def _compile_in(folder: Path) -> ctypes.CDLL:
+    """By the first compiler that can. Raises NoCompiler."""
     failures = []
     for compiler, path in _places(folder).items():
         # a warning: an LLM or `ramet run` shows nothing below, and would seem to hang
@@ -149,7 +154,7 @@ def _load_from(folder: Path) -> ctypes.CDLL:
             failures.append(str(error))
             said = failures[-1].strip().splitlines()[-1]
             logging.getLogger("ramet").warning("%s does not compile the kernels: %s", compiler, said)
-    raise NoCompiler("\n".join(failures) or f"none of {', '.join(compiler_names())} is on the path")
+    raise NoCompiler("\n".join(failures))
 
 
 def _keep_newest(folder: Path) -> None:
@@ -177,11 +182,14 @@ def find_compilers() -> list[Path]:
 
 @contextmanager
 def kernels_folder() -> Iterator[Path]:
-    """The cache; where there is none, a folder that is removed at the end: a library that was loaded needs no file."""
+    """To compile in: the cache, or a folder that is removed at the end, for a library that was loaded needs no file."""
     try:
         folder = cache_folder()
+        check_room(folder)
     except NoCache as why:
-        logging.getLogger("ramet").warning("the CPU kernels are compiled for this process alone: %s", why)
+        logging.getLogger("ramet").warning(
+            "the CPU kernels are compiled for this process alone, for they cannot be kept: %s", why
+        )
         with OwnedFolder.make(Path(tempfile.gettempdir()), "ramet-kernels-") as own, ProcessGroup(own.path):
             yield own.path
     else:
@@ -198,6 +206,15 @@ def cache_folder(name: str = "kernels", folder: Path | None = None) -> Path:
     if not is_private(folder):
         raise NoCache(f"{folder} belongs to another user or others may write to it")
     return folder
+
+
+def check_room(folder: Path) -> None:
+    """Raises NoCache where a compilation could not write to it."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM_BYTES))
+    except OSError as error:
+        raise NoCache(f"{folder} cannot be written to: {error.strerror}") from None
 
 
 def is_private(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """The compiled library's cache: reused, keyed by content, written whole or not at all."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -219,6 +220,21 @@ def test_a_library_that_is_cut_off_is_compiled_again(cache: Path, kept: float, m
     path.write_bytes(path.read_bytes()[: int(kept * whole) if kept < 1 else int(kept)])
     build.load_library()
     assert path.stat().st_size == whole and build.is_whole(path)
+
+
+def test_where_the_cache_cannot_be_written_to_kernels_are_compiled_elsewhere(
+    cache: Path, short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RAMET_CXX", str(tool(tmp_path, "copying", f"{LAST_ARGUMENT}; cp {kept_library()} $last")))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (build.ROOM_BYTES // 2, before[1]))  # the library is smaller
+    try:
+        assert build.load_library().ramet_attention
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(cache.iterdir()) == list(short_tmp.iterdir()) == []
+    assert f"cannot be kept: {cache} cannot be written to: File too large" in caplog.text
+    assert "does not compile" not in caplog.text
 
 
 def test_old_libraries_are_removed_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
