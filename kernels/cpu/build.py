@@ -2,7 +2,8 @@
 
 Decides which library is taken, flags, the cache's key and its place. Built ones have a hash of their sources inside.
 The key is the content of the sources, the flags, the compiler and the CPU's own feature flags, so a cache that is
-shared between machines or outlives an upgrade never serves a wrong library. Files compile side by side.
+shared between machines or outlives an upgrade never serves a wrong library. It ends with
+its own hash, for a damaged one would end the process that loads it. Files compile side by side.
 """
 
 import ctypes
@@ -13,7 +14,6 @@ import platform
 import re
 import shutil
 import stat
-import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ VERSIONED = re.compile(r"(?:g|clang)\+\+-[0-9]+")
 TIMEOUT_S = 120
 MAX_KEPT = 16  # libraries in the cache
 ROOM_BYTES = 1 << 23  # that a compilation needs: g++ 12 writes 2.5 MB
-ELF_HEADER = struct.Struct("<40xQ10xHH")  # where the table of sections is, an entry's size, how many
+HASH_BYTES = 32  # at the end of a library
 COMPILE = "compile"  # as RAMET_KERNELS: also where built ones fit
 
 
@@ -128,8 +128,8 @@ def sources_hash(sources: Path = FOLDER) -> str:
 
 
 def compiled_libraries(folder: Path) -> list[Path]:
-    """Those that the cache has for this CPU, that of the first compiler first; one may be damaged."""
-    return [path for path in _places(folder).values() if path.is_file() and is_private(path) and is_whole(path)]
+    """Those that the cache has for this CPU, that of the first compiler first; one may be of a newer system."""
+    return [path for path in _places(folder).values() if path.is_file() and is_private(path) and is_as_written(path)]
 
 
 def _places(folder: Path) -> dict[Path, Path]:
@@ -223,19 +223,13 @@ def is_private(path: Path) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and not stat.S_ISLNK(found.st_mode)
 
 
-def is_whole(library: Path) -> bool:
-    """Nothing of it is cut off, which would end the process that reads it: an ELF file ends with its table of sections.
-
-    Of other systems' files, whether there is any.
-    """
-    with library.open("rb") as file:
-        header = file.read(ELF_HEADER.size)
-    if header[:4] != b"\x7fELF":
-        return len(header) == ELF_HEADER.size
-    if len(header) < ELF_HEADER.size:
-        return False
-    start, size, num = ELF_HEADER.unpack(header)
-    return bool(start + size * num <= library.stat().st_size)
+def is_as_written(library: Path) -> bool:
+    """By the hash at its end. The log says which is not."""
+    data = memoryview(library.read_bytes())
+    is_same = hashlib.sha256(data[:-HASH_BYTES]).digest() == data[-HASH_BYTES:]
+    if not is_same:
+        logging.getLogger("ramet").warning("%s is damaged and not used", library)
+    return is_same
 
 
 def _home_cache() -> Path:
@@ -288,7 +282,9 @@ def compile_library(
         whole = work.path / path.name
         _run_together(group, [[str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]])
         whole.chmod(0o700)
-        with whole.open("rb") as written:
+        digest = hashlib.sha256(whole.read_bytes()).digest()
+        with whole.open("ab", buffering=0) as written:
+            written.write(digest)
             os.fsync(written.fileno())
         os.replace(whole, path)
 

@@ -5,6 +5,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -211,15 +212,28 @@ def test_a_library_that_others_may_write_to_is_compiled_again(cache: Path, monke
     assert build.is_private(path) and path.read_bytes()[:4] == b"\x7fELF"
 
 
-@pytest.mark.parametrize("kept", [0, 100, 0.5])
-def test_a_library_that_is_cut_off_is_compiled_again(cache: Path, kept: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:100],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:4096] + bytes([data[4096] ^ 1]) + data[4097:],
+    ],
+    ids=["empty", "header", "half", "byte"],
+)
+def test_a_library_that_is_damaged_is_compiled_again_and_the_log_says_so(
+    cache: Path, damage: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(build, "SOURCES", ("identity.cpp",))
     build.load_library()
     (path,) = build.cache_folder().iterdir()
-    whole = path.stat().st_size
-    path.write_bytes(path.read_bytes()[: int(kept * whole) if kept < 1 else int(kept)])
+    whole = path.read_bytes()
+    path.unlink()  # what is loaded of it stays
+    path.write_bytes(damage(whole))
+    path.chmod(0o700)
     build.load_library()
-    assert path.stat().st_size == whole and build.is_whole(path)
+    assert path.read_bytes() == whole and f"{path} is damaged" in caplog.text
 
 
 def test_where_the_cache_cannot_be_written_to_kernels_are_compiled_elsewhere(

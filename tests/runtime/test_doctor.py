@@ -1,5 +1,6 @@
 """What `ramet doctor` finds, and when it says that serving cannot work."""
 
+import hashlib
 import os
 import re
 import socket
@@ -213,7 +214,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     compiler = tool(tmp_path, f"touch {tmp_path}/called")
     monkeypatch.setenv("RAMET_CXX", str(compiler))
     library = build.cache_folder() / f"kernels-{build.cache_key(compiler)}.so"
-    library.write_bytes(Path(sys.executable).resolve().read_bytes())  # some file of the system's format
+    content = b"not to be loaded"
+    library.write_bytes(content + hashlib.sha256(content).digest())
     library.chmod(0o700)
     return library
 
