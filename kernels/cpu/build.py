@@ -1,9 +1,10 @@
 """Loads the C++ kernels: built ones, where a wheel has brought some that fit this CPU, else compiled once per machine.
 
 Decides which library is taken, flags, the cache's key and its place. Built ones have a hash of their sources inside.
-The key is the content of the sources, the flags, the compiler and the CPU's own feature flags, so a cache that is
-shared between machines or outlives an upgrade never serves a wrong library. It ends with
-its own hash, for a damaged one would end the process that loads it. Files compile side by side.
+The key is the content of the sources, the flags, the CPU's own feature flags and the compiler, so a cache that is
+shared between machines or outlives an upgrade never serves a wrong library. Where there is no compiler, a library of
+any compiler with the rest of the key is taken. A library ends with its own hash, for a damaged one would end the
+process that loads it. Files compile side by side.
 """
 
 import ctypes
@@ -129,7 +130,10 @@ def sources_hash(sources: Path = FOLDER) -> str:
 
 def compiled_libraries(folder: Path) -> list[Path]:
     """Those that the cache has for this CPU, that of the first compiler first; one may be of a newer system."""
-    return [path for path in _places(folder).values() if path.is_file() and is_private(path) and is_as_written(path)]
+    found = [path for path in _places(folder).values() if path.is_file()]
+    if not find_compilers() and "RAMET_CXX" not in os.environ:
+        found = sorted(folder.glob(f"kernels-{fit_key(flags=chosen_flags())}-*.so"))
+    return [path for path in found if is_private(path) and is_as_written(path)]
 
 
 def _places(folder: Path) -> dict[Path, Path]:
@@ -241,14 +245,16 @@ def _home_cache() -> Path:
 
 def cache_key(compiler: Path, sources: Path = FOLDER, flags: Sequence[str] | None = None) -> str:
     binary = compiler.resolve().stat()
-    parts = [
-        str(compiler.resolve()),
-        str(binary.st_size),
-        str(binary.st_mtime_ns),
-        " ".join(flags or FLAGS),
-        cpu_features(),
-    ]
-    parts.append(sources_hash(sources))
+    made_by = _hash(str(compiler.resolve()), str(binary.st_size), str(binary.st_mtime_ns))
+    return f"{fit_key(sources, flags)}-{made_by}"
+
+
+def fit_key(sources: Path = FOLDER, flags: Sequence[str] | None = None) -> str:
+    """All that a library must have in common with what a compiler would make here."""
+    return _hash(" ".join(flags or FLAGS), cpu_features(), sources_hash(sources))
+
+
+def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

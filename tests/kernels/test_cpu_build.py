@@ -236,6 +236,25 @@ def test_a_library_that_is_damaged_is_compiled_again_and_the_log_says_so(
     assert path.read_bytes() == whole and f"{path} is damaged" in caplog.text
 
 
+def test_without_a_compiler_the_library_of_another_is_used_if_it_fits(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = build.cache_folder() / f"kernels-{build.fit_key()}-made-by-another.so"
+    shutil.copy2(kept_library(), other)
+    (tmp_path / "tools").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    assert build.load_library()._name == str(other)
+    for change in (
+        lambda own: own.setattr(build, "FLAGS", (*build.FLAGS, "-O3")),
+        lambda own: own.setattr(build, "cpu_features", lambda: "flags : others"),
+        lambda own: own.setattr(build, "sources_hash", lambda sources=build.FOLDER: "other sources"),
+        lambda own: own.setenv("RAMET_CXX", "g++"),
+    ):
+        with pytest.MonkeyPatch.context() as own, pytest.raises(build.NoCompiler):
+            change(own)
+            build.load_library()
+
+
 def test_where_the_cache_cannot_be_written_to_kernels_are_compiled_elsewhere(
     cache: Path, short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
