@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from ramet.kernels.cpu import build
@@ -116,12 +116,15 @@ def read(threads: int) -> Measured | None:
             return None
         found = json.loads(path.read_text())
         seconds = {name: [float(s) for s in found["seconds"][name]] for name in ARITHMETICS if name in found["seconds"]}
-        measured = Measured(Limits(**found["limits"]), seconds)
+        limits = Limits(threads, *(float(found["limits"][each.name]) for each in fields(Limits)[1:]))
         assert "float32" in seconds and all(len(each) == len(TOKENS) for each in seconds.values())
-        rates = [measured.limits.read_bytes_per_s, measured.limits.float32_flops]
-        assert all(0 < number < math.inf for number in [*rates, *(s for each in seconds.values() for s in each)])
-        return measured
-    except (build.NoCache, build.WrongKernels, OSError, ValueError, KeyError, TypeError, AssertionError):
+        positive = [limits.read_bytes_per_s, limits.float32_flops, *(s for each in seconds.values() for s in each)]
+        assert all(0 < number < math.inf for number in positive)
+        assert all(0 <= number < math.inf for number in (limits.dot_flops, limits.tile_flops))
+        return Measured(limits, seconds)
+    except (build.NoCache, build.WrongKernels, OSError):
+        return None
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError, AssertionError):  # it is damaged
         return None
 
 

@@ -89,12 +89,24 @@ def test_what_was_measured_is_read_again(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 1
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"limits": {}, "seconds": {}}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"limits": {}, "seconds": {}}', "[" * 100_000])
 def test_a_damaged_file_counts_as_none(content: str, folder: Path) -> None:
     measured.write(Measured(LIMITS, {"float32": PLAIN}))
     (path,) = folder.iterdir()
     path.write_text(content)
     assert measured.read(2) is None
+
+
+@pytest.mark.parametrize("number", ["null", '"x"', "[]", "-1", "NaN", "Infinity", "1" + "0" * 400])
+@pytest.mark.parametrize(
+    "old", ["25000000000.0", "400000000000.0", "0.0", "5.0"], ids=["read", "dots", "tiles", "time"]
+)
+def test_a_file_with_a_number_that_cannot_be_counts_as_none(old: str, number: str, folder: Path) -> None:
+    measured.write(Measured(LIMITS, {"float32": PLAIN}))
+    (path,) = folder.iterdir()
+    text = path.read_text()
+    path.write_text(text.replace(f": {old}", f": {number}").replace(f", {old},", f", {number},"))
+    assert path.read_text() != text and measured.read(2) is None
 
 
 def test_a_file_that_others_may_write_counts_as_none(folder: Path) -> None:
