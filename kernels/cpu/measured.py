@@ -8,11 +8,11 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from ramet.ipc.folders import OwnedFolder
 from ramet.kernels.cpu import build
 
 ARITHMETICS = ("float32", "dots", "tiles")  # of layers over bfloat16, as linear.cpp numbers them
@@ -132,10 +132,11 @@ def write(measured: Measured) -> None:
     """Whole or not at all; nothing where there is no cache."""
     try:
         path = _path(measured.limits.threads)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="measured-")
-        with open(handle, "w") as file:
-            json.dump(asdict(measured), file)
-        os.replace(temporary, path)
+        with OwnedFolder.make(path.parent, "measure-") as work:
+            whole = work.path / path.name
+            whole.write_text(json.dumps(asdict(measured)))
+            whole.chmod(0o600)
+            os.replace(whole, path)
     except (build.NoCache, OSError):
         return
 

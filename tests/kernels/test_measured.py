@@ -1,5 +1,6 @@
 """The arithmetic that is chosen by what was measured, and what is kept of a measurement."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,16 @@ def test_a_file_that_others_may_write_counts_as_none(folder: Path) -> None:
     (path,) = folder.iterdir()
     path.chmod(0o622)
     assert measured.read(2) is None
+
+
+def test_a_disk_that_is_full_keeps_nothing_of_a_measurement(folder: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        measured.write(Measured(LIMITS, {"float32": PLAIN}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert measured.read(2) is None and list(folder.iterdir()) == []
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
