@@ -2,8 +2,10 @@
 
     MAGIC, length and CRC of the header | header: JSON | zeros up to HUGE_PAGE | tensors, each on a cache line
 
-The header has of each tensor its dtype, shape, place and the sum of its 8-byte words, so a file that was cut off or
-damaged is found out when it is opened; that reads it at the speed of the memory, which a first step would do anyway.
+The header has of each tensor its dtype, shape, place and checksum, so a file that was cut off or damaged, or whose
+pages are not in their order, is found out when it is opened. The checksum is the CRC of each page's sum of words: that
+reads the file at the speed of the memory, which a first step would do anyway. A CRC of all bytes takes five times as
+long.
 """
 
 import contextlib
@@ -23,8 +25,9 @@ from torch import Tensor
 
 from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, huge_empty
 
-MAGIC = b"ramet w1"
+MAGIC = b"ramet w2"
 START = struct.Struct("<8sQI")
+PAGE_BYTES, WORD_BYTES = 4096, 8  # of a checksum
 WRITTEN_BYTES = 1 << 24  # at a time, from huge page to huge page: so large writes are kept on huge pages
 Facts = dict[str, Any]  # what is kept beside the tensors, as JSON has it
 
@@ -40,7 +43,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Facts) -> None:
     size = 0
     for name, data in plain.items():
         dtype, shape = str(tensors[name].dtype).removeprefix("torch."), list(tensors[name].shape)
-        entries[name] = {"dtype": dtype, "shape": shape, "at": size, "bytes": len(data), "sum": _sum(data)}
+        entries[name] = {"dtype": dtype, "shape": shape, "at": size, "bytes": len(data), "crc": _checksum(data)}
         size += -(-len(data) // LINE) * LINE
     header = json.dumps({"facts": facts, "tensors": entries, "size": size}).encode()
     first = -(-(START.size + len(header)) // HUGE_PAGE) * HUGE_PAGE
@@ -115,7 +118,7 @@ def mapped(descriptor: int, size: int) -> Tensor:
 
 def _checked(whole: Tensor, header: Mapping[str, Any]) -> dict[str, Tensor]:
     for name, entry in header["tensors"].items():
-        if _sum(whole[entry["at"] : entry["at"] + entry["bytes"]]) != entry["sum"]:
+        if _checksum(whole[entry["at"] : entry["at"] + entry["bytes"]]) != entry["crc"]:
             raise Damaged(f"{name} is not as it was written")
     return _tensors(whole, header)
 
@@ -129,10 +132,11 @@ def _tensors(whole: Tensor, header: Mapping[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def _sum(data: Tensor) -> int:
-    """Of 8-byte words, and of the bytes behind the last one; data [n] uint8 begins on a cache line."""
-    words = len(data) // 8 * 8
-    return int(data[:words].view(torch.int64).sum()) + int(data[words:].sum())
+def _checksum(data: Tensor) -> int:
+    """Data [n] uint8 begins on a cache line."""
+    whole = len(data) // PAGE_BYTES * PAGE_BYTES
+    sums = data[:whole].view(torch.int64).view(-1, PAGE_BYTES // WORD_BYTES).sum(1)  # [pages] int64, each modulo 2^64
+    return zlib.crc32(data[whole:].numpy(), zlib.crc32(sums.numpy()))  # type: ignore[arg-type]
 
 
 def _read_into(file: Any, target: Tensor) -> None:

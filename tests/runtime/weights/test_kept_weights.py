@@ -239,6 +239,18 @@ def test_sums_see_what_moved_from_one_tensor_to_another(tmp_path: Path) -> None:
         read(tmp_path / "file")
 
 
+@pytest.mark.parametrize("size", [4096, 64, 1])
+def test_what_moved_inside_of_a_tensor_is_seen(size: int, tmp_path: Path) -> None:
+    """Whole pages, and what is behind the last of them."""
+    write(tmp_path / "file", {"a": (torch.arange(4096 * 3 + 256) * 7 % 251).to(torch.uint8)}, {})
+    data = bytearray((tmp_path / "file").read_bytes())
+    first, last = (-256 - 3 * 4096, -256 - 4096) if size == 4096 else (-256, -64)
+    data[first : first + size], data[last : last + size] = data[last : last + size], data[first : first + size]
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(Damaged, match="a is not as it was written"):
+        read(tmp_path / "file")
+
+
 def test_huge_pages_are_seen_where_they_are(tmp_path: Path) -> None:
     lines = "7f0000000000-7f0000400000 r--s 0 00:01 5 /file\nRss:  4096 kB\nFilePmdMapped: {} kB\nVmFlags: rd sh\n"
     (tmp_path / "file").write_bytes(bytes(1 << 22))
