@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -120,11 +122,18 @@ class Pool {
         return next < begun.load(std::memory_order_seq_cst) && next == done.load(std::memory_order_seq_cst);
     }
 
+    // Threads that the system does not give are done without: those that are there work on all shares.
     void make(int threads) {
-        if (num_threads.load(std::memory_order_acquire) >= threads) return;
+        if (num_threads.load(std::memory_order_acquire) >= std::min(threads, most_threads.load(std::memory_order_relaxed))) return;
         const std::lock_guard<std::mutex> held(making);
-        for (int made = num_threads; made < threads; num_threads = ++made)
-            workers.emplace_back([this, made] { work_for_ever(made); });
+        try {
+            for (int made = num_threads; made < std::min(threads, most_threads.load(std::memory_order_relaxed)); num_threads = ++made)
+                workers.emplace_back([this, made] { work_for_ever(made); });
+        } catch (const std::exception &why) {  // std::system_error of the thread, or no memory for it
+            most_threads = num_threads.load();
+            std::fprintf(stderr, "ramet: kernels have %d threads instead of %d, for no more can be made (%s): lower --num-threads\n",
+                         num_threads.load(), threads, why.what());
+        }
     }
 
     void run_list() {
@@ -215,6 +224,7 @@ class Pool {
     std::atomic<void *> begun_by{nullptr};      // the thread, by its `own`, some of whose lists are not joined
     std::mutex making;
     std::atomic<int> num_threads{1};              // there are, with the caller
+    std::atomic<int> most_threads{MAX_THREADS};   // there can be, as far as is known
     std::vector<std::thread> workers;
 };
 

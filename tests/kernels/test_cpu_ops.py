@@ -1,5 +1,9 @@
 """The compiled small ops against kernels/reference.py over odd sizes, strides and dtypes."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 import torch
 from compiled import compiled_kernels
@@ -13,9 +17,29 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-9}
 DTYPES = list(TOLERANCE)
 
 
+FEW_THREADS = """
+import ctypes, resource, sys
+library, threads = ctypes.CDLL(sys.argv[1]), 64
+sinks = (ctypes.c_float * (4 * threads))(*[1.0] * 4 * threads)  # of each thread: three inputs, one output
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20), used + (40 << 20)))  # of which a thread's stack takes 8 MiB
+library.ramet_multiply.argtypes = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
+library.ramet_multiply(1, sinks, threads)
+library.ramet_multiply(2, sinks, threads)
+print(len(set(sinks[3::4])), sinks[3] != 1.0)
+"""
+
+
 @pytest.fixture(scope="module")
 def ops() -> CpuOps:
     return compiled_kernels()
+
+
+def test_threads_that_cannot_be_made_are_done_without(ops: CpuOps) -> None:
+    command = [sys.executable, "-c", FEW_THREADS, ops.library._name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "1 True\n"), done.stderr
+    assert re.fullmatch(r"ramet: kernels have \d+ threads instead of 64, .*: lower --num-threads\n", done.stderr)
 
 
 def random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
