@@ -5,6 +5,7 @@ allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one tok
 page size. Of int8 it is [S, G, D + 4]: whole numbers of each head, then the float32 that they are multiplied by.
 """
 
+import math
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.cpu.memory import HUGE_PAGE, huge_zeros, take
+from ramet.runtime.errors import ConfigError
 
 
 class KVPool:
@@ -32,8 +34,15 @@ class KVPool:
         self.page_size = page_size
         self.head_dim, self.dtype = head_dim, dtype
         shape = (max_total_tokens + page_size, kv_heads, bytes_per_head(head_dim, dtype) // dtype.itemsize)
-        self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
-        self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
+        try:
+            self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
+            self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
+        except OSError as error:  # a limit of addresses, of which the memory plan knows nothing
+            size = 2 * layers * math.prod(shape) * dtype.itemsize / (1 << 30)
+            raise ConfigError(
+                f"no room for a KV pool of {max_total_tokens} tokens, {size:.2f} GiB: {error.strerror} (ulimit -v); "
+                "lower --max-total-tokens or --mem-fraction-static"
+            ) from None
         self._ahead = MemoryAhead((*self.keys, *self.values)) if device.type == "cpu" else None
 
     def take_memory(self) -> None:

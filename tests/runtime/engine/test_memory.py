@@ -4,7 +4,9 @@ import logging
 from dataclasses import replace
 
 import pytest
+import torch
 
+from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.engine.device import choose_threads
 from ramet.runtime.engine.memory import CUDA_SHARE, Needs, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
@@ -42,6 +44,12 @@ def test_rows_add_up_to_what_is_available() -> None:
     assert all(flag.startswith("--") for _, _, flag in plan.rows)
     for word in ("weights", "KV pool", "slot table", "activations", "penalty counts", "reserve", "--max-total-tokens"):
         assert word in plan.table()
+
+
+def test_a_pool_that_the_system_does_not_give_is_refused_with_its_flags() -> None:
+    sizes = {"max_total_tokens": 1 << 40, "page_size": 1, "layers": 1, "kv_heads": 1, "head_dim": 64}
+    with pytest.raises(ConfigError, match=r"no room.* lower --max-total-tokens or --mem-fraction-static"):
+        KVPool(**sizes, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def test_too_many_tokens_are_refused_with_both_numbers() -> None:
