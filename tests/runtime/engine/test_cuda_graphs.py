@@ -103,14 +103,14 @@ def both() -> tuple[Toy, Toy]:
     return Toy(), Toy()
 
 
-@pytest.mark.parametrize("num", [1, 2, 3, 7, 8, 12])
+@pytest.mark.parametrize("num", [1, 3, 7, 12])
 def test_a_replayed_step_computes_what_a_plain_one_does(both: tuple[Toy, Toy], num: int) -> None:
     replayed, plain = both
-    for first in {1, ROWS - num + 1}:
-        expected = plain.plain(plain.decoding(num, first))
-        for _ in range(2):  # the second time, for sure, it is a replay
-            found = replayed.replayed(replayed.decoding(num, first))
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    first = ROWS - num + 1
+    expected = plain.plain(plain.decoding(num, first))
+    for _ in range(2):  # the second time, for sure, it is a replay
+        found = replayed.replayed(replayed.decoding(num, first))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_second_plan_attends_for_rows_that_draw_alone() -> None:
