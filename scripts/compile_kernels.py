@@ -32,6 +32,7 @@ from ramet.kernels import (
     decode_attention,
     extend_attention,
     gated,
+    linear_int4,
     norms,
     rope,
     shared_attention,
@@ -40,6 +41,7 @@ from ramet.kernels import (
     tuned,
 )
 from ramet.kernels import logits_epilogue as epilogue
+from ramet.kernels.int4_words import GROUPS
 from ramet.kernels.tuned import Processor
 
 FLOATS = ("fp32", "bf16", "fp16")
@@ -48,11 +50,13 @@ TYPES = {
     **dict.fromkeys(("slots", "bias_starts", "bias_ids", "ban_starts", "ban_ids", "masks", "seen", "allowed"), "*i32"),
     **dict.fromkeys(("table_rows", "lengths", "next_ids"), "*i32"),
     **dict.fromkeys(("seeds", "positions", "tokens", "top_k"), "*i64"),
-    "places": "*i32",
+    **dict.fromkeys(("places", "packed"), "*i32"),
+    **dict.fromkeys(("scales", "zeros"), "*fp16"),
     "counts": "*u8",
     "finite": "*i1",
     **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x")},
     **dict.fromkeys(("num", "num_rows", "heads", "kv_heads", "size", "head_dim", "half", "window"), "i32"),
+    **dict.fromkeys(("num_tokens", "num_in", "num_out"), "i32"),
     **dict.fromkeys(("scale", "cap", "eps"), "fp32"),
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
     **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
@@ -61,7 +65,7 @@ TYPES = {
 }  # the others are *fp32
 OF_THE_MODEL = (
     "logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "q_weight",
-    "k_weight", "gate_up",
+    "k_weight", "gate_up", "bias",
 )  # fmt: skip
 HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
 LEAST_FP8 = 89  # capability
@@ -153,6 +157,16 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
             yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
 
 
+def linears() -> Iterator[tuple[Any, str, Flags]]:
+    """Layers of 4-bit weights."""
+    for kind, group in product(HALVES, GROUPS):
+        cut = linear_int4.cuts(group) | {"INTERPRETED": False}
+        for tokens, biased in product(linear_int4.TOKENS, (False, True)):
+            flags = {"TOKENS": tokens, "STAGES": linear_int4.STAGES, "BIASED": biased, "num_warps": linear_int4.WARPS}
+            yield linear_int4._linear, kind, {**cut, **flags}
+        yield linear_int4._widen, kind, {**cut, "num_warps": linear_int4.WARPS}
+
+
 def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
     """`num_warps` and `cache`, the type of keys and values in the pool, are no constants of the kernel's."""
     warps, cache = constants.get("num_warps", epilogue.WARPS), constants.get("cache")
@@ -200,7 +214,8 @@ def main() -> int:
     found = []
     with ThreadPoolExecutor(2) as pool:
         for processor in (each for each in tuned.PROCESSORS if each.capability in options.capability):
-            each = islice(chain(configurations(), attention(processor), small_ops(processor)), 0, None, options.every)
+            every = chain(configurations(), attention(processor), small_ops(processor), linears())
+            each = islice(every, 0, None, options.every)
             for line in pool.map(lambda one, processor=processor: compiled(processor, *one), each):
                 print(json.dumps(line), flush=True)
                 found.append(line)

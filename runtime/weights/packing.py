@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from ramet.kernels import reference
 from ramet.kernels import reference_weights as oracle
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8, repack_int4
@@ -16,6 +18,9 @@ from ramet.runtime.layers.modules import Embedding, Linear, PackedWeight, Packer
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.shape import CheckpointQuantization
+
+if TYPE_CHECKING:
+    from ramet.kernels.linear_int4 import GpuInt4Weight
 
 PLAIN = "plain"
 SCALES_BYTES = 4  # a group's scale and zero
@@ -67,7 +72,7 @@ def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
     whole: Callable[..., PackedWeight] = partial(pack_int8, ops) if isinstance(ops, CpuOps) else oracle.Int8Weight.of
     if name != "int4":
         return partial(whole, weight_only=name == "int8wo")
-    fours: Callable[..., PackedWeight] = partial(pack_int4, ops) if isinstance(ops, CpuOps) else oracle.Int4Weight.of
+    fours: Callable[..., PackedWeight] = partial(pack_int4, ops) if isinstance(ops, CpuOps) else _int4_weight(ops).of
 
     def packed(weight: Tensor) -> PackedWeight:
         fitting = group_of(weight.shape[1], group)
@@ -77,7 +82,15 @@ def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
 
 
 def words_packer(ops: Ops) -> WordsPacker:
-    return partial(repack_int4, ops) if isinstance(ops, CpuOps) else oracle.Int4Weight.of_words
+    return partial(repack_int4, ops) if isinstance(ops, CpuOps) else _int4_weight(ops).of_words
+
+
+def _int4_weight(ops: Ops) -> "type[oracle.Int4Weight] | type[GpuInt4Weight]":
+    if ops is reference:
+        return oracle.Int4Weight
+    from ramet.kernels.linear_int4 import GpuInt4Weight  # loads triton
+
+    return GpuInt4Weight
 
 
 def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form) -> int:

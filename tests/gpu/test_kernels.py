@@ -10,6 +10,8 @@ from attention_cases import Case
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
+from ramet.kernels.linear_int4 import GpuInt4Weight
+from ramet.kernels.reference_weights import Int4Weight
 from ramet.kernels.tuned import ExtendTuning, decode_tuning
 
 pytestmark = pytest.mark.gpu
@@ -118,3 +120,16 @@ def test_small_ops(dtype: torch.dtype) -> None:
         near(qkv, expected)
         near(pools[0], pools[2])
         assert torch.equal(pools[1], pools[3])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_linear_layers_of_4_bits(group: int, dtype: torch.dtype) -> None:
+    chance = torch.Generator().manual_seed(group)
+    plain = (torch.randn(1096, 4096, generator=chance) * 0.02).to(dtype)
+    weight = GpuInt4Weight.of(plain.to(CUDA), group)
+    meant = Int4Weight.of(plain, group).rows(torch.arange(1096)).to(CUDA)
+    assert torch.equal(weight.widened(), meant)
+    for tokens in (1, 16, 17, 33, 64, 65, 300):
+        x = torch.randn(tokens, 4096, generator=chance).to(dtype).to(CUDA)
+        near(weight.linear(x, None), (x.float() @ meant.float().T).to(dtype))

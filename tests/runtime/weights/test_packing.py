@@ -9,8 +9,9 @@ from compiled import KERNELS
 from quantised_checkpoints import Kind, quantise_folder
 from tiny_model import make_tiny
 
-from ramet.kernels import reference
+from ramet.kernels import gpu_ops, reference
 from ramet.kernels.cpu.quantised import Int4Weight, Int8Weight
+from ramet.kernels.linear_int4 import GpuInt4Weight
 from ramet.kernels.reference_weights import Int4Weight as Int4Oracle
 from ramet.kernels.reference_weights import Int8Weight as Int8Oracle
 from ramet.runtime.errors import ConfigError
@@ -46,6 +47,18 @@ def test_int4_takes_the_groups_that_fit_and_8_bits_elsewhere(folder: Path, ops: 
     assert isinstance(model.head.packed, eights) and model.embed.weight is not None
     x = torch.ones(2, 128)
     assert torch.isfinite(layer.mlp.gate_up(x)).all() and model.head.wide(x).shape == (2, 300)
+
+
+def test_4_bits_for_a_gpu_are_what_the_reference_has(folder: Path) -> None:
+    """In the interpreter, and without rounding inputs, as the reference does."""
+    models = [build(folder, ops) for ops in (reference, gpu_ops)]
+    for model, ops in zip(models, (reference, gpu_ops), strict=True):
+        pack_model(model, FORMS["int4"], ops)
+    theirs, ours = (model.layers[0].mlp.gate_up for model in models)
+    assert isinstance(ours.packed, GpuInt4Weight)
+    every, x = torch.arange(352), torch.randn(3, 128, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(ours.packed.rows(every), theirs.packed.rows(every))
+    torch.testing.assert_close(ours(x), x @ theirs.packed.rows(every).T, rtol=1e-5, atol=1e-5)
 
 
 def test_bytes_of_weights_are_those_of_their_form(folder: Path) -> None:

@@ -4,7 +4,6 @@ what is wrong with one is named.
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from quantised_checkpoints import Kind, quantise_folder
 from safetensors.torch import load_file, save_file
 from tiny_model import make_tiny
 
-from ramet.kernels import reference
-from ramet.kernels.cpu.weights import repack_int4
+from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_weights import Int4Weight
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Linear
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
 from ramet.runtime.weights.files import load_weights
+from ramet.runtime.weights.packing import words_packer
 
 KINDS = {
     "awq": Kind("awq"),
@@ -69,11 +68,11 @@ def loaded(folder: Path, packer: Callable[..., Any] = Int4Weight.of_words) -> An
     return model
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("device", ["reference", "cpu", "gpu"])
 @pytest.mark.parametrize("name", KINDS)
-def test_each_weight_is_what_the_checkpoint_says(plain: Path, tmp_path: Path, name: str, compiled: bool) -> None:
+def test_each_weight_is_what_the_checkpoint_says(plain: Path, tmp_path: Path, name: str, device: str) -> None:
     quantised, meant = made(plain, tmp_path, KINDS[name])
-    packer = partial(repack_int4, compiled_kernels()) if compiled else Int4Weight.of_words
+    packer = words_packer({"reference": reference, "gpu": gpu_ops}.get(device) or compiled_kernels())
     model, wanted = loaded(quantised, packer), loaded(meant)
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, Linear)]
     assert len(layers) == 2 * 4 + 1
