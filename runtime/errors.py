@@ -18,9 +18,18 @@ __all__ = [
     "ErrorRecord",
     "RametError",
     "ServerError",
+    "card_advice",
     "describe",
 ]
 MAX_DESCRIBED = 500  # characters of an exception that is not ours
+CARD_ERRORS = {  # of torch and Triton, by name, for not every process loads them
+    "OutOfMemoryError": "lower --mem-fraction-static, --max-total-tokens, --chunked-prefill-size or "
+    "--cuda-graph-max-bs",
+    "OutOfResources": "a kernel asks for more than this card has; --attention-backend reference runs without it, "
+    "slower",
+    "AcceleratorError": "the card computes nothing more for this process; with CUDA_LAUNCH_BLOCKING=1 the error names "
+    "the kernel, and --disable-cuda-graph or --attention-backend reference may run without it",
+}
 
 
 class ConfigError(RametError):
@@ -46,7 +55,16 @@ class EngineFailed(ServerError):
     """A thread of the in-process engine ended with an exception. Open calls end with this error, as do later ones."""
 
     def __init__(self, thread: str, error: BaseException) -> None:
-        super().__init__(f"The engine's {thread} failed: {type(error).__name__}: {describe(error)}")
+        advice = card_advice(error)
+        super().__init__(
+            f"The engine's {thread} failed: {type(error).__name__}: {describe(error)}{advice and f' ({advice})'}"
+        )
+
+
+def card_advice(error: BaseException) -> str:
+    """What to set where a card failed; empty for other errors."""
+    names = [each.__name__ for each in type(error).__mro__]
+    return next((advice for name, advice in CARD_ERRORS.items() if name in names), "")
 
 
 def describe(error: BaseException) -> str:

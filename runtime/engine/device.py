@@ -4,7 +4,7 @@ import logging
 
 import torch
 
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.machine import LEAST_CAPABILITY, available_memory
 from ramet.runtime.placement import Cores, num_cores
 
@@ -16,10 +16,12 @@ SMALL_MODEL_BYTES = 16 << 20
 
 def choose_device(name: str) -> torch.device:
     """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of LEAST_CAPABILITY."""
-    if name == "cuda" and not torch.cuda.is_available():
-        built = "" if torch.version.cuda else ", as it was built without CUDA"
-        raise ConfigError(f"--device is cuda, but torch finds no CUDA device{built}: use cpu or auto")
-    if name == "auto" and torch.cuda.is_available():
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise ConfigError(f"--device is cuda, but torch finds no CUDA device{_why_none()}: use cpu or auto")
+    if name == "auto" and not has_cuda and "too old" in (why := _why_none()):
+        log.warning("runs on the CPU: torch finds no CUDA device%s", why)
+    if name == "auto" and has_cuda:
         capability = torch.cuda.get_device_capability()
         name = "cuda" if capability >= LEAST_CAPABILITY else "cpu"
         if name == "cpu":
@@ -28,6 +30,17 @@ def choose_device(name: str) -> torch.device:
                 "--device cuda tries it all the same", *capability, *LEAST_CAPABILITY,
             )  # fmt: skip
     return torch.device("cuda" if name == "cuda" else "cpu")
+
+
+def _why_none() -> str:
+    """What torch says of a CUDA device that it does not find, behind a comma: of an old driver its version."""
+    if not torch.version.cuda:
+        return ", as it was built without CUDA"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return f", for {describe(error).partition('. ')[0]}"
+    return ""
 
 
 def available_bytes(device: torch.device) -> int:

@@ -16,7 +16,7 @@ from ramet.runtime.engine.batch import Batch, Pending, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
 from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, card_advice, describe
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
@@ -215,6 +215,13 @@ def _timed(run: Callable[[Batch], Pending], batch: Batch) -> float:
 
 @contextmanager
 def phase(report: Report, name: str) -> Iterator[None]:
+    """Raises ConfigError where a card cannot do it, with what to set."""
     started = time.perf_counter()
-    yield
+    try:
+        yield
+    except Exception as error:
+        advice = card_advice(error)
+        if not advice:
+            raise
+        raise ConfigError(f"the start ends at {name}: {describe(error).partition(chr(10))[0]} ({advice})") from error
     report(name, time.perf_counter() - started)

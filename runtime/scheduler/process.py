@@ -14,7 +14,7 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, card_advice, describe
 from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
@@ -61,7 +61,12 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in resolved_by(runner, scheduler).items()))
     ready(phases, limits=limits_of(runner, scheduler))
     watchdog = Watchdog(args.execute.watchdog_timeout)
-    scheduler.run(watchdog.beat)
+    try:
+        scheduler.run(watchdog.beat)
+    except Exception as error:
+        if advice := card_advice(error):
+            log.error("the card failed: %s (%s)", describe(error), advice)
+        raise
 
 
 def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Callable[[], None]) -> GrammarSource | None:

@@ -4,9 +4,11 @@ import logging
 
 import pytest
 import torch
+from triton.runtime.errors import OutOfResources
 
 from ramet.runtime.engine.device import choose_device
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.engine.startup import phase
+from ramet.runtime.errors import ConfigError, EngineFailed
 
 
 def chosen(
@@ -46,3 +48,42 @@ def test_cuda_that_is_not_there_is_refused_and_the_cpu_needs_no_warning(
     assert chosen("cpu", (9, 0), monkeypatch, caplog) == ("cpu", "")
     with pytest.raises(ConfigError, match="torch finds no CUDA device"):
         chosen("cuda", None, monkeypatch, caplog)
+
+
+OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver."
+
+
+def test_a_driver_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def init() -> None:
+        raise RuntimeError(OLD)
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", init)
+    device, warned = chosen("auto", None, monkeypatch, caplog)
+    assert device == "cpu" and warned.endswith("is too old (found version 11040)")
+    with pytest.raises(ConfigError, match=r"no CUDA device, for .* too old \(found version 11040\): use cpu or auto"):
+        chosen("cuda", None, monkeypatch, caplog)
+
+
+def test_what_a_card_cannot_do_at_the_start_says_what_to_set() -> None:
+    reported: list[str] = []
+
+    def started(error: Exception) -> None:
+        with phase(lambda name, seconds: reported.append(name), "graphs"):
+            raise error
+
+    with pytest.raises(ConfigError, match=r"ends at graphs: CUDA out of memory\. \(lower --mem-fraction-static"):
+        started(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB"))
+    with pytest.raises(ConfigError, match=r"Hardware limit: 101376.*--attention-backend reference runs without it"):
+        started(OutOfResources(114688, 101376, "shared memory"))
+    with pytest.raises(ConfigError, match=r"illegal memory access.*CUDA_LAUNCH_BLOCKING=1"):
+        started(torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
+    with pytest.raises(ZeroDivisionError):
+        started(ZeroDivisionError())
+    assert not reported
+
+
+def test_what_a_card_cannot_do_later_says_so_to_every_call() -> None:
+    error = EngineFailed("scheduler", torch.OutOfMemoryError("CUDA out of memory."))
+    assert "scheduler failed: OutOfMemoryError: CUDA out of memory. (lower --mem-fraction-static" in str(error)
+    assert str(EngineFailed("scheduler", ZeroDivisionError("no"))).endswith("ZeroDivisionError: no")
