@@ -39,10 +39,11 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         _about("of weights and KV cache in memory; auto: what config.json says"),
     ] = "auto"
     quantization: Annotated[
-        Literal["int8", "int8wo", "int4", "awq", "gptq"] | None,
+        Literal["int8", "int8wo", "int4", "fp8", "awq", "gptq"] | None,
         _about(
             "of linear layers and head; int8: weights and inputs in 8 bits; int8wo: weights alone; int4: weights in 4 "
-            "bits and inputs in 8, the head as int8; awq, gptq: config.json must say so; unset: as the checkpoint is"
+            "bits and inputs in 8, the head as int8; fp8: float8 e4m3 but for the head, on a GPU of compute capability "
+            "8.9 or more; awq, gptq: config.json must say so; unset: as the checkpoint is"
         ),
     ] = None
     weights_cache_gb: Annotated[

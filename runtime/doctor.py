@@ -271,7 +271,10 @@ def choice(args: Args, has_cuda: bool) -> Finding:
 
 def quantised(args: Args) -> Iterator[Finding]:
     """How our kernels compute layers with such weights, and attention to keys and values of 8 bits."""
-    if args.model.quantization is not None:
+    asked = {"--quantization": args.model.quantization, "--kv-cache-dtype": args.cache.kv_cache_dtype}
+    for option in (name for name, value in asked.items() if value == "fp8"):
+        yield Finding("missing", "float8", f"{option} is fp8, for which a CPU has no kernel", "use int8")
+    if args.model.quantization not in (None, "fp8"):
         yield Finding("ok", f"{args.model.quantization} layers", LAYERS.get(args.model.quantization, OF_BYTES))
     if args.cache.kv_cache_dtype == "int8" and args.execute.attention_backend != "reference":
         yield Finding("ok", "int8 keys, values", "byte products for one or two queries of a head, floats for more")

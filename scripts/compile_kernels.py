@@ -32,6 +32,7 @@ from ramet.kernels import (
     decode_attention,
     extend_attention,
     gated,
+    linear_fp8,
     linear_int4,
     norms,
     rope,
@@ -157,8 +158,11 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
             yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
 
 
-def linears() -> Iterator[tuple[Any, str, Flags]]:
-    """Layers of 4-bit weights."""
+def linears(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
+    """Layers of 4-bit and float8 weights."""
+    for kind, block in product(HALVES, (1024, 4096, 16384)) if processor.capability >= LEAST_FP8 else ():
+        rounds = {"BLOCK": block, "INTERPRETED": False, "num_warps": linear_fp8.WARPS, "cache": FP8}
+        yield linear_fp8._round_rows, kind, rounds
     for kind, group in product(HALVES, GROUPS):
         cut = linear_int4.cuts(group) | {"INTERPRETED": False}
         for tokens, biased in product(linear_int4.TOKENS, (False, True)):
@@ -179,6 +183,8 @@ def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> 
         signature |= dict.fromkeys(("keys", "values"), f"*{cache}")
     if "out" in signature and kernel.fn.__module__ != epilogue.__name__:
         signature["out"] = f"*{kind}"
+    if kernel.fn is linear_fp8._round_rows.fn:
+        signature |= {"out": f"*{FP8}", "scales": "*fp32"}
     if kernel.fn is gated._softcap.fn:
         signature["x"] = "*fp32"
     aligned = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(kernel.arg_names) if name in names}
@@ -214,7 +220,7 @@ def main() -> int:
     found = []
     with ThreadPoolExecutor(2) as pool:
         for processor in (each for each in tuned.PROCESSORS if each.capability in options.capability):
-            every = chain(configurations(), attention(processor), small_ops(processor), linears())
+            every = chain(configurations(), attention(processor), small_ops(processor), linears(processor))
             each = islice(every, 0, None, options.every)
             for line in pool.map(lambda one, processor=processor: compiled(processor, *one), each):
                 print(json.dumps(line), flush=True)

@@ -60,15 +60,24 @@ def cache_dtype(args: Args, dtype: torch.dtype, device: torch.device) -> torch.d
             "--kv-cache-dtype is fp8, which no kernel for a CPU reads: use int8 or auto, or --attention-backend "
             "reference"
         )
-    if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < LEAST_FP8_CAPABILITY:
-        raise ConfigError(
-            f"--kv-cache-dtype is fp8, which needs a CUDA device of compute capability {LEAST_FP8_CAPABILITY[0]}."
-            f"{LEAST_FP8_CAPABILITY[1]} or more, and this one has {capability[0]}.{capability[1]}: use auto"
-        )
+    check_float8("--kv-cache-dtype", device, "use auto")
     return torch.float8_e4m3fn
 
 
+def check_float8(option: str, device: torch.device, remedy: str) -> None:
+    """Raises ConfigError where a GPU is too old for it."""
+    if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < LEAST_FP8_CAPABILITY:
+        raise ConfigError(
+            f"{option} is fp8, which needs a CUDA device of compute capability {LEAST_FP8_CAPABILITY[0]}."
+            f"{LEAST_FP8_CAPABILITY[1]} or more, and this one has {capability[0]}.{capability[1]}: {remedy}"
+        )
+
+
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
+    if args.model.quantization == "fp8":
+        if device.type == "cpu":
+            raise ConfigError("--quantization is fp8, which no kernel for a CPU multiplies: use int8 or int4")
+        check_float8("--quantization", device, "use int8 or int4")
     with torch.device("meta"):
         skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
     weights = weight_bytes(skeleton, dtype, form_of(args.model.quantization, shape.quantization))
@@ -126,7 +135,10 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
     else:
         load_weights(model, args.model_folder, words_packer(ops))
         form = FORMS[None] if shape.quantization is not None else form  # what the checkpoint has plain stays so
-    pack_model(model, form, ops)
+    try:
+        pack_model(model, form, ops)
+    except ValueError as error:
+        raise ConfigError(f"--quantization is {args.model.quantization}, but the model has {error}") from None
     return model
 
 

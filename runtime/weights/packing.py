@@ -40,6 +40,7 @@ FORMS = {
     "int8": Form("int8", "int8"),
     "int8wo": Form("int8wo", "int8wo"),
     "int4": Form("int4", "int8"),
+    "fp8": Form("fp8", PLAIN),
 }
 
 
@@ -69,6 +70,10 @@ def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
     """None: weights stay plain, for torch."""
     if name == PLAIN:
         return partial(pack, ops) if isinstance(ops, CpuOps) else None
+    if name == "fp8":
+        from ramet.kernels.linear_fp8 import Fp8Weight  # loads triton
+
+        return Fp8Weight.of
     whole: Callable[..., PackedWeight] = partial(pack_int8, ops) if isinstance(ops, CpuOps) else oracle.Int8Weight.of
     if name != "int4":
         return partial(whole, weight_only=name == "int8wo")

@@ -10,6 +10,7 @@ from attention_cases import Case
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
+from ramet.kernels.linear_fp8 import Fp8Weight, round_rows
 from ramet.kernels.linear_int4 import GpuInt4Weight
 from ramet.kernels.reference_weights import Int4Weight
 from ramet.kernels.tuned import ExtendTuning, decode_tuning
@@ -133,3 +134,15 @@ def test_linear_layers_of_4_bits(group: int, dtype: torch.dtype) -> None:
     for tokens in (1, 16, 17, 33, 64, 65, 300):
         x = torch.randn(tokens, 4096, generator=chance).to(dtype).to(CUDA)
         near(weight.linear(x, None), (x.float() @ meant.float().T).to(dtype))
+
+
+@pytest.mark.parametrize("tokens", [1, 17, 300])
+def test_linear_layers_in_float8(tokens: int) -> None:
+    chance = torch.Generator().manual_seed(tokens)
+    plain = (torch.randn(1024, 4096, generator=chance) * 0.02).to(torch.bfloat16).to(CUDA)
+    x = torch.randn(tokens, 4096, generator=chance).to(torch.bfloat16).to(CUDA)
+    weight, (inputs, scales) = Fp8Weight.of(plain), round_rows(x)
+    expected = torch.where(scales > 0, x.float() / scales, 0).clamp(-448, 448).to(torch.float8_e4m3fn)
+    assert (inputs.float() == expected.float()).float().mean() > 0.999  # where a division is rounded otherwise
+    meant = (inputs.float() * scales) @ (weight.rounded.float() * weight.scales).T
+    near(weight.linear(x, None), meant.to(torch.bfloat16))

@@ -266,3 +266,11 @@ def test_how_quantised_numbers_are_multiplied_is_said(
 ) -> None:
     asked = Args(model=ModelArgs(quantization=quantization), cache=CacheArgs(kv_cache_dtype=kv_cache))
     assert {f.what: f.found for f in doctor.quantised(asked)} == lines
+
+
+def test_float8_is_said_to_need_a_gpu() -> None:
+    asked = Args(model=ModelArgs(quantization="fp8"), cache=CacheArgs(kv_cache_dtype="fp8"))
+    assert [(f.kind, f.found) for f in doctor.quantised(asked)] == [
+        ("missing", "--quantization is fp8, for which a CPU has no kernel"),
+        ("missing", "--kv-cache-dtype is fp8, for which a CPU has no kernel"),
+    ]

@@ -11,6 +11,7 @@ from tiny_model import make_tiny
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.cpu.quantised import Int4Weight, Int8Weight
+from ramet.kernels.linear_fp8 import Fp8Weight
 from ramet.kernels.linear_int4 import GpuInt4Weight
 from ramet.kernels.reference_weights import Int4Weight as Int4Oracle
 from ramet.kernels.reference_weights import Int8Weight as Int8Oracle
@@ -59,6 +60,22 @@ def test_4_bits_for_a_gpu_are_what_the_reference_has(folder: Path) -> None:
     every, x = torch.arange(352), torch.randn(3, 128, generator=torch.Generator().manual_seed(0))
     assert torch.equal(ours.packed.rows(every), theirs.packed.rows(every))
     torch.testing.assert_close(ours(x), x @ theirs.packed.rows(every).T, rtol=1e-5, atol=1e-5)
+
+
+def test_float8_is_of_the_layers_alone_and_near_the_plain_model(folder: Path) -> None:
+    plain, rounded = build(folder, gpu_ops), build(folder, gpu_ops)
+    pack_model(rounded, FORMS["fp8"], gpu_ops)
+    assert isinstance(rounded.layers[1].mlp.down.packed, Fp8Weight) and rounded.head.packed is None
+    x = torch.randn(5, 128, generator=torch.Generator().manual_seed(0))
+    exact = plain.layers[1].mlp.gate_up(x)
+    assert (rounded.layers[1].mlp.gate_up(x) - exact).std() < 0.05 * exact.std()
+    layers = 2 * (256 * 128 + 128 * 128 + 352 * 128 + 128 * 176)
+    assert weight_bytes(plain, torch.bfloat16, FORMS["fp8"]) == layers + 2 * (2 * 300 * 128 + 5 * 128)
+
+
+def test_float8_is_refused_on_a_cpu(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="--quantization is fp8, which no kernel for a CPU multiplies: use int8"):
+        LLM(model_path=str(folder), quantization="fp8", load_format="dummy", log_level="error")
 
 
 def test_bytes_of_weights_are_those_of_their_form(folder: Path) -> None:
