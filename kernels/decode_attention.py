@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.shared_attention import SharedScratch
-from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, padded
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _tile, padded
 from ramet.kernels.tuned import DecodeTuning, decode_tuning, processor_of
 
 WHOLE = 512  # tokens of a row that is one chunk: nothing is to be merged
@@ -101,13 +101,8 @@ def _decode(  # type: ignore[no-untyped-def]
                 at = start + tl.arange(0, BLOCK)
                 slots = tl.load(own + tl.minimum(at, end - 1)).to(tl.int64)  # past the end the last again
                 places = slots[:, None] * slot_stride + head * D + dims[None, :]
-                if D == D_PAD:
-                    k = tl.load(keys + places)
-                    v = tl.load(values + places)
-                else:
-                    k = tl.load(keys + places, mask=in_head[None, :], other=0.0)
-                    v = tl.load(values + places, mask=in_head[None, :], other=0.0)
-                k, v = k.to(queries.dtype), v.to(queries.dtype)
+                k = _tile(keys, places, in_head, at, D == D_PAD, True).to(queries.dtype)
+                v = _tile(values, places, in_head, at, D == D_PAD, True).to(queries.dtype)
                 scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
                 if CAPPED:
                     scores = _capped(scores, cap)

@@ -15,45 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _stored, padded
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _as_kept, _take_in, _tile, padded
 from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _take_in(  # type: ignore[no-untyped-def]
-    queries, k, v, hidden, best, mass, sums, scale, cap,
-    MASKED: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr,
-):  # fmt: skip
-    """A tile of keys and values more. Queries that see none of it, and saw none before, stay empty."""
-    scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
-    if CAPPED:
-        scores = _capped(scores, cap)
-    scores = scores * LOG2_E
-    if MASKED:
-        scores = tl.where(hidden, float("-inf"), scores)
-    higher = tl.maximum(best, tl.max(scores, axis=1))
-    base = tl.where(higher == float("-inf"), 0.0, higher)
-    weights = tl.exp2(scores - base[:, None])
-    kept = tl.exp2(best - base)
-    mass = mass * kept + tl.sum(weights, axis=1)
-    sums = tl.dot(weights.to(v.dtype), v, sums * kept[:, None], input_precision="ieee")
-    return higher, mass, sums
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _tile(  # type: ignore[no-untyped-def]
-    base, places, in_head, valid, pool, like, WHOLE_HEAD: tl.constexpr, ALL: tl.constexpr, INTERPRETED: tl.constexpr,
-):  # fmt: skip
-    """Keys or values [BLOCK, D padded] in the type of `like`, rounded as the pool has them."""
-    if WHOLE_HEAD and ALL:
-        x = tl.load(base + places)
-    elif ALL:
-        x = tl.load(base + places, mask=in_head[None, :], other=0.0)
-    else:
-        x = tl.load(base + places, mask=valid[:, None] & in_head[None, :], other=0.0)
-    if pool.dtype.element_ty == tl.float8e4nv:
-        x = _stored(x, pool, INTERPRETED)
-    return x.to(like.dtype)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -95,15 +58,15 @@ def _extend(  # type: ignore[no-untyped-def]
     for at in tl.range(oldest, whole, BLOCK, num_stages=STAGES):
         slots = tl.load(own + at + cols).to(tl.int64)
         places = slots[:, None] * slot_stride + head * D + dims[None, :]
-        k = _tile(keys, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
-        v = _tile(values, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
+        k = _tile(keys, places, in_head, cols, D == D_PAD, True).to(queries.dtype)
+        v = _tile(values, places, in_head, cols, D == D_PAD, True).to(queries.dtype)
         best, mass, sums = _take_in(queries, k, v, in_head, best, mass, sums, scale, cap, False, CAPPED, LOG2_E)
     for at in tl.range(whole, cached, BLOCK, num_stages=STAGES):
         key = at + cols
         slots = tl.load(own + tl.minimum(key, cached - 1)).to(tl.int64)
         places = slots[:, None] * slot_stride + head * D + dims[None, :]
-        k = _tile(keys, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
-        v = _tile(values, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
+        k = _tile(keys, places, in_head, cols, D == D_PAD, True).to(queries.dtype)
+        v = _tile(values, places, in_head, cols, D == D_PAD, True).to(queries.dtype)
         hidden = (key >= cached)[None, :]
         if WINDOWED:
             hidden = hidden | (key[None, :] <= (position - window)[:, None])
@@ -113,15 +76,15 @@ def _extend(  # type: ignore[no-untyped-def]
     whole = oldest if WINDOWED else start // BLOCK * BLOCK  # before the diagonal
     for at in tl.range(oldest, whole, BLOCK, num_stages=STAGES):
         places = (first + at + cols).to(tl.int64)[:, None] * new_stride + head * D + dims[None, :]
-        k = _tile(k_new, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
-        v = _tile(v_new, places, in_head, cols, keys, queries, D == D_PAD, True, INTERPRETED)
+        k = _as_kept(_tile(k_new, places, in_head, cols, D == D_PAD, True), keys, queries, INTERPRETED)
+        v = _as_kept(_tile(v_new, places, in_head, cols, D == D_PAD, True), keys, queries, INTERPRETED)
         best, mass, sums = _take_in(queries, k, v, in_head, best, mass, sums, scale, cap, False, CAPPED, LOG2_E)
     for at in tl.range(whole, newest, BLOCK, num_stages=STAGES):
         key = at + cols
         valid = key < newest
         places = (first + key).to(tl.int64)[:, None] * new_stride + head * D + dims[None, :]
-        k = _tile(k_new, places, in_head, valid, keys, queries, D == D_PAD, False, INTERPRETED)
-        v = _tile(v_new, places, in_head, valid, keys, queries, D == D_PAD, False, INTERPRETED)
+        k = _as_kept(_tile(k_new, places, in_head, valid, D == D_PAD, False), keys, queries, INTERPRETED)
+        v = _as_kept(_tile(v_new, places, in_head, valid, D == D_PAD, False), keys, queries, INTERPRETED)
         hidden = key[None, :] > token[:, None]
         if WINDOWED:
             hidden = hidden | (key[None, :] <= (token - window)[:, None])

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, padded
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _take_in, _tile, padded
 from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of, processors_of
 
 LEAST_SHARERS = 8  # rows: fewer gain less than the launches take
@@ -141,24 +141,11 @@ def _shared(  # type: ignore[no-untyped-def]
         for start in tl.range(split * chunk, (split + 1) * chunk, BLOCK, num_stages=STAGES):
             slots = tl.load(own + start + cols).to(tl.int64)
             places = slots[:, None] * slot_stride + head * D + dims[None, :]
-            if D == D_PAD:
-                k = tl.load(keys + places)
-                v = tl.load(values + places)
-            else:
-                k = tl.load(keys + places, mask=in_head[None, :], other=0.0)
-                v = tl.load(values + places, mask=in_head[None, :], other=0.0)
-            k, v = k.to(queries.dtype), v.to(queries.dtype)
-            scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
-            if CAPPED:
-                scores = _capped(scores, cap)
-            scores = scores * LOG2_E
-            higher = tl.maximum(best, tl.max(scores, axis=1))
-            base = tl.where(higher == float("-inf"), 0.0, higher)
-            weights = tl.exp2(scores - base[:, None])
-            kept = tl.exp2(best - base)
-            mass = mass * kept + tl.sum(weights, axis=1)
-            sums_of = tl.dot(weights.to(v.dtype), v, sums_of * kept[:, None], input_precision="ieee")
-            best = higher
+            k = _tile(keys, places, in_head, cols, D == D_PAD, True).to(queries.dtype)
+            v = _tile(values, places, in_head, cols, D == D_PAD, True).to(queries.dtype)
+            best, mass, sums_of = _take_in(
+                queries, k, v, in_head, best, mass, sums_of, scale, cap, False, CAPPED, LOG2_E
+            )
         place = ((row * KV_HEADS + head) * SPLITS + split) * GROUP + of_group
         tl.store(sums + place, best + tl.log2(mass), mask=is_lane)
         result = tl.where(mass > 0, 1.0 / mass, 0.0)[:, None] * sums_of

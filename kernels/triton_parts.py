@@ -40,6 +40,47 @@ def _stored(x, like, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def]
     return x.to(like.dtype.element_ty)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _take_in(  # type: ignore[no-untyped-def]
+    queries, k, v, hidden, best, mass, sums, scale, cap,
+    MASKED: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr,
+):  # fmt: skip
+    """A tile of keys and values more. Queries that see none of it, and saw none before, stay empty."""
+    scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
+    if CAPPED:
+        scores = _capped(scores, cap)
+    scores = scores * LOG2_E
+    if MASKED:
+        scores = tl.where(hidden, float("-inf"), scores)
+    higher = tl.maximum(best, tl.max(scores, axis=1))
+    base = tl.where(higher == float("-inf"), 0.0, higher)
+    weights = tl.exp2(scores - base[:, None])
+    kept = tl.exp2(best - base)
+    mass = mass * kept + tl.sum(weights, axis=1)
+    sums = tl.dot(weights.to(v.dtype), v, sums * kept[:, None], input_precision="ieee")
+    return higher, mass, sums
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _tile(base, places, in_head, valid, WHOLE_HEAD: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys or values [BLOCK, D padded]."""
+    if WHOLE_HEAD and ALL:
+        x = tl.load(base + places)
+    elif ALL:
+        x = tl.load(base + places, mask=in_head[None, :], other=0.0)
+    else:
+        x = tl.load(base + places, mask=valid[:, None] & in_head[None, :], other=0.0)
+    return x
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _as_kept(x, pool, like, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """New keys or values in the type of `like`, rounded as the pool has them."""
+    if pool.dtype.element_ty == tl.float8e4nv:
+        x = _stored(x, pool, INTERPRETED)
+    return x.to(like.dtype)
+
+
 def padded(size: int) -> int:
     """Of a tile's side: a matrix instruction has 16."""
     return max(16, triton.next_power_of_2(size))
