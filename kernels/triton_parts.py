@@ -3,8 +3,10 @@
 import triton
 import triton.language as tl
 
+from ramet.kernels import reference
+
 LOG2_E = 1.4426950408889634
-LARGEST_FP8 = tl.constexpr(448.0)  # of e4m3
+LARGEST_FP8 = tl.constexpr(reference.LARGEST_FP8)
 INTERPRETED = bool(triton.knobs.runtime.interpret)  # bfloat16 is computed as an integer there, so it is widened first
 
 

@@ -1,5 +1,5 @@
-// One or two queries of one kv head with keys and values of 8 bits, by products of whole numbers: a query is rounded to 15 bits and
-// its weights to 14, in two bytes each, which is far less than the keys and values were rounded.
+// One or two queries of 16 bits of one kv head with keys and values of 8 bits, by products of whole numbers: a query is rounded to 15
+// bits and its weights to 14, in two bytes each, which is far less than the keys and values were rounded.
 //
 // Of a head only the first `whole` numbers are computed here, which fill vectors. The rest are widened to floats in attend_few.h,
 // as all are of more queries: they share what widening takes.

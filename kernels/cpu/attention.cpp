@@ -84,7 +84,8 @@ struct Work {
     const int tile = few ? TILE : WIDE_TILE;
     static constexpr bool DOTS_OF_FEW = DOTS && std::is_same_v<C, T>;  // keys of 8 bits would be widened for one query
     static constexpr bool ROUNDED = MADE != IN_FLOATS;                 // weights, for any number of queries
-    const int whole = OF_BYTES<C> ? whole_of(head_dim, queries) : 0;
+    // A float32 query keeps its bits: only one of 16 bits is split into bytes, whose rounding is coarser by itself.
+    const int whole = OF_BYTES<C> && sizeof(T) == 2 ? whole_of(head_dim, queries) : 0;
     const int num = few ? queries : (queries + UNIT<MADE> - 1) / UNIT<MADE> * UNIT<MADE>;  // with those that fill up the last vectors
 
     int32_t token(int i) const { return p.members[item.first_member + std::min(i, queries - 1) / group]; }

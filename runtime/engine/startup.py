@@ -135,10 +135,7 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
     else:
         load_weights(model, args.model_folder, words_packer(ops))
         form = FORMS[None] if shape.quantization is not None else form  # what the checkpoint has plain stays so
-    try:
-        pack_model(model, form, ops)
-    except ValueError as error:
-        raise ConfigError(f"--quantization is {args.model.quantization}, but the model has {error}") from None
+    pack_model(model, form, ops)
     return model
 
 

@@ -71,9 +71,7 @@ def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
     if name == PLAIN:
         return partial(pack, ops) if isinstance(ops, CpuOps) else None
     if name == "fp8":
-        from ramet.kernels.linear_fp8 import Fp8Weight  # loads triton
-
-        return Fp8Weight.of
+        return _float8
     whole: Callable[..., PackedWeight] = partial(pack_int8, ops) if isinstance(ops, CpuOps) else oracle.Int8Weight.of
     if name != "int4":
         return partial(whole, weight_only=name == "int8wo")
@@ -84,6 +82,16 @@ def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
         return whole(weight) if fitting is None else fours(weight, fitting)
 
     return packed
+
+
+def _float8(weight: Tensor) -> PackedWeight:
+    """Raises ConfigError where the tensor cores take no such sizes."""
+    from ramet.kernels.linear_fp8 import Fp8Weight  # loads triton
+
+    try:
+        return Fp8Weight.of(weight)
+    except ValueError as error:
+        raise ConfigError(f"--quantization is fp8, but the model has {error}") from None
 
 
 def words_packer(ops: Ops) -> WordsPacker:

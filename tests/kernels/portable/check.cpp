@@ -236,7 +236,7 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
             }
             for (int d = 0; d < head_dim; d++) want.push_back((float)(total[d] / sum));
         }
-    compare("attention", floats(out), want, is_int8 ? std::max(tolerance, 1e-3f) : tolerance);  // queries of 15 bits, weights of 14
+    compare("attention", floats(out), want, tolerance);
 }
 
 template <class T>

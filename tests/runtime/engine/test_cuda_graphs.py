@@ -103,7 +103,7 @@ def both() -> tuple[Toy, Toy]:
     return Toy(), Toy()
 
 
-@pytest.mark.parametrize("num", [1, 3, 7, 12])
+@pytest.mark.parametrize("num", [1, 2, 3, 7, 8, 12])
 def test_a_replayed_step_computes_what_a_plain_one_does(both: tuple[Toy, Toy], num: int) -> None:
     replayed, plain = both
     first = ROWS - num + 1

@@ -19,7 +19,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
 from ramet.runtime.models.shape import CheckpointQuantization
-from ramet.runtime.weights.packing import FORMS, Form, form_of, pack_model, weight_bytes
+from ramet.runtime.weights.packing import FORMS, Form, form_of, pack_model, packer_of, weight_bytes
 from ramet.runtime.weights.random import fill_random
 
 AWQ = CheckpointQuantization("awq", 64, is_symmetric=False, zeros_less_one=False)
@@ -71,6 +71,13 @@ def test_float8_is_of_the_layers_alone_and_near_the_plain_model(folder: Path) ->
     assert (rounded.layers[1].mlp.gate_up(x) - exact).std() < 0.05 * exact.std()
     layers = 2 * (256 * 128 + 128 * 128 + 352 * 128 + 128 * 176)
     assert weight_bytes(plain, torch.bfloat16, FORMS["fp8"]) == layers + 2 * (2 * 300 * 128 + 5 * 128)
+
+
+def test_float8_names_a_layer_that_tensor_cores_do_not_take() -> None:
+    packer = packer_of("fp8", 128, gpu_ops)
+    assert packer is not None
+    with pytest.raises(ConfigError, match="--quantization is fp8, but the model has a layer of 100 inputs"):
+        packer(torch.ones(48, 100))
 
 
 def test_float8_is_refused_on_a_cpu(folder: Path) -> None:
