@@ -11,6 +11,9 @@ constexpr int GROUP = 4;  // bytes
 #if defined(__AVX512VNNI__) && !defined(RAMET_LANES)
 constexpr int OFFSET = 128;  // of stored inputs
 inline vi add(vi sums, vi inputs, vi weights) { return (vi)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)inputs, (__m512i)weights); }
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+constexpr int OFFSET = 128;
+inline vi add(vi sums, vi inputs, vi weights) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)inputs, (__m256i)weights); }
 #elif defined(__AVX512BW__) && !defined(RAMET_LANES)
 constexpr int OFFSET = 0;
 inline vi add(vi sums, vi inputs, vi weights) {  // two products of at most 127 * 127 fit into 16 bits

@@ -26,6 +26,21 @@ void multiply(int64_t rounds, float *sink, Add add) {
     sink[3] = sum_of(all);
 }
 
+// x, of which the compiler does not know that it is the same as before: what inputs need before they are multiplied, a sign
+// of weights for instance, is a part of each product.
+inline vi another(vi x) {
+#if !defined(RAMET_LANES) && (defined(__x86_64__) || defined(__aarch64__))
+#if defined(__AVX512F__)
+    asm volatile("" : "+v"(x));
+#elif defined(__x86_64__)
+    asm volatile("" : "+x"(x));
+#else
+    asm volatile("" : "+w"(x));
+#endif
+#endif
+    return x;
+}
+
 }  // namespace
 
 // Every byte of data once; sinks [pieces of 256 KiB] are written.
@@ -62,7 +77,7 @@ extern "C" int64_t ramet_products_of_dots() { return RAMET_DOTS * int64_t(SUMS) 
 
 // The same of bytes, as whole numbers.
 extern "C" void ramet_multiply_bytes(int64_t rounds, float *sinks, int threads) {
-    const auto add = [](vf sum, vf a, vf b) { return bit_cast<vf>(byte_products::add(bit_cast<vi>(sum), bit_cast<vi>(a), bit_cast<vi>(b))); };
+    const auto add = [](vf sum, vf a, vf b) { return bit_cast<vf>(byte_products::add(bit_cast<vi>(sum), another(bit_cast<vi>(a)), bit_cast<vi>(b))); };
     pool::each(threads, threads, [&](int64_t thread) { multiply(rounds, sinks + 4 * thread, add); });
 }
 extern "C" int64_t ramet_products_of_bytes() { return int64_t(SUMS) * LANES * byte_products::GROUP; }

@@ -20,11 +20,21 @@ namespace {
 
 constexpr int64_t PAIR = 2 * BLOCK;      // weights of a pair of inputs
 
-template <class T>
-inline void widen_pair(const T *p, vf &even, vf &odd) {
-    even = load(p), odd = load(p + BLOCK);
+// Of a pair of inputs the weights of a vector of columns for one of them.
+template <class T, bool ODD>
+__attribute__((always_inline)) inline vf widened(const T *p) {
+    if constexpr (!std::is_same_v<T, bf16>) return load(p + ODD * BLOCK);
+    vu both;
+    std::memcpy(&both, p, sizeof both);
+    if constexpr (!ODD) return bit_cast<vf>(both << 16);
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+    both >>= 16;
+    asm("" : "+x"(both));  // else these are one operation with a mask, whose register sums need
+    return bit_cast<vf>(both << 16);
+#else
+    return bit_cast<vf>(both & 0xffff0000u);
+#endif
 }
-inline void widen_pair(const bf16 *p, vf &even, vf &odd) { load_pair(p, even, odd); }
 
 // Where the weight of an output and an input lies.
 template <class T>
@@ -48,18 +58,28 @@ struct Floats {
     typedef float Input;
     template <int ROWS, int VECTORS>
     __attribute__((always_inline)) static void add(const T *weights, const float *x, vf (&sums)[ROWS][VECTORS]) {
+        add_one<0>(weights, x, sums);
+        forget(weights, sums[ROWS - 1][VECTORS - 1]);
+        add_one<1>(weights, x, sums);
+    }
+
+  private:
+    template <bool ODD, int ROWS, int VECTORS>
+    __attribute__((always_inline)) static void add_one(const T *weights, const float *x, vf (&sums)[ROWS][VECTORS]) {
         constexpr int STEP = std::is_same_v<T, bf16> ? 2 * LANES : LANES;  // weights from a vector of columns to the next
-        vf both[2][VECTORS];
+        constexpr int TOGETHER = FEW_REGISTERS ? 2 : VECTORS;
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) widen_pair(weights + v * STEP, both[0][v], both[1][v]);
-#pragma GCC unroll 2
-        for (int odd = 0; odd < 2; odd++)
+        for (int first = 0; first < VECTORS; first += TOGETHER) {
+            vf some[TOGETHER];
+#pragma GCC unroll 8
+            for (int v = 0; v < TOGETHER; v++) some[v] = widened<T, ODD>(weights + (first + v) * STEP);
 #pragma GCC unroll 12
             for (int r = 0; r < ROWS; r++) {
-                const vf input = splat(x[r * PADDED + odd]);
+                const vf input = splat(x[r * PADDED + ODD]);
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] += input * both[odd][v];
+                for (int v = 0; v < TOGETHER; v++) add_product(sums[r][first + v], input, some[v]);
             }
+        }
     }
 };
 
@@ -85,7 +105,7 @@ struct Dots {
 
 // ROWS tokens times VECTORS vectors of columns from `column` on.
 template <class T, class Arithmetic, int ROWS, int VECTORS>
-void tile(const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_row, int64_t column, Ahead ahead) {
+__attribute__((noinline)) void tile(const Job<T> &job, const typename Arithmetic::Input *x, int64_t first_row, int64_t column, Ahead ahead) {
     constexpr int STEP = std::is_same_v<T, bf16> ? 2 * LANES : LANES;  // weights from a vector of columns to the next
     const T *weights = job.weights + column / BLOCK * job.num_pairs() * PAIR + column % BLOCK / LANES * STEP;
     const T *const end = weights + job.num_pairs() * PAIR;

@@ -84,7 +84,7 @@ struct Inputs {
 
 // ROWS tokens times VECTORS vectors of columns from `column` on
 template <class T, int ROWS, int VECTORS>
-void tile(const Job<T> &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
+__attribute__((noinline)) void tile(const Job<T> &job, Inputs x, int64_t first_row, int64_t column, Ahead ahead) {
     const uint8_t *weights = job.weights + column / BLOCK * job.layout.block_bytes();
     const int64_t offset = column % BLOCK, groups = job.layout.num_groups(), steps = job.layout.steps();
     vf totals[ROWS][VECTORS];

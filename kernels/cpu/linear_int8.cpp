@@ -33,7 +33,7 @@ struct Job {
 
 // ROWS tokens times VECTORS vectors of columns from `column` on; x is as `quantise` leaves it, x_scales [ROWS].
 template <class T, int ROWS, int VECTORS>
-void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
+__attribute__((noinline)) void tile(const Job<T> &job, const int32_t *x, const float *x_scales, int64_t first_row, int64_t column, Ahead ahead) {
     const int8_t *weights = job.weights + column / BLOCK * job.num_groups() * STEP + column % BLOCK * GROUP;
     const int8_t *const end = weights + job.num_groups() * STEP;
     vi sums[ROWS][VECTORS];

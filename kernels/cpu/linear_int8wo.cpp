@@ -22,7 +22,7 @@ struct Job {
 
 // ROWS tokens times VECTORS vectors of columns from `column` on; x is as copy_inputs leaves it.
 template <class T, int ROWS, int VECTORS>
-void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, Ahead ahead) {
+__attribute__((noinline)) void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, Ahead ahead) {
     const int8_t *weights = job.weights + column / BLOCK * job.block_bytes() + column % BLOCK * GROUP;
     const int8_t *const end = weights + job.block_bytes();
     vf sums[ROWS][VECTORS];
@@ -34,20 +34,22 @@ void tile(const Job<T> &job, const float *x, int64_t first_row, int64_t column, 
 #pragma GCC unroll 1
         for (const float *const run_end = x + PADDED; x < run_end; weights += STEP, ahead.from += ahead.step) {
             ahead.ask<STEP>();
-            vi packed[VECTORS];
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) std::memcpy(&packed[v], weights + v * LANES * GROUP, sizeof packed[v]);
 #pragma GCC unroll 4
             for (int byte = 0; byte < GROUP; byte++, x++) {
                 vf widened[VECTORS];
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) widened[v] = __builtin_convertvector(packed[v] << (24 - 8 * byte) >> 24, vf);
+                for (int v = 0; v < VECTORS; v++) {
+                    vi packed;
+                    std::memcpy(&packed, weights + v * LANES * GROUP, sizeof packed);
+                    widened[v] = __builtin_convertvector(packed << (24 - 8 * byte) >> 24, vf);
+                }
 #pragma GCC unroll 12
                 for (int r = 0; r < ROWS; r++) {
                     const vf input = splat(x[r * PADDED]);
 #pragma GCC unroll 8
-                    for (int v = 0; v < VECTORS; v++) sums[r][v] += input * widened[v];
+                    for (int v = 0; v < VECTORS; v++) add_product(sums[r][v], input, widened[v]);
                 }
+                forget(weights, sums[ROWS - 1][VECTORS - 1]);
             }
         }
     vf scales[VECTORS];

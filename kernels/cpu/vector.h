@@ -270,6 +270,18 @@ static inline int64_t pack(float *p, vf x, vi chosen) {
 #endif
 }
 
+// sum += a * b. GCC 12 has too few registers for a loop that needs all 16 of AVX2, because it takes turns between three
+// forms of this operation; one of them leaves each sum where it is.
+__attribute__((always_inline)) static inline void add_product(vf &sum, vf a, vf b) {
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+    vf all = sum;
+    asm("vfmadd231ps %2, %1, %0" : "+x"(all) : "x"(a), "x"(b));
+    sum = all;
+#else
+    sum += a * b;
+#endif
+}
+
 static inline vf larger(vf a, vf b) { return a > b ? a : b; }
 
 // Lane i of the result is lane FROM::lane(i) of a and b, one behind the other; GCC 11 and clang name this differently.

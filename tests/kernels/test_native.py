@@ -31,6 +31,12 @@ QUANTISED = {  # source, CPU -> its instructions: products of bytes, and whole n
         "cascadelake": (r"vpdpbusd .*%zmm", r"vpmaddubsw"),
         "alderlake": (r"vpdpbusd .*%ymm", r"%zmm|vpmaddubsw"),
     },
+    "linear_int8.cpp": {
+        "x86-64-v3": (r"vpmaddubsw .*%ymm", r"%zmm|vpdpbusd"),
+        "skylake-avx512": (r"vpmaddubsw .*%zmm", r"vpdpbusd"),
+        "cascadelake": (r"vpdpbusd .*%zmm", r"vpmaddubsw"),
+        "alderlake": (r"vpdpbusd .*%ymm", r"%zmm|vpmaddubsw"),
+    },
     "linear_int8wo.cpp": {
         "x86-64-v3": (r"vcvtdq2ps .*%ymm", r"%zmm"),
         "skylake-avx512": (r"vcvtdq2ps .*%zmm", r"vpmaddubsw"),
@@ -99,6 +105,17 @@ def test_loops_over_weights_prefetch(source: str, tmp_path: Path) -> None:
     blocks = re.split(r"\n.*\tj\w+ .*", run("objdump", "-d", "--no-show-raw-insn", target))
     loops = [block for block in blocks if len(re.findall(r"vpdpbusd|vdpbf16ps", block)) >= 16]
     assert len(loops) > 4 and all("prefetch" in loop for loop in loops)
+
+
+@pytest.mark.parametrize("source", ["linear.cpp", "linear_int8wo.cpp"])
+def test_sums_of_a_layer_stay_in_the_registers_of_avx2(source: str, tmp_path: Path) -> None:
+    """A sum in memory makes its loop twice as slow or worse: each of its products waits for a store and a load."""
+    target = tmp_path / "linear.o"
+    run(compiler(), *FLAGS, *WARNINGS, "-O2", "-march=x86-64-v3", "-c", build.FOLDER / source, "-o", target)
+    blocks = re.split(r"\n.*\tj\w+ .*", run("objdump", "-d", "--no-show-raw-insn", target))
+    tiles = [block for block in blocks if 16 <= block.count("vfmadd231ps") <= 2 * block.count("vbroadcast")]
+    in_memory = [block for block in tiles if re.search(r"vmov\w+ +%ymm\d+,.*\(%r[sb]p\)", block)]
+    assert len(tiles) >= 9 and not in_memory, in_memory
 
 
 @pytest.mark.parametrize("name", CLASSES)
