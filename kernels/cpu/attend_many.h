@@ -79,7 +79,7 @@ inline void multiply(const float *numbers, int64_t number_stride, int64_t step_s
                 for (int w = 0; w < W; w++) sums[n][w] = dots::add(sums[n][w], bit_cast<vi>(factors[w]), pair + vi{});
             } else {
 #pragma GCC unroll 2
-                for (int w = 0; w < W; w++) sums[n][w] += *number * factors[w];
+                for (int w = 0; w < W; w++) add_product(sums[n][w], splat(*number), factors[w]);
             }
         }
     }

@@ -270,8 +270,8 @@ static inline int64_t pack(float *p, vf x, vi chosen) {
 #endif
 }
 
-// sum += a * b. GCC 12 has too few registers for a loop that needs all 16 of AVX2, because it takes turns between three
-// forms of this operation; one of them leaves each sum where it is.
+// sum += a * b, all in registers. In a loop that needs all 16 of AVX2, GCC 12 takes turns between three forms of this operation,
+// and reads a factor from memory each time; one of them leaves each sum where it is.
 __attribute__((always_inline)) static inline void add_product(vf &sum, vf a, vf b) {
 #if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
     vf all = sum;
