@@ -87,7 +87,7 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
             "fp8: float8 e4m3 without scales, on a GPU of compute capability 8.9 or more"
         ),
     ] = "auto"
-    page_size: Annotated[Literal[1, 16], _about("tokens of a page: the unit of allocation and of sharing")] = 1
+    page_size: Annotated[Literal[1, 16, 64], _about("tokens of a page: the unit of allocation and of sharing")] = 1
     max_total_tokens: Annotated[
         Annotated[int, Meta(ge=16)] | None, _about("tokens in the KV pool; unset: what memory allows")
     ] = None

@@ -8,7 +8,7 @@ from ramet.bench.figures.svg import Plot, Row, Value
 from ramet.bench.gpu import model
 from ramet.bench.loads import SHAPE_8B
 
-PARTS = ("attention", "steps", "shares", "headline")
+PARTS = ("attention", "steps", "shares", "headline")  # of a whole run; some have no peer
 COLUMNS = {  # of each part: what a figure is called there, and in the table
     "attention": {
         "us": ("µs", "{:,.1f}"), "gb_per_s": ("GB/s", "{:,.0f}"), "of_read": ("of the read bandwidth", "{:.0%}"),
@@ -22,6 +22,11 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
     "headline": {
         "output_tokens_per_s": ("output tokens/s", "{:,.0f}"), "seconds": ("seconds", "{:,.1f}"),
         "itl_ms": ("median between tokens, ms", "{:,.1f}"), "failed": ("failed", "{:.0f}"),
+    },
+    "peer": {
+        "ramet_tokens_per_s": ("ramet, output tokens/s", "{:,.0f}"),
+        "transformers_tokens_per_s": ("transformers, output tokens/s", "{:,.0f}"),
+        "times": ("its time to ramet's", "{:.2f}"),
     },
 }  # fmt: skip
 MOST_KERNELS = 10
@@ -51,8 +56,8 @@ def _section(record: Record) -> Iterator[str]:
         f"{record['time'][:10]}, commit `{record['commit'][:10]}`, driver {machine['gpu'].split(', ')[-1]}, "
         f"{machine['cores']} cores of {machine['cpu']}, {versions}; `{record['command']}`\n"
     )
-    for part in ("headline", "steps", "attention"):
-        for kind in dict.fromkeys(name.split()[0] for name in record[part]):
+    for part in ("headline", "peer", "steps", "attention"):
+        for kind in dict.fromkeys(name.split()[0] for name in record.get(part, {})):
             figures = {name: each for name, each in record[part].items() if name.split()[0] == kind}
             yield from _table(part, with_predictions(card["name"], figures) if part == "steps" else figures)
     yield from _shares(record["shares"])

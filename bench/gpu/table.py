@@ -5,6 +5,7 @@ What the card allows is measured first, in the same run: the bandwidth of a copy
   steps       decode steps and first tokens of an 8B shape with random weights, in process
   shares      what each kernel takes of the card's time, one row decoding and 128
   headline    3,000 prompts through HTTP, plain and with penalties
+  peer        256 requests in process, and transformers' continuous batching beside it
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 from ramet.bench import report, stamp
 from ramet.bench.values import positive
 
-PARTS = ("attention", "steps", "shares", "headline")
+PARTS = ("attention", "steps", "shares", "headline", "peer")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,12 +50,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _figures(part: str, card: Any, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    from ramet.bench.gpu import attention, headline, steps
+    from ramet.bench.gpu import attention, headline, peer, steps
 
     if part == "attention":
         return attention.figures(card)
     if part == "headline":
         return headline.figures(options.num_prompts)
+    if part == "peer":
+        return peer.figures()
     model = steps.Model()
     try:
         if part == "shares":

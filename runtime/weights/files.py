@@ -22,6 +22,7 @@ from ramet.runtime.models.registry import family_of
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
 from ramet.runtime.weights.quantised import QuantisedLayers
 from ramet.runtime.weights.sound import check_dtype, copy_weights
+from ramet.runtime.weights.staging import Staging
 
 EMBEDDING = "embed.weight"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -34,6 +35,7 @@ def load_weights(model: Decoder, folder: Path, packer: WordsPacker = Int4Weight.
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
     wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in parameters.items()), weights)
     second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
+    staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
     with torch.inference_mode():
         for path, source, tensor in tensors(folder):
             name = weights.canonical(source)
@@ -48,7 +50,7 @@ def load_weights(model: Decoder, folder: Path, packer: WordsPacker = Int4Weight.
                 raise ConfigError(
                     f"{path}: tensor {source} does not belong to a {model.shape.architecture} of this config"
                 )
-            _copy(tensor, wanted.pop(name), parameters, f"{path}: tensor {source}")
+            _copy(tensor, wanted.pop(name), parameters, f"{path}: tensor {source}", staging)
     if missing := sorted([*wanted, *quantised.missing]):
         raise ConfigError(f"{folder}: {len(missing)} tensors are missing, among them {', '.join(missing[:3])}")
     if second_head in parameters and not torch.equal(parameters[second_head], parameters[EMBEDDING]):
@@ -58,13 +60,13 @@ def load_weights(model: Decoder, folder: Path, packer: WordsPacker = Int4Weight.
         )
 
 
-def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str) -> None:
+def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str, staging: Staging | None) -> None:
     """WRITES the part of its parameter."""
     check_dtype(tensor, named)
     target = parameters[part.name][part.start : part.start + part.rows]
     if tensor.shape != target.shape:
         raise ConfigError(f"{named} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
-    copy_weights(target, tensor, named)
+    copy_weights(target, tensor, named, staging)
 
 
 def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:

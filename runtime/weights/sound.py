@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.weights.staging import Staging
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-CHUNK_BYTES = 1 << 19  # of the target, on the CPU
+CHUNK_BYTES = 1 << 19  # of the target
 
 
 def check_dtype(tensor: Tensor, named: str) -> None:
@@ -19,20 +20,29 @@ def check_dtype(tensor: Tensor, named: str) -> None:
         raise ConfigError(f"{named} is {_name(tensor.dtype)}, weights must be bfloat16, float16, float32 or float64")
 
 
-def copy_weights(target: Tensor, source: Tensor, named: str) -> None:
-    """WRITES target, of source's shape [rows, ...]. Raises ConfigError for the first number that is no weight."""
-    rows = _rows_of_chunk(target)
+def copy_weights(target: Tensor, source: Tensor, named: str, staging: Staging | None = None) -> None:
+    """WRITES target, of source's shape [rows, ...], where `staging` is for a device by copies that it queues.
+
+    Raises ConfigError for the first number that is no weight.
+    """
+    if staging is None:
+        return _copy_chunks(target, source, named, 0)
+    rows = staging.rows_of_part(target)
+    for start in range(0, len(target), rows):
+        part = target[start : start + rows]
+        taken = staging.take(part)
+        _copy_chunks(taken, source[start : start + rows], named, start)
+        staging.send(part, taken)
+
+
+def _copy_chunks(target: Tensor, source: Tensor, named: str, first_row: int) -> None:
+    """On the host. Their rows are `first_row` and those behind it of what is `named`."""
+    rows = max(1, CHUNK_BYTES * len(target) // max(1, target.nbytes))
     for start in range(0, len(target), rows):
         chunk, original = target[start : start + rows], source[start : start + rows]
         chunk.copy_(original)
         if not _is_finite(chunk):
-            raise ConfigError(f"{named} {_why(chunk, original, start)}")
-
-
-def _rows_of_chunk(target: Tensor) -> int:
-    if target.device.type != "cpu":  # each look waits for the device
-        return max(1, len(target))
-    return max(1, CHUNK_BYTES * len(target) // max(1, target.nbytes))
+            raise ConfigError(f"{named} {_why(chunk, original, first_row + start)}")
 
 
 def _is_finite(chunk: Tensor) -> bool:

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ramet.bench.figures import gpu as page
+from ramet.bench.gpu.peer import ROUNDS, Transformers, compare
 from ramet.bench.gpu.steps import kv_bytes_per_token, prompts, weights_of
 from ramet.bench.loads import SHAPE_8B
 
@@ -35,8 +37,43 @@ def test_the_page_shows_the_newest_whole_run_of_each_card():
     later = json.loads(json.dumps(newest))
     later["headline"]["headline"]["output_tokens_per_s"] = 98765
     assert "98,765" in page.tables([*LINES, later])
+    later["peer"] = {"256 x (256 + 256)": {"ramet_tokens_per_s": 4321, "transformers_tokens_per_s": 1234, "times": 3.5}}
+    assert "| 256 x (256 + 256) | 4,321 | 1,234 | 3.50 |" in page.tables([*LINES, later])
     del later["steps"]
     assert "98,765" not in page.tables([*LINES, later])
+
+
+class Engine:
+    """Takes as long as it is told; its first call, which sets up what stays, a thousand times as long."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self.asked = seconds, list[list[list[int]]]()
+
+    def seconds(self, asked: list[list[int]], num_new: int) -> float:
+        self.asked.append(asked)
+        return self._seconds * (1 if len(self.asked) > 1 else 1000)
+
+
+def test_two_engines_get_the_same_new_prompts_in_turn():
+    ours, theirs = Engine(2.0), Engine(5.0)
+    found = compare(ours, theirs, num=4, length=8, new=10)
+    assert found == {"ramet_tokens_per_s": 20, "transformers_tokens_per_s": 8, "times": 2.5}
+    assert ours.asked == theirs.asked and len({str(each) for each in ours.asked}) == ROUNDS + 1
+
+
+def test_transformers_makes_as_many_tokens_as_are_asked_for():
+    """On the host: the calls are the same."""
+    small = dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+    )
+    theirs = Transformers(
+        SHAPE_8B | small | {"vocab_size": 512}, "cpu", torch.float32, num_blocks=8, max_batch_tokens=64
+    )
+    try:
+        for num_new in (5, 3):
+            assert theirs.seconds([[7] * 9, [3, 4], [5] * 40], num_new) > 0
+    finally:
+        theirs.close()
 
 
 @pytest.mark.parametrize("argv", [[], ["--part", "steps"]])

@@ -1,7 +1,7 @@
 """A scheduler on a table: real parts, a hash for a model, memory for sockets, and what came out by uid."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from delayed_runner import DelayedRunner
@@ -45,7 +45,7 @@ class BenchTop:
         eos_ids: Iterable[int] = (),
         tokenizer: Tokenizer | None = None,
         grammars: GrammarSource | None = None,
-        runners: tuple[type[HashRunner], type[DelayedRunner]] = (HashRunner, DelayedRunner),
+        runners: tuple[Callable[..., Any], Callable[..., Any]] = (HashRunner, DelayedRunner),
         **options: Any,
     ) -> None:
         page = options.get("page_size", 1)
@@ -53,7 +53,8 @@ class BenchTop:
         self.runner = runners[options.get("overlap") == "on"](total, rows, context, page)
         if grammars is not None:  # their masks are over the tokenizer's whole vocabulary
             assert tokenizer is not None
-            self.runner.vocab_size = tokenizer.vocab_size
+            if self.runner.vocab_size != tokenizer.vocab_size:
+                self.runner.vocab_size = tokenizer.vocab_size
         self.inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)

@@ -1,13 +1,15 @@
 """The configurations of the Triton kernels compile for GPUs that are not here, within what one has to give.
 
-All of them for each kind of card in `make test-slow`. In `make test` every ninth for Hopper, and of the others one in
-fifty: each kernel with each type that models have and each of its flags on and off.
+All of them for each kind of card in `make test-slow`, by the Triton that is installed and by the oldest that is
+allowed. In `make test` every ninth for Hopper, and of the others one in fifty: each kernel with each type that models
+have and each of its flags on and off.
 """
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +20,33 @@ LEAST = dict.fromkeys((*ATTENTION, "_linear"), 2)  # programs that a multiproces
 SMALL = {"_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated"}
 ALL = 150  # configurations of a card, at least
 OTHERS = (80, 89, 100)
-WHOLE = [pytest.param((1, capability), marks=pytest.mark.slow) for capability in (*OTHERS, 90)]
+OLDEST = "triton==3.6.0"
+WHOLE = [
+    pytest.param((1, capability, triton), marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+    for triton in ("", OLDEST)
+    for capability in (*OTHERS, 90)
+]
 
 
-@pytest.fixture(scope="module", params=[(9, 90), *((50, other) for other in OTHERS), *WHOLE], ids=str)
-def compiled(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    every, capability = request.param
+@pytest.fixture(scope="module")
+def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nothing but that Triton."""
+    folder = tmp_path_factory.mktemp("triton")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
+    subprocess.run([*pip, "--target", str(folder), OLDEST], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module", params=[(9, 90, ""), *((50, other, "") for other in OTHERS), *WHOLE], ids=str)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    every, capability, triton = request.param
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    if triton:
+        environment["PYTHONPATH"] = str(request.getfixturevalue("oldest"))
+        environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+        version = [sys.executable, "-c", "import triton; print(triton.__version__)"]
+        found = subprocess.run(version, capture_output=True, text=True, env=environment, check=True).stdout.strip()
+        assert triton.endswith(f"=={found}")
     command = [sys.executable, "-m", "scripts.compile_kernels", f"--every={every}", f"--capability={capability}"]
     made = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert made.returncode == 0, made.stderr

@@ -191,6 +191,11 @@ class CacheMachine16(CacheMachine):
     num_pages = 8
 
 
+class CacheMachine64(CacheMachine):
+    page_size = 64
+    num_pages = 4
+
+
 class ListMachine(CacheMachine):
     kind = "list"
 
@@ -204,6 +209,8 @@ TestCachePage1 = pytest.mark.timeout(1800)(CacheMachine.TestCase)
 TestCachePage1.settings = BUDGET
 TestCachePage16 = pytest.mark.timeout(1800)(CacheMachine16.TestCase)
 TestCachePage16.settings = BUDGET
+TestCachePage64 = pytest.mark.timeout(1800)(CacheMachine64.TestCase)
+TestCachePage64.settings = BUDGET
 TestListPage1 = pytest.mark.timeout(1800)(ListMachine.TestCase)
 TestListPage1.settings = BUDGET
 TestListPage16 = pytest.mark.timeout(1800)(ListMachine16.TestCase)

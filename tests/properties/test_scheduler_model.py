@@ -38,7 +38,7 @@ ARRIVAL = st.fixed_dictionaries(
 
 SCENARIO = {
     "arrivals": st.lists(ARRIVAL, min_size=1, max_size=14),
-    "page_size": st.sampled_from([1, 16]),
+    "page_size": st.sampled_from([1, 16, 64]),
     "chunk": st.sampled_from([1, 7, 64, -1]),
     "total": st.sampled_from([128, 192, 1024]),
     "rows": st.integers(1, 8),

@@ -14,7 +14,7 @@ def prompt_of(seed: int, length: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
 
 
-@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
 @pytest.mark.parametrize("chunk", [1, 7, 64, -1])
 @pytest.mark.parametrize("cache_off", [False, True])
 def test_output_does_not_depend_on_pages_chunks_or_cache(page_size: int, chunk: int, cache_off: bool):
@@ -28,7 +28,7 @@ def test_output_does_not_depend_on_pages_chunks_or_cache(page_size: int, chunk: 
         assert top.finish[uid].kind is FinishKind.LENGTH and top.finish[uid].length == uid % 9
 
 
-@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
 @pytest.mark.parametrize("length", [1, 2, 16, 17, 33, 64])
 def test_a_repeated_prompt_reports_all_whole_pages_but_its_last_token(page_size: int, length: int):
     top = BenchTop(page_size=page_size)

@@ -1,0 +1,151 @@
+"""The kernels of a GPU, computed by their oracles in plain torch, as launches of a recording device.
+
+What an oracle is given is read when it is launched or replayed, so a graph of it serves rows of any length.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from recording_device import DeviceTensor, RecordingDevice
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+from ramet.kernels import gpu_ops, logits_epilogue, reference
+from ramet.kernels.decode_attention import DecodeScratch
+from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.runtime.attention import triton as attention
+from ramet.runtime.engine import graphs
+
+OF_TORCH = "rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "softcap"  # their oracles launch torch's ops
+
+
+def take_in(
+    rows: Tensor,
+    relayed: Tensor,
+    seq_lens: Tensor,
+    shifts: Tensor,
+    slots: Tensor,
+    next_ids: Tensor,
+    lengths: Tensor,
+    ids: Tensor,
+    positions: Tensor,
+    shifted: Tensor,
+    table: Tensor,
+) -> None:
+    own, at = rows.long(), relayed != 0
+    lengths[own[~at]] = seq_lens[~at]
+    ids[at] = next_ids[own[at]].long()
+    positions[at] = lengths[own[at]].long() - 1
+    shifted.copy_(positions - shifts)
+    table[own, positions] = slots.int()
+
+
+def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
+    num = len(rows)
+    scratch.num_items.fill_(num)
+    scratch.items[:num, 0], scratch.items[:num, 1] = rows, seq_lens
+
+
+def decode_attention(
+    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, out: Tensor, scratch: DecodeScratch,
+    scale: float, window: int | None = None, softcap: float | None = None, shares: bool = False,
+) -> None:  # fmt: skip
+    num = int(scratch.num_items)
+    rows, lens = scratch.items[:num, 0].long(), scratch.items[:num, 1].tolist()
+    found = reference.extend_attention(q, keys, values, table[rows], [1] * num, lens, scale, window, softcap)
+    out.copy_(found)
+
+
+def extend_attention(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, table: Tensor,
+    rows: Tensor, firsts: Tensor, num_new: Tensor, seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor,
+    scale: float, window: int | None = None, softcap: float | None = None,
+) -> None:  # fmt: skip
+    for row, first, new, length in zip(
+        rows.tolist(), firsts.tolist(), num_new.tolist(), seq_lens.tolist(), strict=True
+    ):
+        own = slice(first, first + new)
+        out[own] = reference.extend_attention(
+            q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap
+        )
+
+
+def nothing(*_: Any) -> None:
+    """What rows share is computed for each."""
+
+
+def launching(run: Callable[..., Any]) -> Callable[..., None]:
+    """An oracle that returns nothing, as a launch."""
+
+    def launch(*args: Any, **kwargs: Any) -> None:
+        tensors = [each for each in tree_flatten((opened(args), opened(kwargs)))[0] if isinstance(each, DeviceTensor)]
+        RecordingDevice.current().launch(run.__name__, tensors, lambda: run(*inside(args), **inside(kwargs)))
+
+    return launch
+
+
+def epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:
+    num = len(logits)
+    made = DrawnRows(
+        torch.empty(num, dtype=torch.int64, device=logits.device),
+        torch.empty(num, dtype=torch.float32, device=logits.device),
+        torch.empty(num, dtype=torch.bool, device=logits.device),
+    )
+    _draw(logits, rows, state, adjusted, made)
+    return made
+
+
+@launching
+def _draw(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool, made: DrawnRows) -> None:
+    if not len(state.allowed):
+        state = replace(state, allowed=state.allowed.new_zeros(0, state.seen.shape[1]))
+    drawn = reference.logits_epilogue(logits, rows, state, adjusted)
+    for each in fields(made):
+        getattr(made, each.name).copy_(getattr(drawn, each.name))
+
+
+def opened(tree: Any) -> Any:
+    """Dataclasses as tuples of their fields, where tensors are found."""
+    if isinstance(tree, (tuple, list)):
+        return [opened(each) for each in tree]
+    if isinstance(tree, dict):
+        return [opened(each) for each in tree.values()]
+    if is_dataclass(tree):
+        return [opened(getattr(tree, each.name)) for each in fields(tree)]
+    return tree
+
+
+def inside(tree: Any) -> Any:
+    """The same with what lies inside tensors of the device."""
+    if isinstance(tree, DeviceTensor):
+        return tree.inner
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*map(inside, tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(map(inside, tree))
+    if isinstance(tree, dict):
+        return {name: inside(each) for name, each in tree.items()}
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return replace(tree, **{each.name: inside(getattr(tree, each.name)) for each in fields(tree)})
+    return tree
+
+
+def use_oracles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of the Triton kernels."""
+    for name in OF_TORCH:
+        monkeypatch.setattr(gpu_ops, name, getattr(reference, name))
+    monkeypatch.setattr(gpu_ops, "place", launching(reference.place))
+    monkeypatch.setattr(graphs, "take_in", launching(take_in))
+    for name, run in (
+        ("plan_decode", plan_decode),
+        ("decode_attention", decode_attention),
+        ("extend_attention", extend_attention),
+    ):
+        monkeypatch.setattr(attention, name, launching(run))
+    for name in ("plan_shared", "shared_attention"):
+        monkeypatch.setattr(attention, name, nothing)
+    monkeypatch.setattr(logits_epilogue, "adjust_logits", launching(reference.adjust_logits))
+    monkeypatch.setattr(logits_epilogue, "logits_epilogue", epilogue)

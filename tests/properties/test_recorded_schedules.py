@@ -1,0 +1,183 @@
+"""The scheduler and a model on a GPU that is none: no access is out of order, and overlap changes nothing.
+
+Random schedules run step after step without graphs, then overlapped with and without them, by the oracles of the
+kernels and, some, by the kernels in the interpreter (recording_device.py, oracle_kernels.py). The schedules are those
+of test_overlap.py and test_constrained_schedules.py.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bench_top import BenchTop
+from grammars import Grammars
+from happens_before import Race
+from oracle_kernels import use_oracles
+from recording_device import RecordingDevice, recording_device
+from schedules import TOKENIZER, Schedule, make_schedule, run, what_clients_see
+from test_constrained_schedules import constrained
+from tiny_model import make_tiny
+
+from ramet.ipc.messages import FinishKind
+from ramet.runtime.config import make_args
+from ramet.runtime.engine.graphs import Replay
+from ramet.runtime.engine.inputs import Begun, Readback, StepGraphs
+from ramet.runtime.engine.runner import ModelRunner
+
+END = 0
+NEAR = 1e-4  # rows computed with other neighbours
+WAYS: list[dict[str, Any]] = [{}, {"disable_cuda_graph": True}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the tokenizer's vocabulary, over which masks are."""
+    sizes = dict(hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, vocab=TOKENIZER.vocab_size)
+    return make_tiny(tmp_path_factory.mktemp("tiny"), **sizes)
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Grammars:
+    return Grammars(TOKENIZER, frozenset([END]))
+
+
+class Bench:
+    """A scheduler with a model of a recording device."""
+
+    def __init__(self, folder: Path, grammars: Grammars, *, oracles: bool) -> None:
+        self._folder, self._grammars, self._oracles = folder, grammars, oracles
+
+    def device(self, monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[RecordingDevice]:
+        if self._oracles:
+            use_oracles(monkeypatch)
+        return recording_device(monkeypatch)
+
+    def play(self, schedule: Schedule, overlap: str, **options: Any) -> tuple[BenchTop, RecordingDevice]:
+        with pytest.MonkeyPatch.context() as monkeypatch, self.device(monkeypatch) as device:
+            return run(schedule, self.top(overlap, schedule.options, **options)), device
+
+    def top(self, overlap: str, of_scheduler: dict[str, Any], **options: Any) -> BenchTop:
+        def runner(total: int, rows: int, context: int, page: int) -> ModelRunner:
+            sizes = dict(max_total_tokens=total, max_running_requests=rows, context_length=context, page_size=page)
+            args = make_args(
+                model_path=str(self._folder), device="cuda", dtype="float32", random_seed=0, **sizes, **options
+            )
+            return ModelRunner(args, lambda *_: None)
+
+        return BenchTop(
+            tokenizer=TOKENIZER, grammars=self._grammars, overlap=overlap, runners=(runner, runner), **of_scheduler
+        )
+
+    def check(self, seed: int) -> None:
+        schedule = constrained(seed)[0] if seed % 2 else make_schedule(seed)
+        plain, _ = self.play(schedule, "off", disable_cuda_graph=True)
+        for way in WAYS:
+            overlapped, device = self.play(schedule, "on", **way)
+            assert bool(device.num_replays) == (not way), seed
+            assert plain.finish.keys() == overlapped.finish.keys()
+            for uid in plain.finish:
+                same(plain, overlapped, uid, seed)
+            state = overlapped.scheduler.state()
+            assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0, seed
+
+
+def same(plain: BenchTop, overlapped: BenchTop, uid: int, seed: int) -> None:
+    one, other = plain.tokens[uid], overlapped.tokens[uid]
+    if FinishKind.ABORT in (plain.finish[uid].kind, overlapped.finish[uid].kind):  # it comes when it comes
+        shorter = min(len(one), len(other))
+        assert one[:shorter] == other[:shorter], (seed, uid)
+    else:
+        assert_near(what_clients_see(plain, uid), what_clients_see(overlapped, uid), (seed, uid))
+
+
+def assert_near(one: Any, other: Any, where: tuple[object, ...]) -> None:
+    match one:
+        case float():
+            assert math.isclose(one, other, rel_tol=NEAR, abs_tol=NEAR), (where, one, other)
+        case dict():
+            assert one.keys() == other.keys(), where
+            for name in one:
+                assert_near(one[name], other[name], (*where, name))
+        case list() | tuple():
+            assert len(one) == len(other), where
+            for i, (a, b) in enumerate(zip(one, other, strict=True)):
+                assert_near(a, b, (*where, i))
+        case _:
+            assert one == other, (where, one, other)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_overlapped_steps_of_a_gpu_are_ordered_and_give_what_plain_ones_do(
+    folder: Path, grammars: Grammars, seed: int
+) -> None:
+    Bench(folder, grammars, oracles=True).check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, 1000, 25))
+def test_a_thousand_schedules_by_the_oracles(folder: Path, grammars: Grammars, first: int) -> None:
+    for seed in range(first, first + 25):
+        Bench(folder, grammars, oracles=True).check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(20))
+def test_schedules_by_the_kernels_themselves(folder: Path, grammars: Grammars, seed: int) -> None:
+    Bench(folder, grammars, oracles=False).check(seed)
+
+
+def one_after_the_other(bench: Bench) -> None:
+    """Two requests, overlapped, by graphs."""
+    with pytest.MonkeyPatch.context() as monkeypatch, bench.device(monkeypatch) as device:
+        top = bench.top("on", dict(total=256, rows=2, context=64))
+        before = device.num_replays
+        for uid in (1, 2):
+            top.add(uid, [uid, 7, 9], 8, temperature=0.5 * (uid - 1))
+        top.run()
+        assert device.num_replays > before + 2 * 6, "steps are no graphs"
+
+
+def not_waited(readback: Readback) -> Any:
+    return readback._host
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "left_out"),
+    [
+        (Readback, "wait", not_waited),
+        (Replay, "join", lambda *_: None),
+        (Begun, "join", lambda *_: None),
+    ],
+)
+def test_an_event_that_is_left_out_is_found(
+    folder: Path, grammars: Grammars, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, left_out: Any
+) -> None:
+    bench = Bench(folder, grammars, oracles=True)
+    one_after_the_other(bench)
+    monkeypatch.setattr(owner, name, left_out)
+    with pytest.raises(Race, match=r"host (reads|writes) in .* what stream 0 (wrote|read)"):
+        one_after_the_other(bench)
+
+
+def test_a_buffer_that_is_written_again_too_early_is_found(
+    folder: Path, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both steps that are on their way have one place for their inputs."""
+    monkeypatch.setattr(Begun, "leave", lambda _: None)
+    monkeypatch.setattr(StepGraphs, "_place", property(lambda _: 0, lambda *_: None), raising=False)
+    with pytest.raises(Race, match=r"host writes in Columns.fill what stream 0 read in aten.copy_"):
+        one_after_the_other(Bench(folder, grammars, oracles=True))
