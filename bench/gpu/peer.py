@@ -26,10 +26,9 @@ class Transformers:
     """A model of a shape with random weights and a manager of its batches, which stays. `sizes` are the manager's."""
 
     def __init__(
-        self, shape: dict[str, Any], device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **sizes: float
+        self, shape: dict[str, Any], device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **sizes: Any
     ) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
-        from transformers.generation import ContinuousBatchingConfig
+        from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
         config = AutoConfig.for_model(**{key: value for key, value in shape.items() if key != "torch_dtype"})
         with torch.device(device):
@@ -37,7 +36,7 @@ class Transformers:
         self._model = model.eval()
         self._settings = dict(
             generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0),
-            continuous_batching_config=ContinuousBatchingConfig(**(sizes or {"max_memory_percent": MEMORY})),
+            continuous_batching_config=ContinuousBatchingConfig(**({"max_memory_percent": MEMORY} | sizes)),
         )
 
     def seconds(self, asked: Sequence[list[int]], num_new: int) -> float:
