@@ -23,18 +23,9 @@ OF_TORCH = "rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "softcap"  # thei
 
 
 def take_in(
-    rows: Tensor,
-    relayed: Tensor,
-    seq_lens: Tensor,
-    shifts: Tensor,
-    slots: Tensor,
-    next_ids: Tensor,
-    lengths: Tensor,
-    ids: Tensor,
-    positions: Tensor,
-    shifted: Tensor,
-    table: Tensor,
-) -> None:
+    rows: Tensor, relayed: Tensor, seq_lens: Tensor, shifts: Tensor, slots: Tensor, next_ids: Tensor,
+    lengths: Tensor, ids: Tensor, positions: Tensor, shifted: Tensor, table: Tensor,
+) -> None:  # fmt: skip
     own, at = rows.long(), relayed != 0
     lengths[own[~at]] = seq_lens[~at]
     ids[at] = next_ids[own[at]].long()

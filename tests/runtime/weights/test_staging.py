@@ -39,15 +39,19 @@ def loaded(folder: Path, where: str, dtype: torch.dtype = torch.float32) -> Deco
     return model
 
 
+def assert_same(folder: Path, dtype: torch.dtype) -> None:
+    found, expected = loaded(folder, "cuda", dtype), loaded(folder, "cpu", dtype)
+    for (name, one), (_, other) in zip(found.named_parameters(), expected.named_parameters(), strict=True):
+        assert one.device == CUDA and torch.equal(one.cpu(), other), name
+
+
 @pytest.mark.parametrize("buffer_bytes", [ROW_BYTES, 1000, staging.BUFFER_BYTES])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_weights_are_those_of_the_host(
     folder: Path, device: RecordingDevice, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int, dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(staging, "BUFFER_BYTES", buffer_bytes)
-    found, expected = loaded(folder, "cuda", dtype), loaded(folder, "cpu", dtype)
-    for (name, one), (_, other) in zip(found.named_parameters(), expected.named_parameters(), strict=True):
-        assert one.device == CUDA and torch.equal(one.cpu(), other), name
+    assert_same(folder, dtype)
 
 
 def test_a_buffer_that_is_not_waited_for_is_found(
@@ -74,6 +78,4 @@ def test_a_row_that_fits_no_buffer_goes_without_one(
     folder: Path, device: RecordingDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "BUFFER_BYTES", 64)
-    found, expected = loaded(folder, "cuda"), loaded(folder, "cpu")
-    for (name, one), (_, other) in zip(found.named_parameters(), expected.named_parameters(), strict=True):
-        assert torch.equal(one.cpu(), other), name
+    assert_same(folder, torch.float32)
