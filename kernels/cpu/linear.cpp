@@ -27,7 +27,7 @@ __attribute__((always_inline)) inline vf widened(const T *p) {
     vu both;
     std::memcpy(&both, p, sizeof both);
     if constexpr (!ODD) return bit_cast<vf>(both << 16);
-#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+#if RAMET_AVX2_ALONE
     both >>= 16;
     asm("" : "+x"(both));  // else these are one operation with a mask, whose register sums need
     return bit_cast<vf>(both << 16);

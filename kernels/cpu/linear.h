@@ -33,7 +33,7 @@ constexpr int64_t padded(int64_t num_in) { return ceil_div(num_in, PADDED) * PAD
 // them all weights that a step widens, and sums in memory: 2.4 times as slow.
 template <class T, class V>
 __attribute__((always_inline)) inline void forget([[maybe_unused]] const T *&p, [[maybe_unused]] V &sum) {
-#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+#if RAMET_AVX2_ALONE
     V known = sum;
     asm("" : "+r"(p), "+x"(known));
     sum = known;

@@ -22,6 +22,13 @@ constexpr int LANES = 4;
 #endif
 constexpr int MAX_LANES = 16;
 
+// 16 registers, for which GCC 12 has to be told what to keep in them
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+#define RAMET_AVX2_ALONE 1
+#else
+#define RAMET_AVX2_ALONE 0
+#endif
+
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
@@ -273,7 +280,7 @@ static inline int64_t pack(float *p, vf x, vi chosen) {
 // sum += a * b, all in registers. In a loop that needs all 16 of AVX2, GCC 12 takes turns between three forms of this operation,
 // and reads a factor from memory each time; one of them leaves each sum where it is.
 __attribute__((always_inline)) static inline void add_product(vf &sum, vf a, vf b) {
-#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(RAMET_LANES)
+#if RAMET_AVX2_ALONE
     vf all = sum;
     asm("vfmadd231ps %2, %1, %0" : "+x"(all) : "x"(a), "x"(b));
     sum = all;

@@ -182,10 +182,9 @@ class RecordingDevice:
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         with torch._C.DisableTorchFunction(), torch.inference_mode(False):
-            target = kwargs.get("device")
+            touched, target = touched_by(func, args, kwargs), kwargs.get("device")
             if target is not None and torch.device(target).type == "cuda":
-                return DeviceTensor(self._made(func, args, kwargs | {"device": torch.device("cpu")}))
-            touched = touched_by(func, args, kwargs)
+                return self._made(func, args, kwargs | {"device": torch.device("cpu")}, touched)
             if any(isinstance(each, DeviceTensor) for each, _ in touched):
                 return self._launched(func, args, kwargs, touched)
             return self._on_host(func, args, kwargs, touched)
@@ -194,10 +193,8 @@ class RecordingDevice:
         pinned = kwargs.get("pin_memory")
         if pinned:
             kwargs = kwargs | {"pin_memory": False}
-        is_view = is_view_of(func)
-        for tensor, writes in touched if self._pinned and not is_view else ():
-            if self.is_pinned(tensor):
-                self.clocks.access(HOST, tensor, writes=writes, what=str(func))
+        for tensor, writes in () if is_view_of(func) else touched:
+            self.host_touches(tensor, str(func), writes=writes)
         made = func(*args, **kwargs)
         if pinned:
             self._pinned[made.untyped_storage().data_ptr()] = made
@@ -207,33 +204,18 @@ class RecordingDevice:
     def is_pinned(self, tensor: Tensor) -> bool:
         return tensor.untyped_storage().data_ptr() in self._pinned
 
-    def _made(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-        """A factory, or a copy to the device."""
-        sources = [each for each, _ in touched_by(func, args, kwargs)]
-        inner_args, inner_kwargs = unwrapped(args), unwrapped(kwargs)
-        if str(func) == "aten._to_copy.default":
-            inner_kwargs.pop("non_blocking", None)
-        made: Tensor = func(*inner_args, **inner_kwargs)
-        if any(made.untyped_storage().data_ptr() == unwrap(each).untyped_storage().data_ptr() for each in sources):
-            made = made.clone()
-        self.clocks.new(made.untyped_storage().data_ptr())
+    def _made(self, func: Any, args: Any, kwargs: dict[str, Any], touched: Touched) -> Any:
+        """By a factory, or a copy to the device."""
+        if self.capturing is not None and not all(isinstance(each, DeviceTensor) for each, _ in touched):
+            raise RuntimeError(f"{func} copies from the host while a graph captures")
+        kwargs.pop("non_blocking", None)
+        return self._fresh(str(func), partial(func, *unwrapped(args), **unwrapped(kwargs)), self._counted(touched))
 
-        def launch() -> None:
-            self._launch(str(func), [(unwrap(each), False) for each in sources if self._counts(each)] + [(made, True)])
+    def _counted(self, touched: Touched) -> Touched:
+        """But for the host's memory that is not pinned: it is copied away before a copy returns."""
+        return [(unwrap(t), writes) for t, writes in touched if isinstance(t, DeviceTensor) or self.is_pinned(t)]
 
-        launch()
-        if self.capturing is not None:
-            assert not sources or all(isinstance(each, DeviceTensor) for each in sources), (
-                "a graph captures a copy from the host"
-            )
-            self.capturing.launches.append(lambda: (launch(), made.copy_(func(*inner_args, **inner_kwargs)))[0])
-        return made
-
-    def _counts(self, tensor: Tensor) -> bool:
-        """The host's memory, but for what is pinned, is copied away before a copy returns."""
-        return isinstance(tensor, DeviceTensor) or self.is_pinned(tensor)
-
-    def _launch(self, what: str, touched: list[tuple[Tensor, bool]]) -> None:
+    def _launch(self, what: str, touched: Touched) -> None:
         self.clocks.take_in(self.stream, self.clocks.of[HOST])
         for tensor, writes in touched:
             self.clocks.access(self.stream, tensor, writes=writes, what=what)
@@ -251,7 +233,7 @@ class RecordingDevice:
             raise RuntimeError(f"Expected all tensors to be on the same device, but {name} gets one on the host")
         waits = is_copy and self._is_waited_for(args, kwargs)
         run = partial(func, *inner_args, **inner_kwargs)
-        counted = [(unwrap(each), writes) for each, writes in touched if self._counts(each)]
+        counted = self._counted(touched)
         if not any(writes for _, writes in touched):
             return self._fresh(name, run, counted)
 
@@ -329,13 +311,9 @@ class RecordingDevice:
 
     # --- the host
 
-    def host_reads(self, tensor: Tensor) -> None:
+    def host_touches(self, tensor: Tensor, what: str, *, writes: bool) -> None:
         if self.is_pinned(tensor):
-            self.clocks.access(HOST, tensor, writes=False, what="numpy")
-
-    def host_writes(self, tensor: Tensor, what: str) -> None:
-        if self.is_pinned(tensor):
-            self.clocks.access(HOST, tensor, writes=True, what=what)
+            self.clocks.access(HOST, tensor, writes=writes, what=what)
 
 
 WAITS_AND_STAYS = {"aten.nonzero.default", "aten.masked_select.default"}
@@ -415,18 +393,44 @@ def computing() -> Iterator[None]:
 
 @contextmanager
 def recording_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingDevice]:
-    """torch finds a CUDA device inside, on this thread, which is this one."""
+    """torch finds a CUDA device inside, on this thread."""
     device = RecordingDevice()
     monkeypatch.setattr(RecordingDevice, "_current", device)
-    cuda = torch.cuda
+    for name, value in cuda_of(device).items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    # torch finds no memory of a device at an address
+    monkeypatch.setattr(CudaCapture, "borrowed", lambda _, tensor: tensor)
+    run = interpreter.GridExecutor.__call__
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", lambda self, *a, **k: device.run_kernel(self, run, a, k))
+    see_the_host(device, monkeypatch)
+    with _Moves(), _Factories():
+        yield device
+
+
+def cuda_of(device: RecordingDevice) -> dict[str, Any]:
+    """What torch.cuda has, by name."""
+    major, minor = CAPABILITY
     properties = SimpleNamespace(
-        multi_processor_count=PROCESSORS,
-        name="recording device",
-        total_memory=MEMORY,
-        major=CAPABILITY[0],
-        minor=CAPABILITY[1],
+        multi_processor_count=PROCESSORS, name="recording device", total_memory=MEMORY, major=major, minor=minor
     )
-    for name, value in {
+
+    @contextmanager
+    def stream(chosen: RecordingStream) -> Iterator[None]:
+        before, device.stream = device.stream, chosen.name
+        try:
+            yield
+        finally:
+            device.stream = before
+
+    @contextmanager
+    def graph(made: RecordingGraph, **_: Any) -> Iterator[None]:
+        device.capturing = made
+        try:
+            yield
+        finally:
+            device.capturing = None
+
+    return {
         "_lazy_init": lambda: None,
         "is_available": lambda: True,
         "init": lambda: None,
@@ -441,45 +445,26 @@ def recording_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingDevic
         "CUDAGraph": RecordingGraph,
         "graph_pool_handle": lambda: None,
         "current_stream": lambda *_: RecordingStream(device.stream),
-        "synchronize": lambda *_: device.clocks.take_in(HOST, device.clocks.of[device.stream]),
+        "synchronize": lambda *_: RecordingStream(device.stream).synchronize(),
         "empty_cache": lambda: None,
-    }.items():
-        monkeypatch.setattr(cuda, name, value)
+        "stream": stream,
+        "graph": graph,
+    }
 
-    @contextmanager
-    def stream(chosen: RecordingStream) -> Iterator[None]:
-        before, device.stream = device.stream, chosen.name
-        yield
-        device.stream = before
 
-    @contextmanager
-    def graph(made: RecordingGraph, **_: Any) -> Iterator[None]:
-        device.capturing = made
-        try:
-            yield
-        finally:
-            device.capturing = None
-
-    monkeypatch.setattr(cuda, "stream", stream)
-    monkeypatch.setattr(cuda, "graph", graph)
-    monkeypatch.setattr(
-        CudaCapture, "borrowed", lambda _, tensor: tensor
-    )  # torch finds no memory of a device at an address
-    run = interpreter.GridExecutor.__call__
-    monkeypatch.setattr(interpreter.GridExecutor, "__call__", lambda self, *a, **k: device.run_kernel(self, run, a, k))
+def see_the_host(device: RecordingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it takes pinned memory out of torch's hands, and where it writes there."""
     numpy, fill = Tensor.numpy, Columns.fill
 
     def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         if isinstance(tensor, DeviceTensor):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
-        device.host_reads(tensor)
+        device.host_touches(tensor, "numpy", writes=False)
         return numpy(tensor, *args, **kwargs)
 
     def filled(columns: Columns, batch: Any) -> None:
-        device.host_writes(columns.memory, "Columns.fill")
+        device.host_touches(columns.memory, "Columns.fill", writes=True)
         fill(columns, batch)
 
     monkeypatch.setattr(Tensor, "numpy", read)
     monkeypatch.setattr(Columns, "fill", filled)
-    with _Moves(), _Factories():
-        yield device
