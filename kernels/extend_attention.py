@@ -31,6 +31,8 @@ def _extend(  # type: ignore[no-untyped-def]
     row = tl.load(block_rows + block)
     start = tl.load(block_starts + block)  # first of the row's new tokens in this tile
     first, new, length = tl.load(firsts + row), tl.load(num_new + row), tl.load(seq_lens + row)
+    if start >= new:  # a tile that a graph has beside those of its step
+        return
     cached = length - new
     lanes, dims, cols = tl.arange(0, LANES), tl.arange(0, D_PAD), tl.arange(0, BLOCK)
     in_head = dims < D

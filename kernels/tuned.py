@@ -1,8 +1,8 @@
-"""How the attention kernels are cut on a GPU: tables for each kind of card, none of it tried out at run time.
+"""How attention and products of experts are cut on a GPU: tables for each kind of card, nothing is tried at run time.
 
-Decides tile sizes, warps, pipeline stages and how many programs share the work. Hopper's are by measurement
-(bench/gpu/tune.py); no other card was at hand, so theirs are the nearest that compile without spilling and of which a
-multiprocessor holds two programs at least where head sizes are up to 128 (scripts/compile_kernels.py).
+Decides tile sizes, warps, pipeline stages and how many programs share the work. Hopper's for attention are by
+measurement (bench/gpu/tune.py). The others are the nearest that compile without spilling and of which a multiprocessor
+holds two programs at least, where head sizes are up to 128 (scripts/compile_kernels.py).
 """
 
 from bisect import bisect_left
@@ -56,6 +56,15 @@ class ExtendTuning:
     stages: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupedTuning:
+    tokens: int  # of a tile, all of one expert
+    outputs: int
+    inputs: int  # that are multiplied at once
+    warps: int
+    stages: int
+
+
 # for head sizes up to 64, up to 128, and beyond
 HEAD_SIZES = (64, 128)
 DECODE = {
@@ -69,6 +78,14 @@ EXTEND = {
     SMALL: (ExtendTuning(64, 32, 4, 2), ExtendTuning(32, 32, 4, 2), ExtendTuning(64, 32, 8, 2)),
     HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 32, 8, 2)),
     BLACKWELL: (ExtendTuning(64, 64, 8, 2), ExtendTuning(64, 64, 4, 2), ExtendTuning(64, 32, 8, 2)),
+}
+# of experts that get up to 16, up to 64, and more tokens each
+TOKENS_OF_EXPERT = (16, 64)
+GROUPED = {
+    AMPERE: (GroupedTuning(16, 64, 64, 4, 5), GroupedTuning(64, 64, 64, 4, 4), GroupedTuning(64, 128, 32, 8, 4)),
+    SMALL: (GroupedTuning(16, 64, 64, 4, 4), GroupedTuning(64, 64, 64, 4, 3), GroupedTuning(64, 128, 32, 8, 3)),
+    HOPPER: (GroupedTuning(16, 64, 128, 4, 4), GroupedTuning(64, 64, 64, 4, 5), GroupedTuning(128, 128, 64, 8, 3)),
+    BLACKWELL: (GroupedTuning(16, 64, 128, 4, 4), GroupedTuning(64, 64, 64, 4, 5), GroupedTuning(128, 64, 64, 8, 4)),
 }
 
 
@@ -98,3 +115,8 @@ def decode_tuning(head_dim: int, processor: Processor = HOPPER) -> DecodeTuning:
 
 def extend_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
     return EXTEND[processor][bisect_left(HEAD_SIZES, head_dim)]
+
+
+def grouped_tuning(tokens: float, processor: Processor = HOPPER) -> GroupedTuning:
+    """`tokens` of an expert, on average."""
+    return GROUPED[processor][bisect_left(TOKENS_OF_EXPERT, tokens)]

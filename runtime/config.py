@@ -168,10 +168,10 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         Literal["auto", "cpu", "cuda"], _about("auto: cuda where torch finds a device of compute capability 8 or more")
     ] = "auto"
     attention_backend: Annotated[
-        Literal["auto", "reference", "cpu", "gather", "triton"],
+        Literal["auto", "reference", "cpu", "gather", "triton", "flashinfer"],
         _about(
             "auto: the fastest for the device (triton on cuda); gather: cpu, but cached prefixes are copied, to see "
-            "what that costs"
+            "what that costs; flashinfer: triton, but prompts by that package where it is installed"
         ),
     ] = "auto"
     overlap: Annotated[
@@ -221,6 +221,13 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     cuda_graph_max_bs: Annotated[
         Annotated[int, Meta(ge=1, le=4096)], _about("rows of the largest decode step that is prepared")
     ] = 256
+    cuda_graph_max_tokens: Annotated[
+        Annotated[int, Meta(ge=0, le=4096)] | None,
+        _about(
+            "tokens of the largest step with prompts that is a CUDA graph, 0 for none; unset: as many as launches take "
+            "longer for than the card, which is measured at the start"
+        ),
+    ] = None
     check_invariants: Annotated[
         bool, _about("check after every step that no slot is lost (idle is always checked)")
     ] = False

@@ -32,6 +32,7 @@ from ramet.kernels import (
     decode_attention,
     extend_attention,
     gated,
+    grouped_linear,
     linear_fp8,
     linear_int4,
     norms,
@@ -62,7 +63,9 @@ TYPES = {
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
     **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
     **dict.fromkeys(("leaders", "members", "shared", "own_chunks"), "*i32"),
-    **dict.fromkeys(("ids", "shifted", "new_slots"), "*i64"),
+    **dict.fromkeys(("ids", "shifted", "new_slots", "experts"), "*i64"),
+    **dict.fromkeys(("num_routes", "num_tiles", "num_experts"), "i32"),
+    **dict.fromkeys(("order", "ends"), "*i32"),
 }  # the others are *fp32
 OF_THE_MODEL = (
     "logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "q_weight",
@@ -171,6 +174,22 @@ def linears(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
         yield linear_int4._widen, kind, {**cut, "num_warps": linear_int4.WARPS}
 
 
+def experts(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
+    """Layers of experts: Mixtral's, Qwen3-MoE's and those of GPT-OSS, which have biases."""
+    yield grouped_linear._sort, "bf16", {"ROUTES": grouped_linear.ROUTES, "num_warps": 4}
+    for kind in HALVES:
+        of = {"INTERPRETED": False, "BLOCK": grouped_linear.SUMMED, "num_warps": 4}
+        for per_token in (2, 4, 8):
+            yield grouped_linear._combine, kind, {**of, "PER_TOKEN": per_token}
+        sizes = ((8, 2, 4096, 28672, False), (128, 8, 2048, 1536, False), (32, 4, 2880, 5760, True))
+        for (num, per_token, num_in, num_out, biased), tuning in product(sizes, tuned.GROUPED[processor]):
+            for scatter, (n, m) in ((False, (num_in, num_out)), (True, (num_out // 2, num_in))):
+                yield grouped_linear._grouped, kind, {
+                    "PER_TOKEN": per_token, "SCATTER": scatter, **grouped_linear.cut(num, n, m, tuning),
+                    "BIASED": biased, "INTERPRETED": False, "num_warps": tuning.warps,
+                }  # fmt: skip
+
+
 def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
     """`num_warps` and `cache`, the type of keys and values in the pool, are no constants of the kernel's."""
     warps, cache = constants.get("num_warps", epilogue.WARPS), constants.get("cache")
@@ -220,7 +239,9 @@ def main() -> int:
     found = []
     with ThreadPoolExecutor(2) as pool:
         for processor in (each for each in tuned.PROCESSORS if each.capability in options.capability):
-            every = chain(configurations(), attention(processor), small_ops(processor), linears(processor))
+            every = chain(
+                configurations(), attention(processor), small_ops(processor), linears(processor), experts(processor)
+            )
             each = islice(every, 0, None, options.every)
             for line in pool.map(lambda one, processor=processor: compiled(processor, *one), each):
                 print(json.dumps(line), flush=True)

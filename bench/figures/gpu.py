@@ -8,12 +8,16 @@ from ramet.bench.figures.svg import Plot, Row, Value
 from ramet.bench.gpu import model
 from ramet.bench.loads import SHAPE_8B
 
-PARTS = ("attention", "steps", "shares", "headline")  # of a whole run; some have no peer
+PARTS = ("attention", "steps", "shares", "headline")  # of a whole run; some have no others
 COLUMNS = {  # of each part: what a figure is called there, and in the table
     "attention": {
         "us": ("µs", "{:,.1f}"), "gb_per_s": ("GB/s", "{:,.0f}"), "of_read": ("of the read bandwidth", "{:.0%}"),
         "of_copy": ("of the copy's", "{:.0%}"), "tflop_per_s": ("TFLOP/s", "{:,.0f}"),
         "of_matmul": ("of the matrix product's", "{:.0%}"),
+    },
+    "experts": {
+        "us": ("µs", "{:,.1f}"), "torch_us": ("torch's grouped products, µs", "{:,.1f}"),
+        "of_limit": ("of the limit", "{:.0%}"),
     },
     "steps": {
         "ms": ("ms", "{:,.2f}"), "predicted": ("predicted, ms", "{:,.2f}"), "tokens_per_s": ("tokens/s", "{:,.0f}"),
@@ -56,7 +60,7 @@ def _section(record: Record) -> Iterator[str]:
         f"{record['time'][:10]}, commit `{record['commit'][:10]}`, driver {machine['gpu'].split(', ')[-1]}, "
         f"{machine['cores']} cores of {machine['cpu']}, {versions}; `{record['command']}`\n"
     )
-    for part in ("headline", "peer", "steps", "attention"):
+    for part in ("headline", "peer", "steps", "attention", "experts"):
         for kind in dict.fromkeys(name.split()[0] for name in record.get(part, {})):
             figures = {name: each for name, each in record[part].items() if name.split()[0] == kind}
             yield from _table(part, with_predictions(card["name"], figures) if part == "steps" else figures)

@@ -2,6 +2,7 @@
 
 What the card allows is measured first, in the same run: the bandwidth of a copy and the rate of a matrix product.
   attention   a layer's decode and extend attention, beside those
+  experts     layers of experts, beside their limit and torch's grouped products
   steps       decode steps and first tokens of an 8B shape with random weights, in process
   shares      what each kernel takes of the card's time, one row decoding and 128
   headline    3,000 prompts through HTTP, plain and with penalties
@@ -18,7 +19,7 @@ from typing import Any
 from ramet.bench import report, stamp
 from ramet.bench.values import positive
 
-PARTS = ("attention", "steps", "shares", "headline", "peer")
+PARTS = ("attention", "experts", "steps", "shares", "headline", "peer")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,10 +51,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _figures(part: str, card: Any, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    from ramet.bench.gpu import attention, headline, peer, steps
+    from ramet.bench.gpu import attention, experts, headline, peer, steps
 
     if part == "attention":
         return attention.figures(card)
+    if part == "experts":
+        return experts.figures(card)
     if part == "headline":
         return headline.figures(options.num_prompts)
     if part == "peer":

@@ -5,11 +5,22 @@ R rows, T new tokens over all rows, Q rows that draw, L longest context, H query
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from ramet.runtime.arrays import Ints
+
+
+class Extends(NamedTuple):
+    """Rows with more than one new token, each column on the device: of the n tiles that a GPU's kernel has, too."""
+
+    rows: Tensor  # [R] int32, of the table
+    firsts: Tensor  # [R] int32, of the T new tokens
+    num_new: Tensor  # [R] int32
+    seq_lens: Tensor  # [R] int32
+    tile_rows: Tensor  # [n] int32, index into the R
+    tile_starts: Tensor  # [n] int32, of the row's new tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,7 @@ class ForwardInputs:
     shifts: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
     shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
+    extends: Extends | None = None  # of one with prompts, likewise: all rows are there
 
     @property
     def num_tokens(self) -> int:

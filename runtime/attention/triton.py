@@ -5,7 +5,6 @@ CUDA graph replays it for rows of any length. T new tokens, R rows, H query head
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,22 +15,11 @@ from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_t
 from ramet.kernels.shared_attention import LEAST_SHARERS, plan_shared, rows_of_tile, shared_attention
 from ramet.kernels.tuned import extend_tuning, processor_of
 from ramet.runtime.arrays import Ints
-from ramet.runtime.attention.base import ForwardInputs, LayerAttention
+from ramet.runtime.attention.base import Extends, ForwardInputs, LayerAttention
 from ramet.runtime.cache.pool import KVPool
 
 ALIGNED = 4  # numbers of 16 bytes: so kernels are compiled once
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
-
-
-class Extends(NamedTuple):
-    """Rows with more than one new token, each column on the device."""
-
-    rows: Tensor  # of the table
-    firsts: Tensor  # of the T new tokens
-    num_new: Tensor
-    seq_lens: Tensor
-    block_rows: Tensor
-    block_starts: Tensor
 
 
 class TritonAttention:
@@ -43,7 +31,7 @@ class TritonAttention:
         device, kv_heads = pool.keys[0].device, pool.keys[0].shape[1]
         self._scratch = DecodeScratch.of(max_rows, heads, kv_heads, pool.head_dim, device)
         tuning = extend_tuning(pool.head_dim, processor_of(device))
-        self._tokens = tokens_of_tile(heads, kv_heads, tuning)
+        self.tokens_of_tile = tokens_of_tile(heads, kv_heads, tuning)
         self._rows_of_tile = rows_of_tile(heads, kv_heads, tuning)
         self._can_share = any(layer.window is None for layer in layers)
         self._shares = False
@@ -52,15 +40,14 @@ class TritonAttention:
 
     def plan(self, inputs: ForwardInputs) -> None:
         num = inputs.num_decode
-        self._decoding, self._extends = inputs.placed, None
-        if inputs.placed is None:
+        self._decoding, self._extends = inputs.placed, inputs.extends
+        if inputs.placed is None and inputs.extends is None:
             firsts = (np.cumsum(inputs.num_new) - inputs.num_new).astype(np.int32)
-            blocks = Blocks.of(inputs.num_new[num:], inputs.seq_lens[num:], self._tokens)
+            tiles = self.tiles(inputs.num_new[num:], inputs.seq_lens[num:])
             columns = (inputs.rows, firsts, inputs.num_new, inputs.seq_lens)
             device = inputs.token_ids.device
-            rows, lens, *extends = _placed(
-                (inputs.rows[:num], inputs.seq_lens[:num], *(column[num:] for column in columns), blocks.rows,
-                 blocks.starts), device,
+            rows, lens, *extends = placed(
+                (inputs.rows[:num], inputs.seq_lens[:num], *(column[num:] for column in columns), *tiles), device
             )  # fmt: skip
             self._decoding = (rows, lens) if num else None
             self._extends = Extends(*extends) if num < len(inputs.rows) else None
@@ -69,6 +56,11 @@ class TritonAttention:
             plan_decode(*self._decoding, self._scratch)
             if self._shares:
                 plan_shared(*self._decoding, inputs.table, self._scratch.shared, CUTS, self._rows_of_tile)
+
+    def tiles(self, num_new: Ints, seq_lens: Ints) -> tuple[Ints, Ints]:
+        """Of rows that extend: which row each tile has, and where in its new tokens it starts."""
+        blocks = Blocks.of(num_new, seq_lens, self.tokens_of_tile)
+        return blocks.rows, blocks.starts
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.pool.keys[layer], self.pool.values[layer]
@@ -93,7 +85,7 @@ def fits(pool: KVPool) -> bool:
     return pool.dtype in DTYPES and pool.head_dim <= 256
 
 
-def _placed(columns: Sequence[Ints], device: torch.device) -> list[Tensor]:
+def placed(columns: Sequence[Ints], device: torch.device) -> list[Tensor]:
     """Of int32, on the device by one copy, each aligned."""
     sizes = [-(-len(column) // ALIGNED) * ALIGNED for column in columns]
     packed = np.zeros(sum(sizes), np.int32)

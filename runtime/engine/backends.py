@@ -113,10 +113,20 @@ def choose_epilogue(device: torch.device) -> type[Epilogue]:
 
 
 def choose_attention(
-    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None, max_rows: int
+    name: str,
+    pool: KVPool,
+    heads: int,
+    layers: Sequence[LayerAttention],
+    ops: CpuOps | None,
+    max_rows: int,
+    dtype: torch.dtype,
 ) -> AttentionBackend:
-    """`name` is auto, reference, cpu, gather or triton. ops: None without compiled kernels. `max_rows` may decode."""
+    """`name` as --attention-backend has it. ops: None without compiled kernels. `max_rows` may decode; dtype of
+    queries.
+    """
     device = pool.keys[0].device
+    if name == "flashinfer":
+        return _choose_flashinfer(pool, heads, layers, max_rows, dtype)
     if name == "triton" or (name == "auto" and device.type == "cuda"):
         return _choose_triton(name, pool, heads, layers, max_rows)
     possible = device.type == "cpu" and fits(pool)
@@ -155,6 +165,24 @@ def _choose_triton(
     why = f"our kernels read no {str(pool.dtype).removeprefix('torch.')} with head size {pool.head_dim}"
     log.warning("attention in plain torch, and no step is prepared, which costs time: %s", why)
     return ReferenceAttention(pool, layers)
+
+
+def _choose_flashinfer(
+    pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int, dtype: torch.dtype
+) -> AttentionBackend:
+    if pool.keys[0].device.type != "cuda":
+        raise ConfigError("--attention-backend is flashinfer, which needs --device cuda; use auto")
+    from ramet.runtime.attention import flashinfer  # loads triton
+
+    if not flashinfer.fits(pool, dtype):
+        kinds = [str(kind).removeprefix("torch.") for kind in (dtype, pool.dtype)]
+        raise ConfigError(
+            f"--attention-backend is flashinfer, but queries are {kinds[0]}, the pool is {kinds[1]} and heads have "
+            f"{pool.head_dim}: it takes bfloat16 or float16, a pool of the same or of fp8, and heads of 64, 128 or "
+            "256; use triton"
+        )
+    log.info("attention by FlashInfer's kernels, of rows that decode by our Triton kernels: %s", describe(layers))
+    return flashinfer.FlashInferAttention(pool, heads, layers, max_rows, dtype)
 
 
 def describe(layers: Sequence[LayerAttention]) -> str:

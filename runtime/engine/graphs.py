@@ -1,47 +1,30 @@
 """Records a decode step on a GPU: the forward pass and the draw as two CUDA graphs, over one pool of memory.
 
-Everything is queued on one stream, so a step that is begun comes behind the one before it, and nothing waits but the
-host, for the tokens that it asks for. A graph's memory is used again by those that are recorded after it; only one runs
-at a time. Knows no model.
+Steps are queued on one stream, so one that is begun comes behind the one before it. Their tokens go to the host on
+another (copies.py), and nothing waits but the host, for the tokens that it asks for. A graph's memory is used again by
+those that are recorded after it; only one runs at a time. Knows no model.
 """
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ramet.kernels.epilogue_rows import EpilogueRows
 from ramet.kernels.step_rows import take_in
+from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.attention.triton import TritonAttention
+from ramet.runtime.engine.copies import Copies
 from ramet.runtime.engine.inputs import Columns, Draws, Forward, NotReplayable, StepGraphs, StepInputs
+from ramet.runtime.engine.prompt_graphs import PromptGraphs, StatesOf
 from ramet.runtime.sampling.epilogue import Epilogue, RowBuffer
 from ramet.runtime.sampling.fused import FusedEpilogue, prepared_rows
 
-
-class Event(Protocol):
-    def record(self) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
-class Graph(Protocol):
-    def replay(self) -> None: ...
-
-
-class Capture(Protocol):
-    """What a device offers to record launches."""
-
-    def event(self) -> Event: ...
-
-    def warm(self, run: Callable[[], object]) -> None:
-        """Run once: kernels are compiled and libraries take what they need, which neither may while one captures."""
-
-    def graph(self, run: Callable[[], Any]) -> tuple[Graph, Any]:
-        """What `run` launches, and what it returned, which a replay writes again. Nothing need have been computed."""
-
-    def borrowed(self, tensor: Tensor) -> Tensor:
-        """The same memory, which is not held: what a graph wrote there is good until another one runs."""
+log = logging.getLogger("ramet")
 
 
 class CudaCapture:
@@ -50,17 +33,16 @@ class CudaCapture:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def event(self) -> Event:
-        return torch.cuda.Event()
-
     def warm(self, run: Callable[[], object]) -> None:
+        """Run once: kernels are compiled and libraries take what they need, which neither may while one captures."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             run()
         torch.cuda.current_stream().wait_stream(stream)
 
-    def graph(self, run: Callable[[], Any]) -> tuple[Graph, Any]:
+    def graph(self, run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+        """What `run` launches, and what it returned, which a replay writes again. Nothing need have been computed."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -70,6 +52,7 @@ class CudaCapture:
         return graph, made
 
     def borrowed(self, tensor: Tensor) -> Tensor:
+        """The same memory, which is not held: what a graph wrote there is good until another one runs."""
         assert tensor.is_contiguous(), "a graph's logits lie side by side"
         return torch.as_tensor(_Memory(tensor), device=tensor.device).view(tensor.dtype).view(tensor.shape)
 
@@ -90,18 +73,21 @@ class Replay:
     staged: Columns
     inputs: StepInputs
     row_buffer: RowBuffer
-    graphs: tuple[Graph, ...]
+    graphs: tuple[torch.cuda.CUDAGraph, ...]
     gives: tuple[tuple[Tensor, Tensor], ...]  # (on the host, on the device)
-    ended: Event
+    copies: Copies
+    ended: torch.cuda.Event
 
     def begin(self) -> int:
+        self.copies.precede()  # what it draws is written where what was drawn before is copied from
         self.inputs.read.memory.copy_(self.staged.memory, non_blocking=True)
         take_in_rows(self.inputs, self.row_buffer)
         for graph in self.graphs:
             graph.replay()
-        for host, device in self.gives:
-            host.copy_(device, non_blocking=True)
-        self.ended.record()
+        if self.gives:
+            self.copies.begin(self.gives, self.ended)
+        else:
+            self.ended.record()
         return 0
 
     def join(self, begun: int) -> None:
@@ -122,8 +108,8 @@ class GraphedStep:
 class GraphRecorder:
     """Of one runner, whose rows read next what is in the row buffer."""
 
-    def __init__(self, row_buffer: RowBuffer, capture: Capture) -> None:
-        self._row_buffer, self._capture = row_buffer, capture
+    def __init__(self, row_buffer: RowBuffer, copies: Copies, capture: CudaCapture) -> None:
+        self._row_buffer, self._copies, self._capture = row_buffer, copies, capture
 
     def __call__(
         self, inputs: StepInputs, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -138,17 +124,16 @@ class GraphRecorder:
             capture.warm(once)
             forward_graph, logits = capture.graph(forward)
             draw_graph, (tokens, finite) = capture.graph(lambda: draw(logits))
-        pinned = tokens.device.type == "cuda"
         kept = tuple(
-            Draws(*(torch.empty(t.shape, dtype=t.dtype, pin_memory=pinned) for t in (tokens, finite)))
+            Draws(*(torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in (tokens, finite)))
             for _ in inputs.staged
         )
         alone, whole = [], []
         for staged, draws in zip(inputs.staged, kept, strict=True):
             of = staged, inputs, self._row_buffer
-            alone.append(Replay(*of, (forward_graph,), (), capture.event()))
+            alone.append(Replay(*of, (forward_graph,), (), self._copies, torch.cuda.Event()))
             gives = (draws.tokens, tokens), (draws.finite, finite)
-            whole.append(Replay(*of, (forward_graph, draw_graph), gives, capture.event()))
+            whole.append(Replay(*of, (forward_graph, draw_graph), gives, self._copies, torch.cuda.Event()))
         return GraphedStep(capture.borrowed(logits), kept, tuple(alone), tuple(whole))
 
 
@@ -178,10 +163,37 @@ class PreparedDraws:
 
 
 def cuda_graphs(
-    forward: Forward, epilogue: Epilogue, row_buffer: RowBuffer, table: Tensor, max_rows: int
+    forward: Forward,
+    epilogue: Epilogue,
+    row_buffer: RowBuffer,
+    table: Tensor,
+    max_rows: int,
+    copies: Copies,
+    capture: CudaCapture,
 ) -> StepGraphs:
     """Of one runner on a GPU."""
     assert isinstance(epilogue, FusedEpilogue), "on a GPU the draw is fused"
-    return StepGraphs(
-        forward, PreparedDraws(epilogue), GraphRecorder(row_buffer, CudaCapture()), table, max_rows, few=True
-    )
+    recorder = GraphRecorder(row_buffer, copies, capture)
+    return StepGraphs(forward, PreparedDraws(epilogue), recorder, table, max_rows, few=True)
+
+
+def prompt_graphs(
+    states_of: StatesOf, attention: AttentionBackend, table: Tensor, capture: CudaCapture
+) -> PromptGraphs | None:
+    """None: this attention plans prompts on the host."""
+    return PromptGraphs(states_of, capture, attention, table) if type(attention) is TritonAttention else None
+
+
+def prepare_all(steps: StepGraphs, prompts: PromptGraphs | None, max_tokens: int | None) -> None:
+    """Now, the largest first. `max_tokens` as `PromptGraphs.prepare` has it."""
+    started, free = time.perf_counter(), torch.cuda.mem_get_info()[0]
+    if prompts is not None:
+        prompts.prepare(max_tokens)
+    steps.prepare_all()
+    taken = (free - torch.cuda.mem_get_info()[0]) / (1 << 20)
+    sizes = [] if prompts is None else prompts.sizes
+    of_prompts = f"{len(sizes)} with prompts, up to {sizes[-1]} tokens" if sizes else "none with prompts"
+    log.info(
+        "prepared in %.1f s, with %.0f MiB: steps of %d numbers of rows, %s",
+        time.perf_counter() - started, taken, steps.num_prepared, of_prompts,
+    )  # fmt: skip

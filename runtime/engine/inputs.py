@@ -1,7 +1,7 @@
 """A step's inputs on the device, and steps that are prepared: recorded once, replayed without Python in between.
 
 A step's tensors are placed anew, or filled into buffers that stay where they are, which a replay reads. Decides what is
-copied to the device and back, which numbers of rows are prepared, how a step is padded to one of them, and which steps
+copied to the device, which numbers of rows are prepared, how a step is padded to one of them, and which steps
 are not replayed. What a device records is its own: a list of native calls (step_tape.py) or CUDA graphs (graphs.py).
 Padding rows compute token 0 at position 0 into slot 0 of the padding row. Knows no model.
 R rows of a batch, T new tokens, Q drawing rows, n rows of a prepared step, L longest context, V vocabulary.
@@ -186,27 +186,6 @@ def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:
     return np.repeat(column, batch.num_new).astype(np.int64)
 
 
-class Readback:
-    """Copies of tensors, queued right behind the step that made them: waiting for them waits for no later step."""
-
-    def __init__(self, *tensors: Tensor) -> None:
-        self._event: torch.cuda.Event | None = None
-        if tensors[0].device.type == "cpu":
-            self._host = tensors
-            return
-        self._host = tuple(torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors)
-        for host, tensor in zip(self._host, tensors, strict=True):
-            host.copy_(tensor, non_blocking=True)
-        self._event = torch.cuda.Event()
-        self._event.record()
-
-    def wait(self) -> tuple[Tensor, ...]:
-        """The copies, in order, once the device has made them."""
-        if self._event is not None:
-            self._event.synchronize()
-        return self._host
-
-
 class Columns:
     """What `size` decoding rows read, a number each, in one piece of memory."""
 
@@ -360,6 +339,10 @@ class StepGraphs:
         for size in reversed(self._sizes.tolist()):
             if size not in self._prepared and not self._prepare(size):
                 return
+
+    @property
+    def num_prepared(self) -> int:
+        return len(self._prepared)
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""

@@ -33,8 +33,10 @@ from ramet.runtime.engine.batch import (
     PlaceLogprobs,
     StepResult,
 )
+from ramet.runtime.engine.copies import Copies, Readback
 from ramet.runtime.engine.device import choose_device, choose_threads
-from ramet.runtime.engine.inputs import Begun, NotReplayable, Readback, SlotTable, StepGraphs, drawing, place
+from ramet.runtime.engine.inputs import Begun, NotReplayable, SlotTable, StepGraphs, drawing, place
+from ramet.runtime.engine.prompt_graphs import PromptGraphs
 from ramet.runtime.engine.startup import (
     Report,
     cache_dtype,
@@ -68,7 +70,7 @@ class Forwarded:
     """A step whose tokens are computed, before its logits are."""
 
     model: Decoder
-    x: Tensor  # [T, N], or of the tokens that draw alone: [Q, N]
+    x: Tensor  # [T, N], padding behind it, or of the tokens that draw alone: [Q, N]
     residual: Tensor  # as x
     last_tokens: Tensor  # [Q] int64, index into x
 
@@ -103,6 +105,7 @@ class Launched:
     prompt_logprobs: tuple[PlaceLogprobs, ...]
     hidden: tuple[Floats, ...]
     phases: dict[str, float]
+    copies: Copies | None  # None: what is drawn is on the host already
     drawn: Drawn | None = None
     readback: Readback | None = None
     failed: tuple[tuple[int, ...], Failures] | None = None  # as Drawn.outcome; None: nobody has looked yet
@@ -117,14 +120,15 @@ class Launched:
         started = time.perf_counter()
         rows = on_device(self.rows.astype(np.int64), self.logits.device)
         self.drawn = self.epilogue.run(self.logits, self.columns, rows, allowed)
-        self.readback = Readback(self.drawn.tokens, self.drawn.finite)
-        if self.logits.device.type == "cpu":  # the next step may write its logits to the same place
+        if self.copies is None:  # the next step may write its logits to the same place
             self.failed = self.drawn.outcome(self.drawn.finite)
+        else:
+            self.readback = Readback((self.drawn.tokens, self.drawn.finite), self.copies)
         self.phases["sample"] = time.perf_counter() - started
 
     def result(self) -> StepResult:
-        assert self.drawn is not None and self.readback is not None, "a step waits for its masks"
-        tokens, finite = self.readback.wait()
+        assert self.drawn is not None, "a step waits for its masks"
+        tokens, finite = (self.drawn.tokens, self.drawn.finite) if self.readback is None else self.readback.wait()
         broken, failures = self.failed or self.drawn.outcome(finite)
         return StepResult(
             tokens.numpy().astype(np.int32),
@@ -178,6 +182,7 @@ class ModelRunner:
         self._reached = 0  # the slot that the KV pool is told of next
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
+        self._copies = Copies() if self.device.type == "cuda" else None
         placement = placement_of(args.execute.cpu_affinity)
         bind_model(placement)
         log.info("%s", placement)
@@ -215,13 +220,16 @@ class ModelRunner:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
+        self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)
         self._deferred_steps = self._choose_deferred(args)
         if isinstance(self._kernels, CpuOps) and self._attention.name == "cpu":
             torch.set_num_threads(1)  # nothing large is left to torch, and its threads would spin against ours
         if self._graphs is not None and self.device.type == "cuda":
+            from ramet.runtime.engine.graphs import prepare_all
+
             with phase(report, "graphs"):
-                self._graphs.prepare_all()
+                prepare_all(self._graphs, self._prompt_graphs, args.execute.cuda_graph_max_tokens)
         with phase(report, "warm-up"):
             self._warm_up()
         with phase(report, "cost of steps"):
@@ -356,7 +364,8 @@ class ModelRunner:
         hidden: tuple[Floats, ...],
         phases: dict[str, float],
     ) -> Launched:
-        launched = Launched(self._epilogue, logits, batch.sampling, batch.rows[batch.draws], prompt, hidden, phases)
+        rows = batch.rows[batch.draws]
+        launched = Launched(self._epilogue, logits, batch.sampling, rows, prompt, hidden, phases, self._copies)
         if batch.sampling.masked is None:
             launched.draw(None)
         return launched
@@ -382,12 +391,19 @@ class ModelRunner:
 
     def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
+        if self._prompt_graphs is not None and (states := self._prompt_graphs.run(inputs)) is not None:
+            return Forwarded(self._model, *states, inputs.last_tokens)
         at, wanted = inputs.last_tokens, None
         others_are_read = bool(batch.prompt_logprobs or batch.hidden)
         if len(at) < len(inputs.token_ids) and not others_are_read:
             wanted = drawing(inputs, batch.draws)
             at = wanted.last_tokens
         return Forwarded(self._model, *self._hidden_states(inputs, wanted), at)
+
+    def _every_state(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor]:
+        """x and residual [T, N] each, of all tokens."""
+        self._attention.plan(inputs)
+        return self._model.hidden_states(inputs, self._attention)
 
     def _hidden_states(self, inputs: ForwardInputs, wanted: ForwardInputs | None) -> tuple[Tensor, Tensor]:
         def computed() -> tuple[Tensor, Tensor]:
@@ -419,10 +435,14 @@ class ModelRunner:
         if args.execute.disable_cuda_graph:
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
-        if self._attention.name == "triton":
-            from ramet.runtime.engine.graphs import cuda_graphs  # loads triton
+        if self.device.type == "cuda" and self._attention.name != "reference":
+            from ramet.runtime.engine.graphs import CudaCapture, cuda_graphs, prompt_graphs  # loads triton
 
-            return cuda_graphs(self._decode, self._epilogue, self._row_buffer, self._table.device, max_rows)
+            assert self._copies is not None, "our Triton kernels run on a GPU"
+            table, capture = self._table.device, CudaCapture()
+            self._prompt_graphs = prompt_graphs(self._every_state, self._attention, table, capture)
+            of_device = table, max_rows, self._copies, capture
+            return cuda_graphs(self._decode, self._epilogue, self._row_buffer, *of_device)
         if not isinstance(ops, CpuOps) or not isinstance(self._attention, CpuAttention):
             return None
         draw, record = partial(draw_next, ops, self._row_buffer), Recorder(ops, self._row_buffer)
@@ -447,7 +467,7 @@ class ModelRunner:
         self._row_buffer = RowBuffer(num_rows + 1, self.device)
         self._attention: AttentionBackend = choose_attention(
             args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
-            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows,
+            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype,
         )  # fmt: skip
         self._model.place_rope(self.context_length, self.device)
 

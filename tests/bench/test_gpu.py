@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from ramet.bench.figures import gpu as page
+from ramet.bench.gpu.card import Card
+from ramet.bench.gpu.experts import MIXTRAL, Layers, Shape
 from ramet.bench.gpu.peer import ROUNDS, Transformers, compare
 from ramet.bench.gpu.steps import kv_bytes_per_token, prompts, weights_of
 from ramet.bench.loads import SHAPE_8B
@@ -39,8 +41,24 @@ def test_the_page_shows_the_newest_whole_run_of_each_card():
     assert "98,765" in page.tables([*LINES, later])
     later["peer"] = {"256 x (256 + 256)": {"ramet_tokens_per_s": 4321, "transformers_tokens_per_s": 1234, "times": 3.5}}
     assert "| 256 x (256 + 256) | 4,321 | 1,234 | 3.50 |" in page.tables([*LINES, later])
+    later["experts"] = {"experts Mixtral 8x7B, 32 tokens": {"us": 812.5, "torch_us": 900.0, "of_limit": 0.77}}
+    assert "| experts Mixtral 8x7B, 32 tokens | 812.5 | 900.0 | 77% |" in page.tables([*LINES, later])
     del later["steps"]
     assert "98,765" not in page.tables([*LINES, later])
+
+
+def test_experts_of_both_are_the_same_layer():
+    layers = Layers(Shape("small", 4, 2, 32, 48), 9, least_bytes=1, device="cpu")
+    ours, theirs = layers.ours(*layers.layers[0]), layers.of_torch(*layers.layers[0])
+    assert (ours.float() - theirs.float()).norm() < 0.02 * theirs.float().norm()
+
+
+def test_the_limit_of_experts_is_what_is_read_or_what_is_multiplied():
+    assert MIXTRAL.num_experts * MIXTRAL.expert_bytes * 32 == pytest.approx(90.2e9, rel=1e-3)  # of Mixtral's 93 GB
+    layers = Layers(Shape("small", 4, 2, 32, 48), 9, least_bytes=1, device="cpu")
+    read = Card("reads slowly", 1.0, 1.0, 1e30)
+    assert layers.limit(read) == 4 * 3 * 32 * 48 * 2  # all experts have tokens
+    assert layers.limit(Card("multiplies slowly", 1.0, 1e30, 1.0)) == 9 * 2 * 6 * 32 * 48
 
 
 class Engine:

@@ -59,6 +59,8 @@ def extend_attention(
         rows.tolist(), firsts.tolist(), num_new.tolist(), seq_lens.tolist(), strict=True
     ):
         own = slice(first, first + new)
+        if not new:  # the row that padding tiles belong to
+            continue
         out[own] = reference.extend_attention(
             q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap
         )

@@ -33,7 +33,7 @@ CUDA = torch.device("cuda", 0)
 HOST = "host"
 FIRST = "stream 0"
 CAPABILITY = 9, 0
-PROCESSORS = 4
+PROCESSORS = 1
 MEMORY = 2 << 30
 
 Touched = list[tuple[Tensor, bool]]  # and whether it is written

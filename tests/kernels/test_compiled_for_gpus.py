@@ -16,8 +16,10 @@ import pytest
 
 USUAL = (128, 16384)  # registers of a thread and bytes of shared memory, but of attention
 ATTENTION = ("_decode", "_extend", "_shared")
-LEAST = dict.fromkeys((*ATTENTION, "_linear"), 2)  # programs that a multiprocessor holds, with head sizes up to 128
-SMALL = {"_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated"}
+LEAST = dict.fromkeys(
+    (*ATTENTION, "_linear", "_grouped"), 2
+)  # programs that a multiprocessor holds, with head sizes up to 128
+SMALL = {"_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine"}
 ALL = 150  # configurations of a card, at least
 OTHERS = (80, 89, 100)
 OLDEST = "triton==3.6.0"
@@ -76,6 +78,13 @@ def test_nothing_spills_and_enough_programs_fit(compiled: list[dict[str, Any]]):
 
 def test_attention_copies_sixteen_bytes_at_once_and_multiplies_on_the_tensor_cores(compiled: list[dict[str, Any]]):
     attention = [each for each in compiled if each["kernel"] in ATTENTION]
-    assert len(attention) >= len(compiled) // 6
+    assert len(attention) >= len(compiled) // 8
     for each in attention:
         assert each["copies"] >= (2 if each["cache"] == "fp8e4nv" else 8) and each["products"] >= 4, each
+
+
+def test_experts_copy_sixteen_bytes_at_once_and_multiply_on_the_tensor_cores(compiled: list[dict[str, Any]]):
+    experts = [each for each in compiled if each["kernel"] == "_grouped"]
+    assert experts or len(compiled) < ALL // 9
+    for each in experts:
+        assert each["copies"] >= 8 and each["products"] >= 4, each

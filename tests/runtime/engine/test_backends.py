@@ -35,7 +35,7 @@ def test_the_log_says_which_way_the_layers_go(
     ops = compiled_ops(2)
     compiled = ops is not None
     with caplog.at_level(logging.INFO, "ramet"):
-        assert choose_attention(name, pool(head_dim), 2, [WINDOW, PLAIN], ops, 4).name == chosen
+        assert choose_attention(name, pool(head_dim), 2, [WINDOW, PLAIN], ops, 4, torch.float32).name == chosen
     (record,) = [r.getMessage() for r in caplog.records if "attention" in r.getMessage()]
     assert "layer 0 with window 8; layer 1 plain" in record
     assert ("C++ kernel" in record) == (chosen == "cpu" and compiled) and ("reference" in record) == (chosen != "cpu")
@@ -43,4 +43,4 @@ def test_the_log_says_which_way_the_layers_go(
 
 def test_the_cpu_backend_is_refused_for_a_head_size_it_is_not_compiled_for() -> None:
     with pytest.raises(ConfigError, match="head size 20"):
-        choose_attention("cpu", pool(20), 2, [WINDOW, PLAIN], compiled_ops(2), 4)
+        choose_attention("cpu", pool(20), 2, [WINDOW, PLAIN], compiled_ops(2), 4, torch.float32)

@@ -32,7 +32,9 @@ class CutOff(Exception):
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(model folder, work folder) of the command itself, in the bundled model's shape: some seconds."""
+    """(model folder, work folder) of the command itself, in the bundled model's shape: some seconds where products of
+    bfloat16 are fast, and three minutes elsewhere, for torch's Muon has no other type.
+    """
     base = tmp_path_factory.mktemp("demo")
     options = dict(
         first_steps=15, second_steps=3, rows=2, length=128, warm_up=4, long_rows=1, long_length=256, log_every=3
@@ -44,6 +46,8 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return base / "model", base / "work"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_loss_falls_and_the_log_says_so(smoke: tuple[Path, Path]) -> None:
     log = (smoke[1] / "training.log").read_text()
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", log)]
@@ -51,6 +55,8 @@ def test_the_loss_falls_and_the_log_says_so(smoke: tuple[Path, Path]) -> None:
     assert "machine:" in log and "held out:" in log and "plan: Plan(seed=1" in log
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_transformers_reads_the_folder_and_computes_the_same(smoke: tuple[Path, Path]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -72,6 +78,8 @@ def test_transformers_reads_the_folder_and_computes_the_same(smoke: tuple[Path, 
     assert turn == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_folder_is_complete_and_small(smoke: tuple[Path, Path]) -> None:
     folder, _ = smoke
     names = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}

@@ -1,0 +1,166 @@
+"""Steps with prompts as CUDA graphs, where a model is so small that launching a step takes longer than computing it.
+
+A graph has so many tokens and reads its rows where they lie, so it serves any rows of up to as many tokens together;
+the others are padding, token 0 at position 0 into slot 0. A row that decodes beside prompts attends as a prompt of one
+token. Which sizes are worth it is measured at the start: those that the card has computed as soon as the host has
+launched them. What comes before the layers and after them is launched as for any step.
+T tokens of a graph, R its rows, B its tiles, N hidden size.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.attention.base import Extends, ForwardInputs
+from ramet.runtime.engine.inputs import NotReplayable
+from ramet.runtime.sampling.epilogue import on_device
+
+SIZES = (16, 32, 64, 128, 256, 512, 1024)
+MAX_ROWS = 128
+LONGEST = 1024  # context of a row that decodes in a graph: one program reads all of it for each of its heads
+LAUNCHED_SLOWLY = 1.2  # times the launches that a step may take
+
+log = logging.getLogger("ramet")
+StatesOf = Callable[[ForwardInputs], tuple[Tensor, Tensor]]  # inputs -> x and residual [T, N] each
+
+
+def sizes_up_to(max_tokens: int) -> list[int]:
+    """Of which that is the largest; none where it is 0."""
+    return [*(size for size in SIZES if size < max_tokens), max_tokens] if max_tokens else []
+
+
+class Tiles(Protocol):
+    """Of attention: see triton.py."""
+
+    tokens_of_tile: int
+
+    def tiles(self, num_new: Ints, seq_lens: Ints) -> tuple[Ints, Ints]:
+        """Rows of the R, and where in their new tokens each tile starts."""
+
+
+class Graph(Protocol):
+    def replay(self) -> None: ...
+
+
+class Capture(Protocol):
+    """graphs.py has the one of CUDA."""
+
+    def warm(self, run: Callable[[], object]) -> None: ...
+
+    def graph(self, run: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Graph, tuple[Tensor, Tensor]]: ...
+
+
+class PromptInputs:
+    """Where a graph of T tokens reads its step. Row R, behind the others, has no tokens: padding tiles are its."""
+
+    def __init__(self, size: int, tiles: Tiles, table: Tensor) -> None:
+        self.size, self.rows, self._tiles = size, min(size, MAX_ROWS), tiles
+        self._num_tiles = size // tiles.tokens_of_tile + self.rows
+        device = table.device
+        self._tokens = torch.zeros((4, size), dtype=torch.int64, device=device)  # ids, positions, slots, shifted
+        per_row = -(-(self.rows + 1) // 4) * 4  # columns begin at 16 bytes
+        self._host = np.zeros(4 * per_row + 2 * (-(-self._num_tiles // 4) * 4), np.int32)
+        self._columns = torch.zeros(len(self._host), dtype=torch.int32, device=device)
+        starts = [i * per_row for i in range(4)]
+        starts += [4 * per_row, 4 * per_row + (len(self._host) - 4 * per_row) // 2]
+        lens = [self.rows + 1] * 4 + [self._num_tiles] * 2
+        self._spans = [slice(start, start + length) for start, length in zip(starts, lens, strict=True)]
+        ids, positions, slots, shifted = self._tokens
+        self.forward = ForwardInputs(
+            token_ids=ids,
+            positions=positions,
+            slots=slots,
+            last_tokens=torch.zeros(1, dtype=torch.int64, device=device),
+            table=table,
+            rows=self._host[self._spans[0]],
+            num_new=self._host[self._spans[2]],
+            seq_lens=self._host[self._spans[3]],
+            num_decode=0,
+            shifted=shifted,
+            extends=Extends(*(self._columns[span] for span in self._spans)),
+        )
+
+    def fill(self, inputs: ForwardInputs) -> None:
+        """With a step of up to T tokens and R rows."""
+        num, tokens = len(inputs.rows), inputs.num_tokens
+        rows, firsts, num_new, seq_lens, tile_rows, tile_starts = (self._host[span] for span in self._spans)
+        self._host[:] = 0
+        rows[:num], num_new[:num], seq_lens[:num] = inputs.rows, inputs.num_new, inputs.seq_lens
+        firsts[:num] = np.cumsum(inputs.num_new) - inputs.num_new
+        found, starts = self._tiles.tiles(inputs.num_new, inputs.seq_lens)
+        tile_rows[:] = self.rows
+        tile_rows[: len(found)], tile_starts[: len(found)] = found, starts
+        self._columns.copy_(on_device(self._host.copy(), self._columns.device))
+        shifted = inputs.positions if inputs.shifted is None else inputs.shifted
+        for own, given in zip(self._tokens, (inputs.token_ids, inputs.positions, inputs.slots, shifted), strict=True):
+            own[:tokens].copy_(given)
+        if tokens < self.size:
+            self._tokens[:, tokens:].zero_()
+
+
+class PromptGraphs:
+    """Of one runner on a GPU."""
+
+    def __init__(self, states_of: StatesOf, capture: Capture, tiles: Tiles, table: Tensor) -> None:
+        self._states_of, self._capture, self._tiles, self._table = states_of, capture, tiles, table
+        self._prepared: list[tuple[PromptInputs, Graph, tuple[Tensor, Tensor]]] = []  # the smallest first
+
+    @property
+    def sizes(self) -> list[int]:
+        """Tokens of each that is prepared."""
+        return [inputs.size for inputs, *_ in self._prepared]
+
+    @torch.inference_mode()
+    def prepare(self, max_tokens: int | None) -> None:
+        """Sizes up to that; None: those whose launches take longer than the card."""
+        for size in reversed(self._worth_it() if max_tokens is None else sizes_up_to(max_tokens)):
+            inputs = PromptInputs(size, self._tiles, self._table)
+            try:
+                run = partial(self._states_of, inputs.forward)
+                self._capture.warm(run)
+                graph, states = self._capture.graph(run)
+            except NotReplayable as why:
+                log.warning("steps with prompts are not prepared, which costs time: %s", why)
+                return
+            self._prepared.insert(0, (inputs, graph, states))
+
+    def run(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor] | None:
+        """x and residual [T, N], good until another graph runs; None: it is no step for a graph."""
+        if inputs.embeds or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
+            return None
+        if inputs.num_decode and inputs.seq_lens[: inputs.num_decode].max() > LONGEST:
+            return None
+        for own, graph, states in self._prepared:
+            if inputs.num_tokens <= own.size and len(inputs.rows) <= own.rows:
+                own.fill(inputs)
+                graph.replay()
+                return states
+        return None
+
+    def _worth_it(self) -> list[int]:
+        possible = [size for size in SIZES if size < self._table.shape[1]]
+        return list(takewhile(self._launches_dominate, possible))
+
+    def _launches_dominate(self, size: int) -> bool:
+        """Of a step of one row, launched kernel by kernel."""
+        inputs = PromptInputs(size, self._tiles, self._table).forward
+        row = np.array([size], np.int32)
+        plain = replace(inputs, rows=np.zeros(1, np.int32), num_new=row, seq_lens=row, extends=None)
+        took = launches = float("inf")
+        for _ in range(3):  # the first compiles
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            self._states_of(plain)
+            launches = min(launches, time.perf_counter() - started)
+            torch.cuda.synchronize()
+            took = min(took, time.perf_counter() - started)
+        return took < LAUNCHED_SLOWLY * launches
