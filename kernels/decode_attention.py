@@ -12,12 +12,11 @@ R rows, H query heads, G kv heads, D head size, S slots of the pool, L longest c
 from dataclasses import dataclass
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.shared_attention import SharedScratch
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _tile, padded
+from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import DecodeTuning, decode_tuning, processor_of
 
 WHOLE = 512  # tokens of a row that is one chunk: nothing is to be merged

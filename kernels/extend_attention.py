@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _as_kept, _take_in, _tile, padded
+from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of
 
 

@@ -4,11 +4,10 @@ T tokens, F intermediate size.
 """
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.triton_parts import INTERPRETED, _capped, _rounded
+from ramet.kernels.triton_there import tl, triton
 
 BLOCK = 1024
 SILU, GELU, GELU_TANH = 0, 1, 2

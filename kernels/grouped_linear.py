@@ -8,12 +8,11 @@ T tokens, P = T K routes of which route t K + k is token t's k-th, E experts, N 
 """
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.reference_experts import Routes
 from ramet.kernels.triton_parts import INTERPRETED, _rounded, padded
+from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import GroupedTuning, grouped_tuning, processor_of
 
 ROUTES = 1024  # that are looked at at once

@@ -8,11 +8,10 @@ T tokens, N in, M out.
 from dataclasses import dataclass
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.triton_parts import INTERPRETED, LARGEST_FP8, _stored
+from ramet.kernels.triton_there import tl, triton
 
 ALIGNED = 16  # inputs and outputs are a multiple of it
 MOST_INPUTS = 1 << 15  # of a program, which holds a token

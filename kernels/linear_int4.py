@@ -9,14 +9,13 @@ T tokens, N in, M out, G groups of inputs.
 from dataclasses import dataclass
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
 from ramet.kernels.int4_words import Int4Words
 from ramet.kernels.reference_weights import Int4Weight
 from ramet.kernels.triton_parts import INTERPRETED, _rounded
+from ramet.kernels.triton_there import tl, triton
 
 MANY = 64  # tokens, above which a widened weight pays
 TOKENS = (16, 32, 64)  # of a tile

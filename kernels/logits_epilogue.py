@@ -12,11 +12,10 @@ Q rows, V vocabulary, B = ceil(V / BLOCK) blocks, S penalty slots, M grammar mas
 """
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.kernels.triton_there import tl, triton
 
 BLOCK = 4096
 WARPS = 8

@@ -3,11 +3,10 @@
 One program per token. Rounding points are those of kernels/reference.py, the oracle. T tokens, N hidden size.
 """
 
-import triton
-import triton.language as tl
 from torch import Tensor, empty_like
 
 from ramet.kernels.triton_parts import INTERPRETED, _rounded
+from ramet.kernels.triton_there import tl, triton
 
 
 @triton.jit  # type: ignore[untyped-decorator]

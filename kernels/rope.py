@@ -5,13 +5,12 @@ heads. kernels/reference.py holds the oracle. T tokens, G kv heads, D head size,
 """
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels import reference
 from ramet.kernels.reference import HeadNorms
 from ramet.kernels.triton_parts import INTERPRETED, _rounded, _stored
+from ramet.kernels.triton_there import tl, triton
 
 HEADS = 8  # of a program
 

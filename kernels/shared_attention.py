@@ -11,11 +11,10 @@ R rows, H query heads, G kv heads, D head size, S slots of the pool, L longest c
 from dataclasses import dataclass
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _take_in, _tile, padded
+from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of, processors_of
 
 LEAST_SHARERS = 8  # rows: fewer gain less than the launches take

@@ -4,9 +4,9 @@ A relayed row reads what the step before drew, which only the device knows; the 
 the slot table. As kernels/cpu/draw.cpp's `relay`. Q rows of the step, M rows of the table, L longest context.
 """
 
-import triton
-import triton.language as tl
 from torch import Tensor
+
+from ramet.kernels.triton_there import tl, triton
 
 BLOCK = 256
 

@@ -1,9 +1,7 @@
 """What the Triton kernels of several modules share: how they round, cap and pad, and whether they are interpreted."""
 
-import triton
-import triton.language as tl
-
 from ramet.kernels import reference
+from ramet.kernels.triton_there import tl, triton
 
 LOG2_E = 1.4426950408889634
 LARGEST_FP8 = tl.constexpr(reference.LARGEST_FP8)

@@ -21,7 +21,7 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
     },
     "steps": {
         "ms": ("ms", "{:,.2f}"), "predicted": ("predicted, ms", "{:,.2f}"), "tokens_per_s": ("tokens/s", "{:,.0f}"),
-        "of_limit": ("of the limit", "{:.0%}"),
+        "of_limit": ("of the limit", "{:.0%}"), "s": ("seconds", "{:.1f}"),
     },
     "headline": {
         "output_tokens_per_s": ("output tokens/s", "{:,.0f}"), "seconds": ("seconds", "{:,.1f}"),

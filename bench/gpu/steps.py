@@ -14,6 +14,7 @@ from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT, OWN, PROMPT, SHAR
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
 
+STARTS = ("weights", "graphs", "warm-up", "cost of steps")
 BATCHES = (1, 8, 32, 64, 128, 256)
 
 
@@ -90,7 +91,7 @@ def shares(model: Model, rows: int) -> dict[str, float]:
 
 
 def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
-    found = {}
+    found = starts(model.llm.startup)
     for rows in BATCHES:
         step = _step_s(model, prompts(rows, PROMPT, rows))
         limit = limit_s(model.shape, card, rows, MEASURED_CONTEXT)
@@ -108,6 +109,11 @@ def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
             "ms": round(took * 1e3, 2), "of_limit": round(flops / card.flops_per_s / took, 3),
         }  # fmt: skip
     return found
+
+
+def starts(phases: list[tuple[str, float]]) -> dict[str, dict[str, float]]:
+    """What of the start is the card's."""
+    return {f"start: {name}": {"s": round(seconds, 2)} for name, seconds in phases if name in STARTS}
 
 
 def _step_s(model: Model, asked: list[list[int]]) -> float:

@@ -1,6 +1,7 @@
 """The device a step runs on: which one, how much of its memory is free, how many threads pay. Decides no limits."""
 
 import logging
+from importlib.util import find_spec
 
 import torch
 
@@ -17,6 +18,12 @@ SMALL_MODEL_BYTES = 16 << 20
 def choose_device(name: str) -> torch.device:
     """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of LEAST_CAPABILITY."""
     has_cuda = torch.cuda.is_available()
+    if has_cuda and name != "cpu" and find_spec("triton") is None:
+        missing = "the kernels of a GPU need the package triton, which is not installed"
+        if name == "cuda":
+            raise ConfigError(f"--device is cuda, but {missing}: pip install triton, or use cpu")
+        log.warning("runs on the CPU: %s", missing)
+        return torch.device("cpu")
     if name == "cuda" and not has_cuda:
         raise ConfigError(f"--device is cuda, but torch finds no CUDA device{_why_none()}: use cpu or auto")
     if name == "auto" and not has_cuda and "too old" in (why := _why_none()):

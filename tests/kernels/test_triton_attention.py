@@ -1,5 +1,6 @@
 """Decode and extend attention for GPUs equal the oracle, in the interpreter, over odd shapes."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from attention_cases import Case
-from samples import sampled
+from samples import sampled, slow
 
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS, WHOLE
 from ramet.kernels.extend_attention import Blocks
@@ -18,6 +19,9 @@ CPU, FP8 = torch.device("cpu"), torch.float8_e4m3fn
 NEAR = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 GROUPS = [(4, 1), (3, 3), (14, 2), (8, 1)]  # query and kv heads
 SIZES = [64, 80, 128, 256]
+MODELS = [(32, 8), (16, 16), (8, 1)]  # query and kv heads
+PAGES = [1, 16, 64]
+EXTRAS: list[dict[str, Any]] = [{}, {"window": 100}, {"softcap": 5.0}, {"sinks": True}]
 RULES: list[dict[str, Any]] = [{}, {"window": 100}, {"window": 1}, {"softcap": 5.0}, {"window": 300, "softcap": 20.0}]
 FEW = DecodeTuning(block=16, warps=4, stages=3, per_processor=1)
 SMALL = ExtendTuning(queries=32, block=16, warps=4, stages=2)
@@ -37,6 +41,27 @@ def test_decoding_rows_of_odd_lengths(
     rows = [(0, 1), (126, 1), (128, 1), (MIN_CHUNK, 1), (WHOLE - 1, 1), (WHOLE, 1), (700, 1)]
     placed = Case(rows, *heads, head_dim, dtype, size=3.0, **rule).on(CPU)
     near(placed.decoded(), placed.expected())
+
+
+def shapes_of_models() -> Iterator[Any]:
+    """Every shape, and each with another rule and type. The largest take minutes in the interpreter."""
+    for i, (heads, head_dim, page) in enumerate(product(MODELS, SIZES, PAGES)):
+        case = heads, head_dim, page, EXTRAS[(i + i // 4) % 4], (torch.float32, torch.float16)[i % 2]
+        yield case if heads == (8, 1) and head_dim == 64 else slow(case)
+
+
+@pytest.mark.parametrize(("heads", "head_dim", "page", "extras", "dtype"), shapes_of_models(), ids=str)
+def test_shapes_that_models_have(
+    heads: tuple[int, int], head_dim: int, page: int, extras: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """Rows of 1, 127, 129 and 4,097 tokens and one without any, which decode, and the same as prompts behind others."""
+    placed = Case([(0, 1), (126, 1), (128, 1), (4096, 1), (6, 1)], *heads, head_dim, dtype, page, **extras).on(CPU)
+    placed.lengths[4] = 0
+    found, expected = placed.decoded(), placed.expected()
+    near(found[:4], expected[:4])
+    assert not found[4].any()
+    placed = Case([(0, 1), (0, 127), (129, 2), (4090, 7)], *heads, head_dim, dtype, page, **extras).on(CPU)
+    near(placed.extended(), placed.expected())
 
 
 @pytest.mark.parametrize("rule", [{}, {"window": 100}, {"softcap": 5.0}], ids=str)
