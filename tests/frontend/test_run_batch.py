@@ -11,6 +11,7 @@ import tracemalloc
 from dataclasses import dataclass
 
 import pytest
+from samples import slow
 
 from ramet import BatchFailed, CallFailed, ProgramError, function, gen, image
 from ramet.frontend.backends.mock import Mock
@@ -39,7 +40,7 @@ def test_states_come_in_the_order_of_their_arguments(program):
     assert 1 < service.most_running <= 7
 
 
-@pytest.mark.parametrize("program", [echo, echo_async], ids=["plain", "async"])
+@pytest.mark.parametrize("program", [echo, slow(echo_async)], ids=["plain", "async"])
 def test_ten_thousand_programs_all_come_back(program):
     service = Service(lambda text: text)
     states = program.run_batch([(str(i),) for i in range(10_000)], backend=service)

@@ -33,7 +33,7 @@ def near(found: torch.Tensor, expected: torch.Tensor, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 24, seed=1), ids=str
+    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 12, seed=1), ids=str
 )
 def test_decoding_rows_of_odd_lengths(
     heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype
@@ -160,7 +160,7 @@ def test_a_decoding_row_does_not_depend_on_its_neighbours_or_the_programs() -> N
 
 
 @pytest.mark.parametrize(
-    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 24, seed=2), ids=str
+    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 12, seed=2), ids=str
 )
 def test_extending_rows_of_odd_lengths(
     heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype

@@ -116,9 +116,9 @@ def nothing_is_lost(top: BenchTop, seed: int) -> None:
     assert state["generated_tokens"] == sum(map(len, top.tokens.values())), seed
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("first", range(0, 30, 5))
 def test_every_way_to_run_gives_the_same_outputs(first: int):
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 5):
         check(seed)
 
 
@@ -128,7 +128,7 @@ def test_the_end_of_a_thought_is_replaced_where_memory_is_short(seed: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(60, 1000, 94))
+@pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_every_way_to_run_gives_the_same_outputs_for_long(first: int):
-    for seed in range(first, first + 94):
+    for seed in range(first, first + 100):
         check(seed)

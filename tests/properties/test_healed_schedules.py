@@ -92,12 +92,12 @@ def nothing_is_lost(top: BenchTop, seed: int) -> None:
     assert state["generated_tokens"] == sum(map(len, top.tokens.values())), seed
 
 
-@pytest.mark.parametrize("first", [0, 60])
+@pytest.mark.parametrize("first", [0, 69])
 def test_every_way_to_run_gives_the_same_outputs(first: int) -> None:
     seen = Counter[str]()
-    for seed in range(first, first + 30):
+    for seed in range(first, first + 14):
         seen += check(seed)
-    least = {"healed": 50, "by several": 10, "into the output": 30, "retracted": 2}
+    least = {"healed": 25, "by several": 5, "into the output": 15, "retracted": 1}
     assert all(seen[what] > number for what, number in least.items()), seen
 
 
@@ -107,7 +107,7 @@ def test_a_thought_may_begin_only_right_after_the_prompts_end(seed: int) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(30, 1000, 97))
+@pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_every_way_to_run_gives_the_same_outputs_for_long(first: int) -> None:
-    for seed in range(first, first + 97):
+    for seed in range(first, first + 100):
         check(seed)

@@ -44,14 +44,14 @@ def check(seed: int) -> None:
     assert state["generated_tokens"] == counted, seed
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize("first", range(0, 100, 20))
 def test_overlapped_is_plain_token_for_token_and_field_for_field(first: int):
     for seed in range(first, first + 20):
         check(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(200, 1000, 100))
+@pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_overlapped_is_plain_for_long(first: int):
     for seed in range(first, first + 100):
         check(seed)
@@ -87,7 +87,7 @@ def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
 
 @pytest.mark.parametrize("overlap", ["on", "off"])
 def test_what_a_step_keeps_from_the_one_before_is_what_would_be_planned_anew(overlap: str):
-    for seed in range(60):
+    for seed in range(25):
         schedule = make_schedule(seed)
         assert planned(schedule, overlap, kept=True) == planned(schedule, overlap, kept=False), seed
 

@@ -25,7 +25,8 @@ PARTS = 10
 WITHOUT_GRAMMARS = {"outlines"}
 LEAST_FINISHED = 0.75  # of all outputs: below it, outputs that never end would go unseen
 each_part = pytest.mark.parametrize(
-    ("name", "part"), [case for name in BACKENDS for case in [(name, 0), *(slow((name, k)) for k in range(PARTS))]]
+    ("name", "part", "count"),
+    [case for name in BACKENDS for case in [(name, 0, 100), *(slow((name, k, 200)) for k in range(PARTS))]],
 )
 
 
@@ -46,8 +47,8 @@ def tally_of(name: BackendName, cases: list[Case]) -> Tally:
 
 
 @each_part
-def test_outputs_keep_to_schemas(name, part):
-    tally = tally_of(name, list(schema_cases(seed=part, count=200)))
+def test_outputs_keep_to_schemas(name, part, count):
+    tally = tally_of(name, list(schema_cases(seed=part, count=count)))
     assert not tally.wrong, "\n".join(tally.wrong)
     refused = [(case.name, error.fact) for case, error in tally.refused if not _rightly(case, error, name)]
     assert not refused, "\n".join(map(str, refused))
@@ -63,18 +64,18 @@ def test_outputs_keep_to_schemas_whose_keywords_meet(name):
 
 
 @each_part
-def test_outputs_keep_to_regexes(name, part):
-    tally = tally_of(name, list(regex_cases(seed=part, count=50)))
+def test_outputs_keep_to_regexes(name, part, count):
+    tally = tally_of(name, list(regex_cases(seed=part, count=count // 4)))
     assert not tally.wrong, "\n".join(tally.wrong)
     assert [case.name for case, error in tally.refused if not rightful_of_regex(error, name)] == []
     assert tally.share_finished > LEAST_FINISHED
 
 
 @each_part
-def test_outputs_keep_to_grammars(name, part):
-    tally = tally_of(name, list(grammar_cases(seed=part, count=5)))
+def test_outputs_keep_to_grammars(name, part, count):
+    tally = tally_of(name, list(grammar_cases(seed=part, count=count // 40)))
     assert not tally.wrong, "\n".join(tally.wrong)
-    assert len(tally.refused) == (5 if name in WITHOUT_GRAMMARS else 0)
+    assert len(tally.refused) == (count // 40 if name in WITHOUT_GRAMMARS else 0)
 
 
 def _rightly(case: Case, error: GrammarError, name: BackendName) -> bool:

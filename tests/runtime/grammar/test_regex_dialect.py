@@ -6,6 +6,7 @@ import pytest
 from constrained import NAMES, compiled, takes
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import examples, sampled
 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
@@ -23,11 +24,12 @@ TEXTS = st.text(
 )
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", sampled(PATTERNS, 14))
 def test_what_the_normal_form_matches_the_pattern_matches(pattern: str):
     normal = re.compile(normal_form(pattern))
 
     @given(st.one_of(TEXTS, st.from_regex(normal, fullmatch=True)))
+    @examples(30, 300)
     def every_text(text: str) -> None:
         if normal.fullmatch(text):
             assert re.fullmatch(pattern, text), repr(text)
