@@ -64,16 +64,13 @@ class PromptInputs:
 
     def __init__(self, size: int, tiles: Tiles, table: Tensor) -> None:
         self.size, self.rows, self._tiles = size, min(size, MAX_ROWS), tiles
-        self._num_tiles = size // tiles.tokens_of_tile + self.rows
-        device = table.device
+        device, num_tiles = table.device, size // tiles.tokens_of_tile + self.rows
         self._tokens = torch.zeros((4, size), dtype=torch.int64, device=device)  # ids, positions, slots, shifted
-        per_row = -(-(self.rows + 1) // 4) * 4  # columns begin at 16 bytes
-        self._host = np.zeros(4 * per_row + 2 * (-(-self._num_tiles // 4) * 4), np.int32)
-        self._columns = torch.zeros(len(self._host), dtype=torch.int32, device=device)
-        starts = [i * per_row for i in range(4)]
-        starts += [4 * per_row, 4 * per_row + (len(self._host) - 4 * per_row) // 2]
-        lens = [self.rows + 1] * 4 + [self._num_tiles] * 2
-        self._spans = [slice(start, start + length) for start, length in zip(starts, lens, strict=True)]
+        width = -(-max(self.rows + 1, num_tiles) // 4) * 4  # columns begin at 16 bytes
+        self._host = np.zeros((len(Extends._fields), width), np.int32)
+        self._columns = torch.zeros(self._host.shape, dtype=torch.int32, device=device)
+        lens = [self.rows + 1] * 4 + [num_tiles] * 2
+        extends = Extends(*(column[:length] for column, length in zip(self._columns, lens, strict=True)))
         ids, positions, slots, shifted = self._tokens
         self.forward = ForwardInputs(
             token_ids=ids,
@@ -81,18 +78,18 @@ class PromptInputs:
             slots=slots,
             last_tokens=torch.zeros(1, dtype=torch.int64, device=device),
             table=table,
-            rows=self._host[self._spans[0]],
-            num_new=self._host[self._spans[2]],
-            seq_lens=self._host[self._spans[3]],
+            rows=self._host[0],
+            num_new=self._host[2],
+            seq_lens=self._host[3],
             num_decode=0,
             shifted=shifted,
-            extends=Extends(*(self._columns[span] for span in self._spans)),
+            extends=extends,
         )
 
     def fill(self, inputs: ForwardInputs) -> None:
         """With a step of up to T tokens and R rows."""
         num, tokens = len(inputs.rows), inputs.num_tokens
-        rows, firsts, num_new, seq_lens, tile_rows, tile_starts = (self._host[span] for span in self._spans)
+        rows, firsts, num_new, seq_lens, tile_rows, tile_starts = self._host
         self._host[:] = 0
         rows[:num], num_new[:num], seq_lens[:num] = inputs.rows, inputs.num_new, inputs.seq_lens
         firsts[:num] = np.cumsum(inputs.num_new) - inputs.num_new

@@ -1,5 +1,7 @@
 """Steps of a GPU, recorded and replayed: kernels in the interpreter, on a device that records."""
 
+import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ import torch
 from recording_device import CUDA, recording_device
 from toy_gpu_model import LENGTHS, ROWS, Toy
 
+from ramet.runtime.engine.graphs import prepare_all
 from ramet.runtime.engine.inputs import drawing, few_sizes_up_to, place
 from ramet.runtime.sampling.columns import Penalties, PenaltyReset, SamplingColumns
 
@@ -94,10 +97,14 @@ def test_logits_of_a_step_stay_when_the_next_one_is_begun(both: tuple[Toy, Toy])
     assert torch.isfinite(second.logits()).all()
 
 
-def test_all_are_prepared_the_largest_first() -> None:
+def test_all_are_prepared_the_largest_first(caplog: pytest.LogCaptureFixture) -> None:
     toy = Toy()
-    toy.graphs.prepare_all()
-    assert list(toy.graphs._prepared) == few_sizes_up_to(ROWS)[::-1]
+    with caplog.at_level(logging.INFO, "ramet"):
+        prepare_all(toy.graphs, None, 0)
+    sizes = list(toy.graphs._prepared)
+    assert sizes == few_sizes_up_to(ROWS)[::-1]
+    said = f"prepared in .* s, with .* MiB: steps of {len(sizes)} numbers of rows, none with prompts"
+    assert re.fullmatch(said, caplog.messages[-1])
 
 
 @pytest.mark.parametrize("most", [1, 3, 8, 100, 256, 300, 513, 4096])
