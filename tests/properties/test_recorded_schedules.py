@@ -60,6 +60,7 @@ class Bench:
 
     def __init__(self, folder: Path, grammars: Grammars, *, oracles: bool) -> None:
         self._folder, self._grammars, self._oracles = folder, grammars, oracles
+        self.on_boundaries: list[tuple[int, int]] = []  # schedule and sequence
 
     def device(self, monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[RecordingDevice]:
         if self._oracles:
@@ -90,9 +91,24 @@ class Bench:
             assert bool(device.num_replays) == (way is ALL_GRAPHS), seed
             assert plain.finish.keys() == overlapped.finish.keys()
             for uid in plain.finish:
-                same(plain, overlapped, uid, seed)
+                if draws_part_on_a_boundary(plain.tokens[uid], overlapped.tokens[uid]):
+                    self.on_boundaries.append((seed, uid))
+                else:
+                    same(plain, overlapped, uid, seed)
             state = overlapped.scheduler.state()
             assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0, seed
+
+
+def draws_part_on_a_boundary(one: list[int], other: list[int]) -> bool:
+    """Whether the first difference is one token drawn in the place of its neighbour.
+
+    A draw compares a number with the probability of all tokens up to each. Rows that are computed with other neighbours
+    differ in the last bits, and once in some hundred thousand draws the number lies between both: in schedule 72 it is
+    0.44378977, and tokens up to 1883 have 0.44378959 or 0.44378983. A wrong token would be a neighbour of the right one
+    once in a thousand times.
+    """
+    first = next((pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]), (0, 0))
+    return abs(first[0] - first[1]) == 1
 
 
 def same(plain: BenchTop, overlapped: BenchTop, uid: int, seed: int) -> None:
@@ -124,22 +140,28 @@ def assert_near(one: Any, other: Any, where: tuple[object, ...]) -> None:
 def test_overlapped_steps_of_a_gpu_are_ordered_and_give_what_plain_ones_do(
     folder: Path, grammars: Grammars, seed: int
 ) -> None:
-    Bench(folder, grammars, oracles=True).check(seed)
+    bench = Bench(folder, grammars, oracles=True)
+    bench.check(seed)
+    assert not bench.on_boundaries
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 25))
 def test_a_thousand_schedules_by_the_oracles(folder: Path, grammars: Grammars, first: int) -> None:
+    bench = Bench(folder, grammars, oracles=True)
     for seed in range(first, first + 25):
-        Bench(folder, grammars, oracles=True).check(seed)
+        bench.check(seed)
+    assert len(bench.on_boundaries) <= 1, bench.on_boundaries
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(20))
 def test_schedules_by_the_kernels_themselves(folder: Path, grammars: Grammars, seed: int) -> None:
-    Bench(folder, grammars, oracles=False).check(seed)
+    bench = Bench(folder, grammars, oracles=False)
+    bench.check(seed)
+    assert not bench.on_boundaries
 
 
 def one_after_the_other(bench: Bench) -> None:
