@@ -16,6 +16,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+import patched_once
+
 with suppress(ImportError):  # the venv of tests/clients has no hypothesis
     import samples  # noqa: F401  registers hypothesis' profiles before the command line may name one
 if os.environ.setdefault("TRITON_INTERPRET", "1") == "1":
@@ -23,6 +25,11 @@ if os.environ.setdefault("TRITON_INTERPRET", "1") == "1":
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test asks for more, none spins while it waits
+
+
+def pytest_runtest_setup() -> None:
+    patched_once.patch_once()
+
 
 MAX_WORKERS = 8  # each takes about a gigabyte, its servers included
 
