@@ -21,6 +21,7 @@ GROUPS = [(4, 1), (3, 3), (14, 2), (8, 1)]  # query and kv heads
 SIZES = [64, 80, 128, 256]
 MODELS = [(32, 8), (16, 16), (8, 1)]  # query and kv heads
 PAGES = [1, 16, 64]
+OF_8_BITS: list[dict[str, Any]] = [{"sinks": True}, {"cache": FP8}, {"sinks": True, "cache": FP8}]
 EXTRAS: list[dict[str, Any]] = [{}, {"window": 100}, {"softcap": 5.0}, {"sinks": True}]
 RULES: list[dict[str, Any]] = [{}, {"window": 100}, {"window": 1}, {"softcap": 5.0}, {"window": 300, "softcap": 20.0}]
 FEW = DecodeTuning(block=16, warps=4, stages=3, per_processor=1)
@@ -64,9 +65,11 @@ def test_shapes_that_models_have(
     near(placed.extended(), placed.expected())
 
 
-@pytest.mark.parametrize("rule", [{}, {"window": 100}, {"softcap": 5.0}], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("extras", [{"sinks": True}, {"cache": FP8}, {"sinks": True, "cache": FP8}], ids=str)
+@pytest.mark.parametrize(
+    ("extras", "dtype", "rule"),
+    sampled(product(OF_8_BITS, [torch.float32, torch.bfloat16], [{}, {"window": 100}, {"softcap": 5.0}]), 6, seed=4),
+    ids=str,
+)
 def test_sinks_and_keys_of_8_bits(extras: dict[str, Any], dtype: torch.dtype, rule: dict[str, Any]) -> None:
     placed = Case([(0, 1), (126, 1), (700, 1)], 8, 2, 64, dtype, size=3.0, **extras, **rule).on(CPU)
     near(placed.decoded(), placed.expected())
