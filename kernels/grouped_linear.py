@@ -2,8 +2,8 @@
 
 Routes are sorted by expert once for a layer, and a tile of a product has routes of one expert alone: which one, each
 program finds by the numbers of routes, so nothing waits for the routing and a graph replays it. How many programs there
-are depends on the number of tokens, not on where they go. Tiles of few outputs stay together, so the card's cache gives
-weights and inputs to several. kernels/reference_experts.py holds the oracle.
+are depends on the number of tokens, not on where they go. Programs of a few tiles and all outputs run side by side, so
+the card's cache serves weights and inputs to several of them. kernels/reference_experts.py holds the oracle.
 T tokens, P = T K routes of which route t K + k is token t's k-th, E experts, N in, M out.
 """
 

@@ -4,6 +4,7 @@ The oracle computes each prompt in one forward pass, without a cache and without
 """
 
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,10 @@ def test_greedy_output_is_the_oracles_cold_and_warm(case: tuple[Path, Oracle], o
                 oracle.check_greedy(ids, contexts, reply["output_ids"])
 
 
-@pytest.mark.parametrize("options", [{}, {"page_size": 16, "overlap": "on"}, {"disable_radix_cache": True}])
-@pytest.mark.parametrize("start", [0, 25, 47])
+@pytest.mark.parametrize(
+    ("options", "start"),
+    sampled(product(({}, {"page_size": 16, "overlap": "on"}, {"disable_radix_cache": True}), (0, 25, 47)), 3, seed=2),
+)
 def test_log_probabilities_of_prompt_and_output_are_the_oracles(
     case: tuple[Path, Oracle], options: dict[str, Any], start: int
 ):
