@@ -16,9 +16,9 @@ import pytest
 
 USUAL = (128, 16384)  # registers of a thread and bytes of shared memory, but of attention
 ATTENTION = ("_decode", "_extend", "_shared")
-LEAST = dict.fromkeys(
-    (*ATTENTION, "_linear", "_grouped"), 2
-)  # programs that a multiprocessor holds, with head sizes up to 128
+EXPERTS = ("_sort", "_grouped", "_combine")
+# programs that a multiprocessor holds, with head sizes up to 128
+LEAST = dict.fromkeys((*ATTENTION, "_linear", "_grouped"), 2)
 SMALL = {"_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine"}
 ALL = 150  # configurations of a card, at least
 OTHERS = (80, 89, 100)
@@ -78,7 +78,7 @@ def test_nothing_spills_and_enough_programs_fit(compiled: list[dict[str, Any]]):
 
 def test_attention_copies_sixteen_bytes_at_once_and_multiplies_on_the_tensor_cores(compiled: list[dict[str, Any]]):
     attention = [each for each in compiled if each["kernel"] in ATTENTION]
-    assert len(attention) >= len(compiled) // 8
+    assert len(attention) >= len([each for each in compiled if each["kernel"] not in EXPERTS]) // 6
     for each in attention:
         assert each["copies"] >= (2 if each["cache"] == "fp8e4nv" else 8) and each["products"] >= 4, each
 

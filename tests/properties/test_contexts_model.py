@@ -66,7 +66,7 @@ def prompt_of(arrival: dict[str, Any]) -> tuple[list[int], Contexts]:
     return ids + arrival["rest"], tuple(groups)
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(100, 140, 20))
 def test_every_output_is_what_its_prompt_implies_and_nothing_is_lost(first: int):
     for seed in range(first, first + 20):
         check_scenario(**scenario_of(seed))
@@ -83,12 +83,12 @@ def test_for_long(first: int):
 def test_the_scenarios_reach_what_they_are_for():
     """Memory really runs out, also while contexts are computed; contexts are found again, and requests are aborted."""
     retractions = cached = aborts = 0
-    for seed in range(40):
+    for seed in range(100):
         top = check_scenario(**scenario_of(seed))
         retractions += top.scheduler.running.num_retractions
         cached += top.scheduler._results.cached_tokens
         aborts += sum("by the client" in finish.message for finish in top.finish.values())
-    assert retractions > 2 and cached > 500 and aborts > 10, (retractions, cached, aborts)
+    assert retractions > 10 and cached > 1000 and aborts > 10, (retractions, cached, aborts)
 
 
 def check_scenario(
