@@ -95,7 +95,7 @@ class Bench:
             assert bool(device.num_replays) == (way is ALL_GRAPHS), seed
             assert plain.finish.keys() == overlapped.finish.keys()
             for uid in plain.finish:
-                if first_difference(plain.tokens[uid], overlapped.tokens[uid]) in near:
+                if parted_within(near, plain.tokens[uid], overlapped.tokens[uid]):
                     self.on_boundaries.append((seed, uid))
                 else:
                     same(plain, overlapped, uid, seed)
@@ -105,7 +105,7 @@ class Bench:
 
 @contextmanager
 def near_draws(found: set[tuple[int, int]]) -> Iterator[None]:
-    """Adds to `found` the pairs of tokens on whose boundary a number that is drawn lies.
+    """Adds to `found` the first and last token that a number may mean which is drawn near a boundary.
 
     A draw compares a number with the probability of all tokens up to each. Rows that are computed with other neighbours
     differ in the last bits, and once in some hundred thousand draws the number lies between both: in schedule 72 it is
@@ -123,10 +123,10 @@ def near_draws(found: set[tuple[int, int]]) -> Iterator[None]:
         yield
 
 
-def first_difference(one: list[int], other: list[int]) -> tuple[int, int]:
-    """The smaller token first; of equal lists (0, 0)."""
-    a, b = next((pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]), (0, 0))
-    return min(a, b), max(a, b)
+def parted_within(near: set[tuple[int, int]], one: list[int], other: list[int]) -> bool:
+    """Whether the first difference is of two tokens that one number that was drawn may mean."""
+    pair = next((pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]), None)
+    return pair is not None and any(first <= min(pair) and max(pair) <= last for first, last in near)
 
 
 def same(plain: BenchTop, overlapped: BenchTop, uid: int, seed: int) -> None:
