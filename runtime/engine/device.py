@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import torch
 
+from ramet.kernels.without_triton import MISSING
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.machine import LEAST_CAPABILITY, available_memory
 from ramet.runtime.placement import Cores, num_cores
@@ -19,10 +20,9 @@ def choose_device(name: str) -> torch.device:
     """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of LEAST_CAPABILITY."""
     has_cuda = torch.cuda.is_available()
     if has_cuda and name != "cpu" and find_spec("triton") is None:
-        missing = "the kernels of a GPU need the package triton, which is not installed"
         if name == "cuda":
-            raise ConfigError(f"--device is cuda, but {missing}: pip install triton, or use cpu")
-        log.warning("runs on the CPU: %s", missing)
+            raise ConfigError(f"--device is cuda, but {MISSING}, or use cpu")
+        log.warning("runs on the CPU: %s", MISSING)
         return torch.device("cpu")
     if name == "cuda" and not has_cuda:
         raise ConfigError(f"--device is cuda, but torch finds no CUDA device{_why_none()}: use cpu or auto")

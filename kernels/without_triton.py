@@ -1,0 +1,26 @@
+"""What stands in Triton's place where it is not installed. A kernel that is launched without it says what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MISSING = "the kernels of a GPU need the package triton, which is not installed: pip install triton"
+
+
+class Missing:
+    """Whatever a module asks of Triton while it is imported."""
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Missing:
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __getitem__(self, grid: Any) -> Any:
+        """Of a kernel: what launches it."""
+        raise ModuleNotFoundError(MISSING, name="triton")
