@@ -1,4 +1,4 @@
-"""What stands in Triton's place where it is not installed. A kernel that is launched without it says what is missing."""
+"""Stands in the place of Triton where that is not installed. A kernel that is launched then names what is missing."""
 
 from __future__ import annotations
 
