@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _as_kept, _take_in, _tile, padded
 from ramet.kernels.triton_there import tl, triton
-from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of
+from ramet.kernels.tuned import ExtendTuning, extend_tuning, launched, processor_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -162,5 +162,5 @@ def extend_attention(
         TOKENS=tokens_of_tile(heads, kv_heads, tuning),
         LANES=max(tuning.queries, triton.next_power_of_2(group)),
         BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
-        SINKS=sinks is not None, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+        SINKS=sinks is not None, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, **launched(tuning.warps, head_dim),
     )  # fmt: skip

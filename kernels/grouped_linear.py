@@ -13,7 +13,7 @@ from torch import Tensor
 from ramet.kernels.reference_experts import Routes
 from ramet.kernels.triton_parts import INTERPRETED, _rounded, padded
 from ramet.kernels.triton_there import tl, triton
-from ramet.kernels.tuned import GroupedTuning, grouped_tuning, processor_of
+from ramet.kernels.tuned import GroupedTuning, grouped_tuning, launched, processor_of
 
 ROUTES = 1024  # that are looked at at once
 TOGETHER = 8  # tiles of routes whose products with the same outputs lie side by side
@@ -154,7 +154,7 @@ def _linear(
         x, weight, x if bias is None else bias, routes.order, routes.ends, out,
         num_experts, num_tiles, num_in, num_out,
         PER_TOKEN=routes.per_token, SCATTER=scatter, **cut(num_experts, num_in, num_out, tuning),
-        BIASED=bias is not None, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+        BIASED=bias is not None, INTERPRETED=INTERPRETED, **launched(tuning.warps),
     )  # fmt: skip
     return out
 

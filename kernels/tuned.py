@@ -12,7 +12,7 @@ from functools import cache
 import torch
 
 INTERPRETED_PROGRAMS = 3  # they run one after the other there
-REGISTERS = 65536  # of a multiprocessor
+REGISTERS, MOST = 65536, 255  # of a multiprocessor, of a thread
 RESERVED = 1024  # bytes of shared memory that each program takes beside its own
 
 
@@ -107,6 +107,16 @@ def processor_with(major: int, minor: int) -> Processor:
     if major in (10, 11):
         return BLACKWELL
     return {(8, 0): AMPERE, (9, 0): HOPPER}.get((major, minor), SMALL)
+
+
+def launched(warps: int, head_dim: int = 0) -> dict[str, int | None]:
+    """How a program of so many warps is compiled: of more than four, a thread is told how many registers it may have.
+
+    A multiprocessor holds two programs then, or one for head sizes beyond 128. Triton 3.6's assembler for Blackwell
+    chooses fewer by itself, and spills.
+    """
+    programs = 2 if head_dim <= HEAD_SIZES[-1] else 1
+    return {"num_warps": warps, "maxnreg": min(MOST, REGISTERS // (programs * 32 * warps)) if warps > 4 else None}
 
 
 def decode_tuning(head_dim: int, processor: Processor = HOPPER) -> DecodeTuning:

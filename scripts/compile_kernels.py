@@ -134,7 +134,7 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
             }  # fmt: skip
         yield extend_attention._extend, kind, {
             **heads, **rule, "TOKENS": many.queries // group, "LANES": many.queries, "BLOCK": many.block,
-            "STAGES": many.stages, "num_warps": many.warps,
+            "STAGES": many.stages, **tuned.launched(many.warps, head_dim),
         }  # fmt: skip
 
 
@@ -186,14 +186,15 @@ def experts(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
             for scatter, (n, m) in ((False, (num_in, num_out)), (True, (num_out // 2, num_in))):
                 yield grouped_linear._grouped, kind, {
                     "PER_TOKEN": per_token, "SCATTER": scatter, **grouped_linear.cut(num, n, m, tuning),
-                    "BIASED": biased, "INTERPRETED": False, "num_warps": tuning.warps,
+                    "BIASED": biased, "INTERPRETED": False, **tuned.launched(tuning.warps),
                 }  # fmt: skip
 
 
 def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
-    """`num_warps` and `cache`, the type of keys and values in the pool, are no constants of the kernel's."""
-    warps, cache = constants.get("num_warps", epilogue.WARPS), constants.get("cache")
-    flags = {name: value for name, value in constants.items() if name not in ("num_warps", "cache")}
+    """How it is launched and `cache`, the type of keys and values in the pool, are no constants of the kernel's."""
+    launched, cache = {"num_warps": epilogue.WARPS}, constants.get("cache")
+    launched |= {name: constants[name] for name in tuned.launched(1) if name in constants}
+    flags = {name: value for name, value in constants.items() if name not in (*launched, "cache")}
     names = [name for name in kernel.arg_names if name not in flags]
     signature = {name: TYPES.get(name, "*fp32") for name in names} | dict.fromkeys(flags, "constexpr")
     own = OF_THE_MODEL if "values" not in signature or "keys" in signature else ("logits",)  # `_cut` has values, too
@@ -209,8 +210,9 @@ def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> 
     aligned = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(kernel.arg_names) if name in names}
     source = ASTSource(kernel, {name: signature[name] for name in kernel.arg_names}, flags, aligned)
     target = GPUTarget("cuda", processor.capability, 32)
-    made = triton.compile(source, target=target, options={"num_warps": warps})
+    made = triton.compile(source, target=target, options=launched)
     used, shared = resources(made.asm["cubin"]), made.metadata.shared
+    warps = launched["num_warps"]
     return {
         "capability": processor.capability, "kernel": kernel.fn.__name__, "type": kind, "cache": cache or kind,
         **flags, "warps": warps, "shared": shared, **used,
