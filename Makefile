@@ -51,6 +51,8 @@ test-clients: install $(CLIENTS_VENV)/installed
 
 # With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.
 gpu:
+	@$(PYTHON) -c "import torch" 2>/dev/null || { \
+	    echo "make gpu: $(PYTHON) has no torch; after make install: make gpu PYTHON=$(VENV)/bin/python" >&2; exit 1; }
 	@$(PYTHON) -c "import sys, torch; torch.cuda.is_available() or sys.exit('make gpu: torch finds no CUDA device')"
 	TRITON_INTERPRET=0 $(PYTHON) -m pytest -m gpu tests/gpu -n 8 $(ARGS)
 	$(PYTHON) -m ramet bench gpu

@@ -50,7 +50,7 @@ def _plan(rows, seq_lens, items, num_items, num_rows,  # type: ignore[no-untyped
     chunk = tl.where(length <= WHOLE, WHOLE, chunk)
     own = tl.maximum((length + chunk - 1) // chunk, 1)
     split = tl.arange(0, SPLITS)
-    at = items + (first + split) * 4
+    at = items + (first + split) * 4  # ITEM
     tl.store(at, row * SPLITS + split, mask=split < own)
     tl.store(at + 1, length + split * 0, mask=split < own)
     tl.store(at + 2, chunk + split * 0, mask=split < own)
@@ -67,11 +67,16 @@ def _decode(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
     SINKS: tl.constexpr, SHARING: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
+    """Each program takes every so many-th of (item, kv head): a chunk of a row, for the query heads of a group.
+
+    A row's newest token has a slot of its own, so of each row one chunk at least is its own and merges the others.
+    `sinks` is any tensor without SINKS.
+    """
     lanes, dims = tl.arange(0, LANES), tl.arange(0, D_PAD)
     in_head = dims < D
     total = tl.load(num_items) * KV_HEADS
     for work in range(tl.program_id(0), total, tl.num_programs(0)):
-        item, head = items + work // KV_HEADS * 4, work % KV_HEADS
+        item, head = items + work // KV_HEADS * 4, work % KV_HEADS  # ITEM
         which, length, chunk, of_table = tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
         row, split = which // SPLITS, which % SPLITS
         oldest = tl.maximum(length - window, 0) if WINDOWED else 0
@@ -129,7 +134,7 @@ def _decode(  # type: ignore[no-untyped-def]
                 tl.store(sums + (place + split) * GROUP + lanes, best + tl.log2(mass), mask=is_head)
                 parts = partials + ((place + split) * GROUP + lanes[:, None]) * D + dims[None, :]
                 tl.store(parts, result, mask=within)
-                tl.debug_barrier()  # all of it is written before it is said to be
+                tl.debug_barrier()  # of the program's threads: all have written before one says so
                 before = tl.atomic_add(arrived + row * KV_HEADS + head, 1, sem="acq_rel")
                 if before == expected - 1:
                     tl.store(arrived + row * KV_HEADS + head, 0)  # for the next layer
@@ -216,6 +221,5 @@ def decode_attention(
         GROUP=heads // kv_heads, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
         LANES=padded(heads // kv_heads), BLOCK=tuning.block, STAGES=tuning.stages, SPLITS=SPLITS,
         WINDOWED=window is not None, CAPPED=softcap is not None, SINKS=sinks is not None,
-        SHARING=shares, LOG2_E=LOG2_E,
-        INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+        SHARING=shares, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 The prefix is read from the pool where it lies, slot by slot; the new keys and values are read side by side from where
 the layer made them. Query heads that share keys and values lie in one tile, so both are read once for all of them. A
-program's tile is a few tokens of one row (`Blocks`); results do not depend on other rows. Only tiles that the diagonal
-or a window crosses are masked (FlashAttention-2; Dao 2023). kernels/reference.py holds the oracle.
+program's tile is a few tokens of one row (`Blocks`); results do not depend on other rows. Without a window, only the
+tiles of keys at the end of the prefix and on the diagonal are masked (FlashAttention-2; Dao 2023); with one, all are.
+kernels/reference.py holds the oracle.
 R rows, T new tokens over all rows, H query heads, G kv heads, D head size, S slots of the pool, L longest context.
 """
 
@@ -26,6 +27,7 @@ def _extend(  # type: ignore[no-untyped-def]
     LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
     SINKS: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
+    """A program: a tile of tokens and a kv head. Keys before `whole` are not masked. `sinks`: any without SINKS."""
     head, block = tl.program_id(0), tl.program_id(1)
     row = tl.load(block_rows + block)
     start = tl.load(block_starts + block)  # first of the row's new tokens in this tile

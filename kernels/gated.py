@@ -56,6 +56,7 @@ def softcap(x: Tensor, cap: float) -> None:
 
 def _run(gate_up: Tensor, kind: int) -> Tensor:
     tokens, both = gate_up.shape
+    assert gate_up.is_contiguous(), "gate and up lie side by side"
     out = torch.empty((tokens, both // 2), dtype=gate_up.dtype, device=gate_up.device)
     if tokens:
         _gated[(tokens, triton.cdiv(both // 2, BLOCK))](

@@ -31,8 +31,9 @@ def _round_rows(x, x_stride, out, scales, size, BLOCK: tl.constexpr, INTERPRETED
 
 
 def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x [T, N] (rows may be strided) -> float8_e4m3fn [T, N] and their scales [T, 1] float32."""
+    """x [T, N] (rows may be strided; a NaN stays one) -> float8_e4m3fn [T, N] and their scales [T, 1] float32."""
     tokens, size = x.shape
+    assert x.stride(1) == 1, "inputs of a token lie side by side"
     out = torch.empty((tokens, size), dtype=torch.float8_e4m3fn, device=x.device)
     scales = torch.empty((tokens, 1), dtype=torch.float32, device=x.device)
     if tokens:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ramet.kernels.int4_words import Int4Words
+from ramet.kernels.int4_words import GROUPS, Int4Words
 from ramet.kernels.reference_weights import Int4Weight
 from ramet.kernels.triton_parts import INTERPRETED, _rounded
 from ramet.kernels.triton_there import tl, triton
@@ -100,7 +100,8 @@ class GpuInt4Weight:
 
     @classmethod
     def of(cls, weight: Tensor, group: int) -> "GpuInt4Weight":
-        """Rounded as the oracle does."""
+        """Rounded as the oracle does. `group` is one of GROUPS."""
+        assert group in GROUPS, group
         return cls._of(Int4Weight.of(weight, group))
 
     @classmethod
@@ -127,6 +128,7 @@ class GpuInt4Weight:
             out = functional.linear(x, self.widened(), bias)
             return out.float() if wide else out
         num_out, num_in = self.shape
+        assert x.stride(1) == 1, "inputs of a token lie side by side"
         out = torch.empty((len(x), num_out), dtype=torch.float32 if wide else x.dtype, device=x.device)
         if len(x):
             tokens = next(size for size in TOKENS if size >= len(x))

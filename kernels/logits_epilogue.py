@@ -108,7 +108,8 @@ def _draw(  # type: ignore[no-untyped-def]
     log_total = tl.log(total).to(tl.float32)
     if LOGPROBS:  # what was measured before the cuts: they drop a NaN
         log_total = tl.load(log_totals + row) - best
-    token = tl.load(places + row * num_blocks + first).to(tl.int32)
+    first = tl.minimum(first, num_blocks - 1)  # of nothing but NaN, a card's best is what comes behind it
+    token = tl.minimum(tl.load(places + row * num_blocks + first), vocab - 1).to(tl.int32)
     logprob = -log_total
     if tl.load(temperature + row) > 0:
         position = tl.load(positions + row)

@@ -121,7 +121,7 @@ def _shared(  # type: ignore[no-untyped-def]
     in_head = dims < D
     total = tl.load(num_items) * KV_HEADS
     for work in range(tl.program_id(0), total, tl.num_programs(0)):
-        item, head = items + work // KV_HEADS * 5, work % KV_HEADS
+        item, head = items + work // KV_HEADS * 5, work % KV_HEADS  # ITEM
         split, first, count = tl.load(item), tl.load(item + 1), tl.load(item + 2)
         chunk, leader = tl.load(item + 3), tl.load(item + 4)
         is_lane = lanes < count * GROUP

@@ -28,15 +28,18 @@ def _rounded(x, like, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def
 def _stored(x, like, INTERPRETED: tl.constexpr):  # type: ignore[no-untyped-def]
     """x as the pool of `like` holds it. What is beyond the largest number of 8 bits becomes that.
 
-    The interpreter loses a bit where rounding to 8 bits carries into the exponent, so it rounds here.
+    The interpreter loses a bit where rounding to 8 bits carries into the exponent, and a NaN, so it rounds here.
     """
     if like.dtype.element_ty == tl.float8e4nv:
-        x = tl.minimum(tl.maximum(x.to(tl.float32), -LARGEST_FP8), LARGEST_FP8)
+        x = x.to(tl.float32)
+        x = tl.where(x == x, tl.minimum(tl.maximum(x, -LARGEST_FP8), LARGEST_FP8), x)  # a NaN stays one
         if INTERPRETED:
             bits = x.to(tl.int32, bitcast=True)
             bits = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000  # three bits behind the first
             small = x + 24576.0 - 24576.0  # 1.5 * 2^23 of the smallest step, 2^-9
             x = tl.where(tl.abs(x) < 0.015625, small, bits.to(tl.float32, bitcast=True))
+            kept = x.to(tl.float8e4nv).to(tl.int8, bitcast=True)
+            return tl.where(x == x, kept, 127).to(tl.int8).to(tl.float8e4nv, bitcast=True)
     return x.to(like.dtype.element_ty)
 
 

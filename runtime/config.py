@@ -42,8 +42,8 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         Literal["int8", "int8wo", "int4", "fp8", "awq", "gptq"] | None,
         _about(
             "of linear layers and head; int8: weights and inputs in 8 bits; int8wo: weights alone; int4: weights in 4 "
-            "bits and inputs in 8, the head as int8; fp8: float8 e4m3 but for the head, on a GPU of compute capability "
-            "8.9 or more; awq, gptq: config.json must say so; unset: as the checkpoint is"
+            "bits and on a CPU inputs in 8, the head as int8; fp8: float8 e4m3 but for the head, on a GPU of compute "
+            "capability 8.9 or more; awq, gptq: config.json must say so; unset: as the checkpoint is"
         ),
     ] = None
     weights_cache_gb: Annotated[
@@ -224,8 +224,8 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     cuda_graph_max_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=4096)] | None,
         _about(
-            "tokens of the largest step with prompts that is a CUDA graph, 0 for none; unset: as many as launches take "
-            "longer for than the card, which is measured at the start"
+            "on a GPU with --attention-backend triton: tokens of the largest step with prompts that is a CUDA graph, "
+            "0 for none; unset: of the largest that takes longer to launch than to compute, measured at the start"
         ),
     ] = None
     check_invariants: Annotated[

@@ -107,10 +107,10 @@ def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator
         yield _torch()
     threads = _threads(args)
     yield speed(threads, has_kernels, again)
-    has_cuda = takes_cuda(gpu, _version("torch"))
-    if has_kernels and _device(args, has_cuda) == "cpu":
+    lacking = lacks_of_cuda(gpu, _version("torch"), _version("triton"))
+    if has_kernels and _device(args, lacking) == "cpu":
         yield from quantised(args)
-    yield choice(args, has_cuda)
+    yield choice(args, lacking, gpu.kind == "ok")
 
 
 def packages(version: Callable[[str], str]) -> Iterator[Finding]:
@@ -245,33 +245,49 @@ def port(host: str, number: int) -> Finding:
     return Finding("ok", what, f"free on {host}" if number else f"a free one on {host}, chosen at the start")
 
 
-def takes_cuda(gpu: Finding, torch: str) -> bool:
-    """Whether --device auto will be cuda, by what the driver says and by torch's version, which is not loaded here.
+def lacks_of_cuda(gpu: Finding, torch: str, triton: str) -> tuple[str, str]:
+    """Why --device auto will not be cuda, and what to do; both empty where it will. A version is "" if there is none.
 
-    As `choose_device`. A version like 2.13.0+cpu is of a torch without CUDA.
+    As `choose_device`, by what the driver and the packages say of themselves: torch is not loaded here. A version like
+    2.13.0+cpu is of a torch without CUDA.
     """
-    if gpu.kind != "ok" or "+cpu" in torch or not torch:
-        return False
+    if gpu.kind != "ok":
+        return "no NVIDIA driver was seen here", "install it, or --device cpu"
+    if not torch or "+cpu" in torch:
+        return f"torch {torch} was built without CUDA", "pip uninstall torch, then make install"
+    if not triton:
+        return "the kernels of a GPU need the package triton", "pip install triton"
     capability = gpu.found.split(";")[0].rsplit(",", 1)[-1].strip()
-    return capability.replace(".", "", 1).isdigit() and float(capability) >= LEAST_CAPABILITY[0]
+    if not capability.replace(".", "", 1).isdigit() or float(capability) < LEAST_CAPABILITY[0]:
+        least = f"{LEAST_CAPABILITY[0]}.{LEAST_CAPABILITY[1]}"
+        return f"its compute capability is {capability}, and auto takes {least} or more", "--device cuda tries it"
+    return "", ""
 
 
-def choice(args: Args, has_cuda: bool) -> Finding:
-    what, device = "ramet will choose", _device(args, has_cuda)
+def choice(args: Args, lacking: tuple[str, str], has_card: bool) -> Finding:
+    """`lacking` as `lacks_of_cuda` has it. An option that ends the start is missing what it needs."""
+    what, device = "ramet will choose", _device(args, lacking)
     attention: str = args.execute.attention_backend
+    why, remedy = lacking
+    if device == "cuda" and why and not why.startswith("its compute capability"):
+        return Finding("missing", "--device cuda", why, remedy)
+    if attention in ("triton", "flashinfer") and device == "cpu":
+        return Finding("missing", f"--attention-backend {attention}", "needs --device cuda", "leave it out")
     if attention == "auto":
         on_gpu = "reference" if args.cache.kv_cache_dtype == "int8" else "triton"
         attention = on_gpu if device == "cuda" else "cpu"
     cache = "" if args.cache.kv_cache_dtype == "auto" else f" --kv-cache-dtype {args.cache.kv_cache_dtype}"
     found = f"--device {device} --attention-backend {attention}{cache}"
-    if device == "cuda" and not has_cuda:
-        return Finding("note", what, f"{found}, as it is told to", "no CUDA device that torch can use was seen here")
+    if why and has_card and args.execute.device != "cpu":
+        return Finding("note", what, f"{found}: {why}", remedy)
     return Finding("ok", what, found)
 
 
 def quantised(args: Args) -> Iterator[Finding]:
     """How our kernels compute layers with such weights, and attention to keys and values of 8 bits."""
-    asked = {"--quantization": args.model.quantization, "--kv-cache-dtype": args.cache.kv_cache_dtype}
+    asked: dict[str, str | None] = {"--quantization": args.model.quantization}
+    if args.execute.attention_backend != "reference":  # plain torch reads float8, slowly
+        asked["--kv-cache-dtype"] = args.cache.kv_cache_dtype
     for option in (name for name, value in asked.items() if value == "fp8"):
         yield Finding("missing", "float8", f"{option} is fp8, for which a CPU has no kernel", "use int8")
     if args.model.quantization not in (None, "fp8"):
@@ -280,9 +296,9 @@ def quantised(args: Args) -> Iterator[Finding]:
         yield Finding("ok", "int8 keys, values", "byte products for one or two queries of a head, floats for more")
 
 
-def _device(args: Args, has_cuda: bool) -> str:
+def _device(args: Args, lacking: tuple[str, str]) -> str:
     asked = str(args.execute.device)
-    return asked if asked != "auto" else "cuda" if has_cuda else "cpu"
+    return asked if asked != "auto" else "cpu" if any(lacking) else "cuda"
 
 
 def _version(package: str) -> str:

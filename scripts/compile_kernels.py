@@ -233,10 +233,16 @@ def resources(cubin: bytes) -> dict[str, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m scripts.compile_kernels")
-    parser.add_argument("--every", type=int, default=1, metavar="N")
-    parser.add_argument("--capability", type=int, nargs="+", default=[each.capability for each in tuned.PROCESSORS])
-    parser.add_argument("--keep", action="store_true")
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.compile_kernels", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    capabilities = [each.capability for each in tuned.PROCESSORS]
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth configuration; default 1")
+    parser.add_argument(
+        "--capability", type=int, nargs="+", choices=capabilities, default=capabilities, help="default: all"
+    )
+    parser.add_argument("--keep", action="store_true", help="into bench/results/gpu_kernels.jsonl")
     options = parser.parse_args()
     found = []
     with ThreadPoolExecutor(2) as pool:

@@ -20,6 +20,11 @@ pip() { "$VENV/bin/python" -m pip --disable-pip-version-check "$@"; }
 torch=$(sed -n 's/^torch==//p' constraints.txt)
 if "$VENV/bin/python" -c 'import torch' 2>/dev/null; then
     echo "torch: keeping what is installed"
+    if { [ -e /proc/driver/nvidia/version ] || command -v nvidia-smi >/dev/null 2>&1; } &&
+        ! "$VENV/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)'; then
+        echo "torch: that is a build for CPUs, and there is an NVIDIA driver. For a GPU: $VENV/bin/pip uninstall torch," \
+            "then run this again"
+    fi
 elif [ "$(uname -s)" != Linux ]; then
     echo "torch: $torch, the build for this system"
     pip install -q "torch==$torch"

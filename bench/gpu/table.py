@@ -23,8 +23,10 @@ PARTS = ("attention", "experts", "steps", "shares", "headline", "peer")
 
 
 def main(argv: Sequence[str]) -> int:
-    p = argparse.ArgumentParser(prog="ramet bench gpu", description="One table for the CUDA card at hand.")
-    p.add_argument("--part", choices=PARTS, action="append", help="default: all")
+    p = argparse.ArgumentParser(
+        prog="ramet bench gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("--part", choices=PARTS, action="append", help="one of the above, may be repeated; default all")
     p.add_argument("--num-prompts", type=positive, default=3000, help="of the headline; default 3000")
     p.add_argument("--output-file", type=Path, default=report.results_file("gpu"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))

@@ -31,8 +31,10 @@ def extend_tunings() -> list[ExtendTuning]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ramet.bench.gpu.tune")
-    parser.add_argument("--compile", type=int, nargs=2, metavar=("I", "N"))
-    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument(
+        "--compile", type=int, nargs=2, metavar=("I", "N"), help="compile the I-th of N parts and time nothing"
+    )
+    parser.add_argument("--head-dim", type=int, default=128, help="default 128")
     parser.add_argument("--only", choices=("decode", "extend"), help="default: both")
     options = parser.parse_args()
     if not torch.cuda.is_available():

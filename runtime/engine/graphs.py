@@ -47,6 +47,8 @@ class CudaCapture:
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 made = run()
+        except torch.OutOfMemoryError:
+            raise  # fewer rows or a smaller pool are what helps, and the start says so
         except RuntimeError as error:
             raise NotReplayable(f"CUDA captures no graph of it: {error}") from None
         return graph, made
@@ -178,10 +180,12 @@ def cuda_graphs(
 
 
 def prompt_graphs(
-    states_of: StatesOf, attention: AttentionBackend, table: Tensor, capture: CudaCapture
+    states_of: StatesOf, attention: AttentionBackend, table: Tensor, capture: CudaCapture, copies: Copies
 ) -> PromptGraphs | None:
     """None: this attention plans prompts on the host."""
-    return PromptGraphs(states_of, capture, attention, table) if type(attention) is TritonAttention else None
+    if type(attention) is not TritonAttention:
+        return None
+    return PromptGraphs(states_of, capture, attention, table, copies.precede)
 
 
 def prepare_all(steps: StepGraphs, prompts: PromptGraphs | None, max_tokens: int | None) -> None:

@@ -346,10 +346,11 @@ class StepGraphs:
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""
-        return batch.only_decodes and 0 < len(batch.rows) <= self._limit
+        return batch.only_decodes and 0 < len(batch.rows) <= self.max_rows
 
     @property
-    def _limit(self) -> int:
+    def max_rows(self) -> int:
+        """0: no step is prepared."""
         return int(self._sizes[-1]) if len(self._sizes) else 0
 
     def begin(self, batch: Batch, draws: bool) -> Begun | None:
@@ -386,8 +387,8 @@ class StepGraphs:
                 inputs, lambda: self._forward(inputs.forward), lambda logits: self._draw(logits, inputs)
             )
         except NotReplayable as why:
-            log.warning("steps are not prepared, which costs time: %s", why)
-            self._sizes = self._sizes[:0]
+            log.warning("steps of %d rows are not prepared, which costs time: %s", size, why)
+            self._sizes = np.array(sorted(self._prepared), np.int64)
             return False
         self._prepared[size] = inputs, step
         return True

@@ -24,7 +24,7 @@ from ramet.runtime.attention.base import Extends, ForwardInputs
 from ramet.runtime.engine.inputs import NotReplayable
 from ramet.runtime.sampling.epilogue import on_device
 
-SIZES = (16, 32, 64, 128, 256, 512, 1024)
+SIZES = tuple(16 << doubled for doubled in range(9))  # up to 4,096
 MAX_ROWS = 128
 LONGEST = 1024  # context of a row that decodes in a graph: one program reads all of it for each of its heads
 LAUNCHED_SLOWLY = 1.2  # times the launches that a step may take
@@ -107,8 +107,12 @@ class PromptInputs:
 class PromptGraphs:
     """Of one runner on a GPU."""
 
-    def __init__(self, states_of: StatesOf, capture: Capture, tiles: Tiles, table: Tensor) -> None:
+    def __init__(
+        self, states_of: StatesOf, capture: Capture, tiles: Tiles, table: Tensor, precede: Callable[[], None]
+    ) -> None:
+        """`precede` as copies.py has it."""
         self._states_of, self._capture, self._tiles, self._table = states_of, capture, tiles, table
+        self._precede = precede
         self._prepared: list[tuple[PromptInputs, Graph, tuple[Tensor, Tensor]]] = []  # the smallest first
 
     @property
@@ -139,6 +143,7 @@ class PromptGraphs:
         for own, graph, states in self._prepared:
             if inputs.num_tokens <= own.size and len(inputs.rows) <= own.rows:
                 own.fill(inputs)
+                self._precede()  # memory that it had on the way is that of draws of graphs recorded later
                 graph.replay()
                 return states
         return None

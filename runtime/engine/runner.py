@@ -40,6 +40,7 @@ from ramet.runtime.engine.prompt_graphs import PromptGraphs
 from ramet.runtime.engine.startup import (
     Report,
     cache_dtype,
+    check_options,
     dtype_name,
     load_model,
     measure_cost,
@@ -182,6 +183,7 @@ class ModelRunner:
         self._reached = 0  # the slot that the KV pool is told of next
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
+        check_options(args, self.shape, self.device)
         self._copies = Copies() if self.device.type == "cuda" else None
         placement = placement_of(args.execute.cpu_affinity)
         bind_model(placement)
@@ -281,6 +283,8 @@ class ModelRunner:
             "num_threads": self._threads,
             "mem_fraction_static": self.plan.share,
             "max_total_tokens": self.max_total_tokens,
+            "cuda_graph_max_bs": 0 if self._graphs is None else self._graphs.max_rows,
+            "cuda_graph_max_tokens": 0 if self._prompt_graphs is None else max(self._prompt_graphs.sizes, default=0),
         }
 
     def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
@@ -440,7 +444,7 @@ class ModelRunner:
 
             assert self._copies is not None, "our Triton kernels run on a GPU"
             table, capture = self._table.device, CudaCapture()
-            self._prompt_graphs = prompt_graphs(self._every_state, self._attention, table, capture)
+            self._prompt_graphs = prompt_graphs(self._every_state, self._attention, table, capture, self._copies)
             of_device = table, max_rows, self._copies, capture
             return cuda_graphs(self._decode, self._epilogue, self._row_buffer, *of_device)
         if not isinstance(ops, CpuOps) or not isinstance(self._attention, CpuAttention):
@@ -456,7 +460,7 @@ class ModelRunner:
             layers=shape.num_layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
-            dtype=cache_dtype(args, self.dtype, self.device),
+            dtype=cache_dtype(args, self.dtype),
             device=self.device,
         )
         if args.schedule.max_itl_ms is not None:

@@ -50,18 +50,32 @@ def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
     return "float32"
 
 
-def cache_dtype(args: Args, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+def cache_dtype(args: Args, dtype: torch.dtype) -> torch.dtype:
     """Of keys and values, for a model of `dtype`."""
-    asked = args.cache.kv_cache_dtype
-    if asked != "fp8":
-        return torch.int8 if asked == "int8" else dtype
-    if device.type == "cpu" and args.execute.attention_backend != "reference":
-        raise ConfigError(
-            "--kv-cache-dtype is fp8, which no kernel for a CPU reads: use int8 or auto, or --attention-backend "
-            "reference"
-        )
-    check_float8("--kv-cache-dtype", device, "use auto")
-    return torch.float8_e4m3fn
+    return {"fp8": torch.float8_e4m3fn, "int8": torch.int8}.get(args.cache.kv_cache_dtype, dtype)
+
+
+def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
+    """Raises ConfigError for what does not go together, before anything is compiled or read."""
+    form_of(args.model.quantization, shape.quantization)
+    attention, cached = args.execute.attention_backend, args.cache.kv_cache_dtype
+    if attention in ("triton", "flashinfer") and device.type != "cuda":
+        raise ConfigError(f"--attention-backend is {attention}, which needs --device cuda; use auto")
+    if attention in ("cpu", "gather") and device.type != "cpu":
+        raise ConfigError(f"--attention-backend is {attention}, which needs --device cpu; use auto")
+    if cached == "int8" and attention == "gather":
+        raise ConfigError("--kv-cache-dtype is int8, which --attention-backend gather does not read; use auto")
+    if args.model.quantization == "fp8":
+        if device.type == "cpu":
+            raise ConfigError("--quantization is fp8, which no kernel for a CPU multiplies: use int8 or int4")
+        check_float8("--quantization", device, "use int8 or int4")
+    if cached == "fp8":
+        if device.type == "cpu" and attention != "reference":
+            raise ConfigError(
+                "--kv-cache-dtype is fp8, which no kernel for a CPU reads: use int8 or auto, or --attention-backend "
+                "reference"
+            )
+        check_float8("--kv-cache-dtype", device, "use auto")
 
 
 def check_float8(option: str, device: torch.device, remedy: str) -> None:
@@ -74,10 +88,6 @@ def check_float8(option: str, device: torch.device, remedy: str) -> None:
 
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
-    if args.model.quantization == "fp8":
-        if device.type == "cpu":
-            raise ConfigError("--quantization is fp8, which no kernel for a CPU multiplies: use int8 or int4")
-        check_float8("--quantization", device, "use int8 or int4")
     with torch.device("meta"):
         skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
     weights = weight_bytes(skeleton, dtype, form_of(args.model.quantization, shape.quantization))
@@ -87,9 +97,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     needs = Needs(
         weights=weights,
-        bytes_per_token=bytes_per_token(
-            shape.num_layers, shape.kv_heads, shape.head_dim, cache_dtype(args, dtype, device)
-        ),
+        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, cache_dtype(args, dtype)),
         max_running=args.max_running,
         context_length=asked,
         page_size=args.cache.page_size,

@@ -82,8 +82,11 @@ class StepCost:
 
     def __str__(self) -> str:
         curve = ", ".join(f"{num}: {seconds * 1e3:.3g}" for num, seconds in self.points)
-        each = f"{self.draw_s * 1e3:.3g} each that draws, {self.read_s * 1e9:.3g} us for 1,000 cached that it reads"
-        return f"a step of so many tokens takes (ms) {curve}; a row {each}"
+        draw, read, pairs = self.draw_s * 1e6, self.read_s * 1e9, self.pair_s * 1e12
+        return (
+            f"a step takes (ms, by its tokens) {curve}; and {draw:.3g} us for each row that draws, {read:.3g} us for "
+            f"1,000 cached tokens that a row reads, {pairs:.3g} us for a million pairs of a new token and one it sees"
+        )
 
     @property
     def chunk(self) -> int:

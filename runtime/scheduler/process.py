@@ -58,7 +58,8 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)
     )
     log.info("an output ends with %s", ", ".join(ends) or "no token of its own: its length or a stop ends it")
-    log.info("runs with %s", ", ".join(f"{name} {value}" for name, value in resolved_by(runner, scheduler).items()))
+    resolved = resolved_by(runner, scheduler).items()
+    log.info("runs with %s", ", ".join(f"{name} {_shown(value)}" for name, value in resolved))
     ready(phases, limits=limits_of(runner, scheduler))
     watchdog = Watchdog(args.execute.watchdog_timeout)
     try:
@@ -89,6 +90,10 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
         begin=partial(bind_others, placement_of(args.execute.cpu_affinity)),
         wants_fsm=retokenizes,
     )
+
+
+def _shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]:

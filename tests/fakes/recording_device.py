@@ -5,12 +5,14 @@ found by clocks: each stream and the host have a vector clock (Lamport 1978, Mat
 host's, an event carries a stream's, and who waits for an event takes in what it carries. A read that does not come
 behind the last write of its bytes, or a write that does not come behind their last reads, is a `Race`. Tensors refuse
 what those of a GPU refuse: numpy, operands on the host, and to be waited for while a graph captures. What a graph
-captures is computed when it is replayed. The host's own accesses are seen where it reads pinned memory by torch or
-numpy, and where `Columns.fill` writes it.
+captures is computed when it is replayed; what it has freed meanwhile may be given to graphs that are captured later
+over the same pool, so a replay counts as writing to all tensors of theirs that somebody still holds. The host's own
+accesses are seen where it reads pinned memory by torch or numpy, and where `Columns.fill` writes it.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -156,9 +158,23 @@ class RecordingGraph:
 
     def __init__(self) -> None:
         self.launches: list[Callable[[], None]] = []
+        self.later: list[RecordingGraph] = []  # over the same pool
+        self._made: list[weakref.ref[DeviceTensor]] = []
+
+    def made(self, tree: Any) -> Any:
+        self._made += [weakref.ref(each) for each in as_list(tree) if isinstance(each, DeviceTensor)]
+        return tree
+
+    def held(self) -> list[Tensor]:
+        """What it has made and somebody holds."""
+        self._made = [each for each in self._made if each() is not None]
+        return [made.inner for each in self._made if (made := each()) is not None]
 
     def replay(self) -> None:
-        RecordingDevice.current().num_replays += 1
+        device = RecordingDevice.current()
+        device.num_replays += 1
+        held = [(each, True) for graph in self.later for each in graph.held()]
+        device._launch("memory that a graph has used on the way", held)
         for launch in self.launches:
             launch()
 
@@ -170,6 +186,7 @@ class RecordingDevice:
         self.clocks = Clocks(HOST, FIRST)
         self.stream = FIRST
         self.capturing: RecordingGraph | None = None
+        self.graphs: dict[object, list[RecordingGraph]] = {}  # of a pool
         self.num_replays = 0
         self._pinned: dict[int, Tensor] = {}  # by address; kept, so that nothing else gets one
 
@@ -223,7 +240,7 @@ class RecordingDevice:
     def _launched(self, func: Any, args: Any, kwargs: dict[str, Any], touched: Touched) -> Any:
         name, inner_args, inner_kwargs = str(func), unwrapped(args), unwrapped(kwargs)
         if is_view_of(func):
-            return wrapped(func(*inner_args, **inner_kwargs))
+            return self._seen_to_be_made(wrapped(func(*inner_args, **inner_kwargs)))
         is_to_host = name == "aten._to_copy.default" and "device" in kwargs
         if is_to_host or name in WAITS:
             inner_kwargs.pop("non_blocking", None)
@@ -269,7 +286,10 @@ class RecordingDevice:
                     kept.copy_(new)
 
             self.capturing.launches.append(again)
-        return wrapped(made)
+        return self._seen_to_be_made(wrapped(made))
+
+    def _seen_to_be_made(self, tree: Any) -> Any:
+        return tree if self.capturing is None else self.capturing.made(tree)
 
     def _waited(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the host gets at once, and waits for all that its stream has."""
@@ -423,7 +443,11 @@ def cuda_of(device: RecordingDevice) -> dict[str, Any]:
             device.stream = before
 
     @contextmanager
-    def graph(made: RecordingGraph, **_: Any) -> Iterator[None]:
+    def graph(made: RecordingGraph, pool: object = None, **_: Any) -> Iterator[None]:
+        earlier = device.graphs.setdefault(pool, [])
+        for each in earlier:
+            each.later.append(made)
+        earlier.append(made)
         device.capturing = made
         try:
             yield
@@ -443,7 +467,7 @@ def cuda_of(device: RecordingDevice) -> dict[str, Any]:
         "Event": RecordingEvent,
         "Stream": RecordingStream,
         "CUDAGraph": RecordingGraph,
-        "graph_pool_handle": lambda: None,
+        "graph_pool_handle": object,
         "current_stream": lambda *_: RecordingStream(device.stream),
         "synchronize": lambda *_: RecordingStream(device.stream).synchronize(),
         "empty_cache": lambda: None,

@@ -43,7 +43,8 @@ class Toy:
         self.epilogue = FusedEpilogue(ROWS + 1, self.row_buffer, VOCABULARY, CUDA, gpu_ops)
         table = self.table.device
         self.capture = CudaCapture()
-        self.graphs = cuda_graphs(self.decode, self.epilogue, self.row_buffer, table, ROWS, Copies(), self.capture)
+        self.copies = Copies()
+        self.graphs = cuda_graphs(self.decode, self.epilogue, self.row_buffer, table, ROWS, self.copies, self.capture)
         rng = np.random.RandomState(1)
         self.tokens = {row: rng.randint(0, VOCABULARY, CONTEXT) for row in range(1, ROWS + 1)}
         self.slots = {row: 1 + row * CONTEXT + rng.permutation(CONTEXT) - CONTEXT for row in range(1, ROWS + 1)}

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from ramet.kernels import gpu_ops
 from ramet.kernels.linear_fp8 import Fp8Weight, round_rows
 
 MOST = 448.0
@@ -43,6 +44,22 @@ def test_products_are_those_of_what_is_rounded(tokens: int, dtype: torch.dtype) 
 def test_sizes_that_tensor_cores_do_not_take_are_named() -> None:
     with pytest.raises(ValueError, match="a layer of 100 inputs and 48 outputs, which float8 products do not take"):
         Fp8Weight.of(torch.ones(48, 100))
+
+
+def test_a_nan_stays_one_and_what_is_too_large_becomes_the_largest() -> None:
+    x = torch.ones(3, 16)
+    x[1], x[2, 3] = float("nan"), float("nan")
+    rounded, _ = round_rows(x)
+    assert rounded.float().isnan().tolist() == x.isnan().tolist()
+    one = torch.tensor([float("nan"), 1e6, -1e6, 1.0])
+    qkv = one.repeat(1, 3, 4)
+    keys, values = (torch.zeros(2, 1, 16, dtype=torch.float8_e4m3fn) for _ in range(2))
+    turn = torch.ones(1, 8), torch.zeros(1, 8)
+    at = torch.tensor([0]), None, keys, values, torch.tensor([1])
+    gpu_ops.place(qkv, 1, *turn, *at)
+    largest = torch.tensor([float("nan"), 448.0, -448.0, 1.0]).repeat(4)
+    for cache in (keys, values):
+        torch.testing.assert_close(cache[1, 0].float(), largest, equal_nan=True)
 
 
 def test_no_tokens() -> None:

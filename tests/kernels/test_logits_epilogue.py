@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
 from samples import slow
 from torch import Tensor
+from triton.runtime import interpreter
 
 from ramet.kernels import reference
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
@@ -188,6 +190,41 @@ def test_rows_that_are_not_finite_are_named_and_harm_nobody(bad: float):
     assert drawn.finite.tolist() == [True, True, False, True]
     others = torch.tensor([0, 1, 3])
     assert torch.equal(drawn.tokens[others], clean.tokens[others])
+
+
+def as_on_a_card(reduce: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+    """The best of numbers and where it is: two by two, and of two that cannot be compared the one behind."""
+    numbers = given.handle.data
+    if idx_reduce_op is None or numbers.ndim != 1:
+        return MIN_MAX(reduce, given, val_reduce_op, idx_reduce_op)
+    found = np.arange(len(numbers), dtype=np.int32)
+    while len(found) > 1:
+        one, other = found.reshape(2, -1)
+        ahead = (numbers[one] > numbers[other]) | ((numbers[one] == numbers[other]) & (one < other))
+        found = np.where(ahead, one, other)
+    return reduce.to_tensor(numbers[found[0]], given.dtype), reduce.to_tensor(found[0], tl.int32)
+
+
+MIN_MAX = interpreter.ReduceOps.min_max
+
+
+@pytest.mark.parametrize("vocab", [200, 5000, 49152])
+def test_of_a_row_of_nothing_but_nan_a_token_is_drawn_that_there_is(monkeypatch: pytest.MonkeyPatch, vocab: int):
+    monkeypatch.setattr(interpreter.ReduceOps, "min_max", as_on_a_card)
+    logits = torch.randn(2, vocab, generator=torch.Generator().manual_seed(7))
+    ones, slots = torch.ones(2), torch.tensor([1, 0], dtype=torch.int32)
+    rows = plain_rows(
+        2, vocab, temperature=torch.zeros(2), slots=slots, frequency=ones, presence=ones, repetition=ones,
+        penalises=True, table_rows=slots,
+    )  # fmt: skip
+    clean = logits_epilogue(logits, rows, make_state(2, vocab, 0))
+    assert torch.equal(clean.tokens[1], logits[1].argmax())
+    logits[0], state = float("nan"), make_state(2, vocab, 0)
+    before = copied(state)
+    drawn = logits_epilogue(logits, rows, state)
+    assert drawn.finite.tolist() == [False, True] and drawn.tokens[1] == clean.tokens[1]
+    assert 0 <= drawn.tokens[0] < vocab and 0 <= state.next_ids[1] < vocab
+    assert torch.equal(state.counts[2:], before.counts[2:]), "another request's counts"
 
 
 @pytest.mark.parametrize("num", [70, slow(400)])

@@ -159,24 +159,41 @@ def test_anything_missing_makes_the_exit_code_1(
 
 
 @pytest.mark.parametrize(
-    ("found", "torch", "expected"),
+    ("found", "torch", "triton", "lacking"),
     [
-        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0", True),
-        ("NVIDIA A100, 81559 MiB, 580.1, 8.0; NVIDIA V100, 16384 MiB, 580.1, 7.0", "2.13.0+cu130", True),
-        ("NVIDIA V100, 16384 MiB, 580.1, 7.0", "2.13.0", False),
-        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0+cpu", False),
-        ("NVIDIA H100, 81559 MiB, 580.1, [N/A]", "2.13.0", False),
-        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "", False),
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0", "3.9.0", ""),
+        ("NVIDIA A100, 81559 MiB, 580.1, 8.0; NVIDIA V100, 16384 MiB, 580.1, 7.0", "2.13.0+cu130", "3.6.0", ""),
+        ("NVIDIA V100, 16384 MiB, 580.1, 7.0", "2.13.0", "3.9.0", "its compute capability is 7.0"),
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0+cpu", "3.9.0", "torch 2.13.0+cpu was built without CUDA"),
+        ("NVIDIA H100, 81559 MiB, 580.1, [N/A]", "2.13.0", "3.9.0", "its compute capability is [N/A]"),
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "", "", "torch "),
+        ("NVIDIA H100, 81559 MiB, 580.1, 9.0", "2.13.0", "", "the kernels of a GPU need the package triton"),
     ],
 )
-def test_a_card_is_chosen_where_a_start_takes_it(found: str, torch: str, expected: bool) -> None:
-    assert doctor.takes_cuda(doctor.Finding("ok", "gpu", found), torch) == expected
-    assert not doctor.takes_cuda(doctor.Finding("note", "gpu", found), torch)
-    chosen = doctor.choice(Args(), has_cuda=expected).found
-    assert chosen.startswith("--device cuda --attention-backend triton" if expected else "--device cpu")
-    asked = Args(execute=ExecArgs(device="cuda"), cache=CacheArgs(kv_cache_dtype="int8"))
-    assert doctor.choice(asked, has_cuda=False).kind == "note"
-    assert "--attention-backend reference --kv-cache-dtype int8" in doctor.choice(asked, has_cuda=True).found
+def test_a_card_is_chosen_where_a_start_takes_it(found: str, torch: str, triton: str, lacking: str) -> None:
+    lacks = doctor.lacks_of_cuda(doctor.Finding("ok", "gpu", found), torch, triton)
+    assert lacks[0].startswith(lacking) and bool(lacks[0]) == bool(lacks[1]) == bool(lacking)
+    chosen = doctor.choice(Args(), lacks, has_card=True)
+    device = "cpu" if lacking else "cuda"
+    assert chosen.found.startswith(f"--device {device} --attention-backend {'cpu' if lacking else 'triton'}")
+    assert (chosen.kind, lacking in chosen.found) == ("note" if lacking else "ok", True)
+
+
+NO_DRIVER = doctor.lacks_of_cuda(doctor.Finding("note", "gpu", ""), "2.13.0", "3.9.0")
+
+
+def test_what_a_start_refuses_is_missing() -> None:
+    on_gpu = Args(execute=ExecArgs(device="cuda"), cache=CacheArgs(kv_cache_dtype="int8"))
+    refused = doctor.choice(on_gpu, NO_DRIVER, has_card=False)
+    assert (refused.kind, refused.what, refused.found) == ("missing", "--device cuda", "no NVIDIA driver was seen here")
+    found = doctor.choice(on_gpu, ("", ""), has_card=True).found
+    assert "--attention-backend reference --kv-cache-dtype int8" in found
+    old = doctor.lacks_of_cuda(doctor.Finding("ok", "gpu", "V100, 16384 MiB, 580.1, 7.0"), "2.13.0", "3.9.0")
+    assert doctor.choice(Args(execute=ExecArgs(device="cuda")), old, has_card=True).kind == "note"
+    for backend in ("triton", "flashinfer"):
+        asked = Args(execute=ExecArgs(attention_backend=backend))
+        assert doctor.choice(asked, NO_DRIVER, has_card=False).kind == "missing"
+        assert doctor.choice(asked, ("", ""), has_card=True).kind == "ok"
 
 
 def test_this_machine_can_serve(capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +286,8 @@ def test_how_quantised_numbers_are_multiplied_is_said(
 
 
 def test_float8_is_said_to_need_a_gpu() -> None:
+    plain = Args(execute=ExecArgs(attention_backend="reference"), cache=CacheArgs(kv_cache_dtype="fp8"))
+    assert not list(doctor.quantised(plain))
     asked = Args(model=ModelArgs(quantization="fp8"), cache=CacheArgs(kv_cache_dtype="fp8"))
     assert [(f.kind, f.found) for f in doctor.quantised(asked)] == [
         ("missing", "--quantization is fp8, for which a CPU has no kernel"),

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,3 +113,34 @@ def test_few_sizes_reach_the_largest(most: int) -> None:
     sizes = few_sizes_up_to(most)
     assert sizes == sorted(set(sizes)) and sizes[-1] == most and sizes[0] == 1
     assert len(sizes) <= 25 + most // 128
+
+
+def test_sizes_that_cannot_be_captured_are_launched_and_the_others_replayed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy, whole = Toy(), torch.cuda.graph
+    sizes = few_sizes_up_to(ROWS)
+
+    def graph(*args: Any, **kwargs: Any) -> Any:
+        if toy.graphs.num_prepared == len(sizes) - 2:
+            raise RuntimeError("no more graphs")
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    with caplog.at_level(logging.WARNING, "ramet"):
+        toy.graphs.prepare_all()
+    assert f"steps of {sizes[1]} rows are not prepared, which costs time: CUDA captures no graph" in caplog.text
+    assert toy.graphs.num_prepared == len(sizes) - 2 and toy.graphs.max_rows == ROWS
+    begun = toy.graphs.begin(toy.decoding(1), True)  # by one with more rows
+    assert begun is not None and len(begun.drawn()[0]) == 1
+
+
+def test_too_little_memory_for_a_graph_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = Toy()
+
+    def graph(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    with pytest.raises(torch.OutOfMemoryError):
+        toy.graphs.prepare_all()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from happens_before import Race
 from recording_device import RecordingDevice, recording_device
 from torch import Tensor
 from toy_gpu_model import LENGTHS, Toy
@@ -54,7 +55,7 @@ def graphs(toy: Toy) -> PromptGraphs:
         logits = toy.decode(inputs)
         return logits, -logits
 
-    made = graphs_of(states, toy.attention, toy.table.device, toy.capture)
+    made = graphs_of(states, toy.attention, toy.table.device, toy.capture, toy.copies)
     assert made is not None
     made.prepare(SIZE)
     return made
@@ -104,6 +105,26 @@ def test_it_is_replayed(toy: Toy, made: PromptGraphs, device: RecordingDevice) -
     assert device.num_replays == before + 1
 
 
+def test_it_waits_for_tokens_that_are_copied_from_memory_that_it_uses_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that was captured later may have its draws where this one has something on the way."""
+    toy = Toy()
+    prompts = graphs(toy)
+    toy.graphs.prepare_all()
+
+    def decode_then_prompt() -> None:
+        begun = toy.graphs.begin(toy.decoding(2), True)
+        assert begun is not None
+        try:
+            assert prompts.run(toy.placed(toy.batch([(6, 1, 10)]))) is not None
+        finally:
+            begun.drawn()
+
+    decode_then_prompt()
+    monkeypatch.setattr(prompts, "_precede", lambda: None)
+    with pytest.raises(Race, match=r"stream 0 writes in memory .* what stream [1-9] read in aten.copy_"):
+        decode_then_prompt()
+
+
 def test_a_row_that_decodes_far_in_its_context_is_computed_anew(toy: Toy, made: PromptGraphs) -> None:
     inputs = toy.placed(toy.batch([(2, 40, 41), (1, 3, 12)]))
     far = replace(inputs, seq_lens=np.array([LONGEST + 1, 12], np.int32))
@@ -137,8 +158,8 @@ def test_sizes_are_worth_it_where_launches_take_longer_than_the_card(
         nonlocal clock
         clock = max(clock, ends)
 
-    table = torch.zeros(4, 4096, dtype=torch.int32, device="cuda")
-    made = graphs_of(states, toy.attention, table, toy.capture)
+    table = torch.zeros(4, 2 * SIZES[-1], dtype=torch.int32, device="cuda")
+    made = graphs_of(states, toy.attention, table, toy.capture, toy.copies)
     assert made is not None
     monkeypatch.setattr(prompt_graphs.time, "perf_counter", lambda: clock)
     monkeypatch.setattr(torch.cuda, "synchronize", waited)
@@ -148,4 +169,4 @@ def test_sizes_are_worth_it_where_launches_take_longer_than_the_card(
 
 def test_sizes_up_to_the_largest() -> None:
     assert sizes_up_to(0) == [] and sizes_up_to(5) == [5] and sizes_up_to(64) == [16, 32, 64]
-    assert sizes_up_to(2000) == [*SIZES, 2000]
+    assert sizes_up_to(2000) == [*SIZES[:7], 2000] and sizes_up_to(SIZES[-1]) == [*SIZES]
