@@ -1,14 +1,63 @@
-"""Layers of experts in plain torch: the oracle of kernels/grouped_linear.py, with the same signatures.
+"""Layers of experts in plain torch: the oracle of kernels/grouped_linear.py and kernels/cpu/experts.py.
 
 Each token is routed to K of E experts. Its products with each of them are summed, weighted, in float32 (Shazeer 2017;
 Mixtral, 2024). T tokens, P = T K routes of which route t K + k is token t's k-th, N in, M out.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+Gated = Callable[[Tensor], Tensor]  # [T, 2 F] -> [T, F]
+
+
+class Projection(Protocol):
+    """A linear layer of one expert: plain, or packed for the kernels of its device."""
+
+    @property
+    def bias(self) -> Tensor | None:
+        """[M]"""
+
+    @property
+    def packed(self) -> Any:
+        """None where the weight is plain."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, N] -> [T, M]"""
+
+
+class Projections(Protocol):
+    """One linear layer of each expert."""
+
+    def __iter__(self) -> Iterator[Projection]: ...
+
+    @property
+    def stacked(self) -> Tensor | None:
+        """[E, M, N], whose parts are the plain weights; None: they are packed, or each has memory of its own."""
+
+
+class Mixture(Protocol):
+    """The experts of a layer."""
+
+    def __call__(
+        self, x: Tensor, experts: Tensor, weights: Tensor, shared: Tensor | None = None, gates: Tensor | None = None
+    ) -> Tensor:
+        """x [T, N], routed to experts [T, K] int32 with weights [T, K] float32 -> [T, N].
+
+        shared [T, N] is added, times the sigmoid of gates [T, 1] float32 if these are given.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """How a router's scores [E] become K experts and their weights."""
+
+    per_token: int
+    normalise: bool  # weights are divided by their sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +71,42 @@ class Routes:
     @property
     def num_tokens(self) -> int:
         return len(self.order) // self.per_token
+
+
+def route(logits: Tensor, rule: RouteRule) -> tuple[Tensor, Tensor]:
+    """logits [T, E] float32 -> experts [T, K] int32, the most probable first, and their weights [T, K] float32.
+
+    Probabilities are of all experts; of equals the lower number comes first.
+    """
+    values, experts = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True, stable=True)
+    values, experts = values[:, : rule.per_token], experts[:, : rule.per_token]
+    if rule.normalise:
+        values = values / values.sum(dim=-1, keepdim=True)
+    return experts.int().contiguous(), values.contiguous()
+
+
+def mixture(gate_up: Projections, activation: Gated, down: Projections) -> Mixture:
+    """Expert by expert, whatever form their weights have."""
+    first, second = list(gate_up), list(down)
+
+    def mixed(
+        x: Tensor, experts: Tensor, weights: Tensor, shared: Tensor | None = None, gates: Tensor | None = None
+    ) -> Tensor:
+        routes, flat = x.new_empty((experts.numel(), x.shape[1])), experts.flatten()
+        for expert in flat.unique().tolist():
+            own = (flat == expert).nonzero().flatten()
+            inputs = activation(first[expert](x[own // experts.shape[1]]))
+            routes[own] = second[expert](inputs)
+        return joined(combine(routes.view(*experts.shape, x.shape[1]), weights), shared, gates)
+
+    return mixed
+
+
+def joined(x: Tensor, shared: Tensor | None, gates: Tensor | None) -> Tensor:
+    """What `Mixture` says of these."""
+    if shared is None:
+        return x
+    return x + (shared if gates is None else (torch.sigmoid(gates) * shared.float()).to(x.dtype))
 
 
 def sort_routes(experts: Tensor, num_experts: int) -> Routes:

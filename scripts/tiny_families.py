@@ -26,6 +26,7 @@ LLAMA3 = dict(
     original_max_position_embeddings=64,
 )  # fmt: skip
 GEMMA = dict(head_dim=32, query_pre_attn_scalar=24, sliding_window=WINDOW, final_logit_softcapping=3.0)
+MOE = dict(num_experts=6, moe_intermediate_size=24)
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -81,6 +82,13 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
         published,
     ),
     "qwen3": ("qwen3", dict(head_dim=32), None),
+    "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=2), published),
+    "qwen2-moe": (
+        "qwen2_moe",
+        dict(MOE, num_experts_per_tok=3, shared_expert_intermediate_size=40, mlp_only_layers=[0], num_hidden_layers=3),
+        None,
+    ),
+    "qwen3-moe": ("qwen3_moe", dict(MOE, num_experts_per_tok=2, norm_topk_prob=True, head_dim=32), published),
     "gemma2": ("gemma2", dict(GEMMA, attn_logit_softcapping=4.0), published_gemma2),
     "gemma3": ("gemma3_text", dict(GEMMA, num_hidden_layers=7, rope_parameters=GEMMA3_ROPES), None),
     "gemma3-published": (

@@ -21,14 +21,15 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
+from ramet.kernels.cpu.experts import DTYPES, NativeExperts, NativeMixture
 from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
 from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
 
 Ints = npt.NDArray[np.int32]
 Call = tuple[str, *tuple[int | None, ...]]  # name of a native, and words for it
 
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 CACHE_INT8 = 3  # of keys and values alone
 NATIVES = {  # function -> kinds of its arguments (native.py)
     "rms_norm": "ipnpppnnfii",
@@ -57,6 +58,10 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "linear_int8": "ipnpppppnnnnii",
     "linear_int8wo": "ipnppppnnnnii",
     "linear_int4": "ipnppnppnnnnii",
+    "route": "pnnnippi",
+    "sort_routes": "pnnnppp",
+    "linear_of_experts": "ppnppnippnni",
+    "combine": "ippppppnnni",
 }
 LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and gives them back
 
@@ -95,7 +100,7 @@ class CpuOps:
         for name, function in natives.items():
             setattr(self, f"_{name}", function)
 
-    def _call(self, name: str) -> Native:
+    def call(self, name: str) -> Native:
         """The function that is used now."""
         used: Native = getattr(self, f"_{name}")
         return used
@@ -168,6 +173,21 @@ class CpuOps:
         at, to = gate_up.data_ptr(), out.data_ptr()
         self._gelu_mul(DTYPES[gate_up.dtype], at, gate_up.stride(0), to, tokens, both // 2, tanh, self.threads)
         return out
+
+    def route(self, logits: Tensor, rule: RouteRule) -> tuple[Tensor, Tensor]:
+        """As kernels/reference_experts.py; logits [T, E] float32."""
+        assert logits.dtype == torch.float32 and logits.is_contiguous(), logits.dtype
+        tokens, num = logits.shape
+        experts = self.empty(tokens, rule.per_token, dtype=torch.int32)
+        weights = self.empty(tokens, rule.per_token, dtype=torch.float32)
+        addresses = experts.data_ptr(), weights.data_ptr()
+        self.call("route")(logits.data_ptr(), tokens, num, rule.per_token, rule.normalise, *addresses, self.threads)
+        return experts, weights
+
+    def mixture(self, gate_up: Projections, activation: Gated, down: Projections) -> Mixture:
+        """As kernels/reference_experts.py; all weights are packed."""
+        first, second = (NativeExperts.of(self, list(each)) for each in (gate_up, down))
+        return NativeMixture(self, first, activation, second)
 
     def softcap(self, x: Tensor, cap: float) -> None:
         assert x.dtype == torch.float32 and x.is_contiguous(), x.dtype
@@ -255,7 +275,7 @@ class CpuOps:
         name, *words = weight.linear_call
         addresses = None if bias is None else bias.data_ptr(), out.data_ptr()
         sizes = weight.num_out, len(x), weight.num_in, weight.num_out
-        self._call(name)(DTYPES[x.dtype], x.data_ptr(), x.stride(0), *words, *addresses, *sizes, wide, self.threads)
+        self.call(name)(DTYPES[x.dtype], x.data_ptr(), x.stride(0), *words, *addresses, *sizes, wide, self.threads)
         return out
 
     def unpack(self, weight: "NativeWeight", rows: Tensor, scale: float) -> Tensor:
@@ -263,7 +283,7 @@ class CpuOps:
         out = self.empty(len(rows), weight.num_in, dtype=weight.dtype)
         name, *words = weight.unpack_call
         which = weight.num_in, rows.data_ptr(), len(rows), scale
-        self._call(name)(DTYPES[out.dtype], *words, *which, out.data_ptr(), self.threads)
+        self.call(name)(DTYPES[out.dtype], *words, *which, out.data_ptr(), self.threads)
         return out
 
     def penalise(

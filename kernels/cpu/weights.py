@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ramet.kernels.cpu.experts import DTYPES
 from ramet.kernels.cpu.memory import huge_empty, huge_zeros
 from ramet.kernels.cpu.native import native
-from ramet.kernels.cpu.ops import DTYPES, CpuOps, PlainWeight
+from ramet.kernels.cpu.ops import CpuOps, PlainWeight
 from ramet.kernels.cpu.quantised import Int4Weight, Int8Weight
 from ramet.kernels.int4_words import Int4Words
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ramet.kernels.cpu.experts import DTYPES
 from ramet.kernels.cpu.native import Rule
-from ramet.kernels.cpu.ops import DTYPES, CpuOps, Planner
+from ramet.kernels.cpu.ops import CpuOps, Planner
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.long_extends import LongRow, attend_row

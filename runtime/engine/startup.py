@@ -106,7 +106,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
             draws=args.max_running,
             hidden=shape.hidden,
             qkv=shape.query_size + 2 * shape.kv_size,
-            intermediate=shape.intermediate,
+            intermediate=shape.widest,
             vocab_size=shape.vocab_size,
             dtype_bytes=dtype.itemsize,
         ),

@@ -34,10 +34,14 @@ WordsPacker = Callable[[Int4Words], PackedWeight]
 
 
 class Linear(nn.Module):
-    """x [T, N] -> [T, M]. `weight` [M, N] and `bias` [M] are not initialised. `pack` replaces the weight for good."""
+    """x [T, N] -> [T, M]. `weight` [M, N] and `bias` [M] are not initialised. `pack` replaces the weight for good.
 
-    def __init__(self, num_in: int, num_out: int, *, bias: bool, dtype: torch.dtype) -> None:
+    `may_round`: its weight may be kept in fewer bits.
+    """
+
+    def __init__(self, num_in: int, num_out: int, *, bias: bool, dtype: torch.dtype, may_round: bool = True) -> None:
         super().__init__()
+        self.may_round = may_round
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(num_out, num_in, dtype=dtype), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(num_out, dtype=dtype), requires_grad=False) if bias else None
         self.packed: PackedWeight | None = None
@@ -80,6 +84,7 @@ class Embedding(nn.Module):
             torch.empty(vocab_size, hidden, dtype=dtype), requires_grad=False
         )
         self.is_read_whole = tied  # by the head; else only rows of it are
+        self.may_round = True
         self._ops = ops
         self.packed: PackedWeight | None = None
 
@@ -110,11 +115,16 @@ class Embedding(nn.Module):
         self.packed, self.weight = packed, None
 
 
-def pack_linears(model: nn.Module, packer: Packer) -> None:
-    """Each that is plain, one layer after the other, so that at most one weight exists twice."""
+def pack_linears(model: nn.Module, packer: Packer | None, exact: Packer | None) -> None:
+    """Each that is plain, one layer after the other, so that at most one weight exists twice.
+
+    `exact` packs those that may not be rounded. Without a packer they stay plain.
+    """
     for module in model.modules():
         if isinstance(module, Linear | Embedding) and module.is_read_whole and module.weight is not None:
-            module.pack(packer)
+            chosen = packer if module.may_round else exact
+            if chosen is not None:
+                module.pack(chosen)
 
 
 class RMSNorm(nn.Module):

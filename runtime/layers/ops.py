@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
 
 
 class Ops(Protocol):
@@ -20,6 +21,10 @@ class Ops(Protocol):
     def silu_mul(self, gate_up: Tensor) -> Tensor: ...
 
     def gelu_mul(self, gate_up: Tensor, tanh: bool) -> Tensor: ...
+
+    def route(self, logits: Tensor, rule: RouteRule) -> tuple[Tensor, Tensor]: ...
+
+    def mixture(self, gate_up: Projections, activation: Gated, down: Projections) -> Mixture: ...
 
     def softcap(self, x: Tensor, cap: float) -> None: ...
 

@@ -6,13 +6,14 @@ T new tokens, N hidden size, Q drawing rows, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
-from ramet.runtime.layers.activation import gated_activation
+from ramet.runtime.layers.mlp import Experts, GatedMLP
 from ramet.runtime.layers.modules import Embedding, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
@@ -21,25 +22,29 @@ from ramet.runtime.models.shape import ModelShape
 Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim / 2]
 
 
-class GatedMLP(nn.Module):
-    """x [T, N] -> [T, N]. `gate_up` packs both projections: rows are gate, then up."""
-
-    def __init__(self, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
-        super().__init__()
-        self.gate_up = Linear(shape.hidden, 2 * shape.intermediate, bias=shape.mlp_bias, dtype=dtype)
-        self.down = Linear(shape.intermediate, shape.hidden, bias=shape.mlp_bias, dtype=dtype)
-        self._activation = gated_activation(shape.activation, ops)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self._activation(self.gate_up(x)))
-
-
 def norm_of(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> RMSNorm:
     return RMSNorm(size, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
 
 
 def _head_norms(shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
     return norm_of(shape.head_dim, shape, dtype, ops), norm_of(shape.head_dim, shape, dtype, ops)
+
+
+def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
+    """[T, N] -> [T, N]"""
+
+    def dense(intermediate: int) -> GatedMLP:
+        options: Any = dict(activation=shape.activation, dtype=dtype, ops=ops)
+        return GatedMLP(shape.hidden, intermediate, bias=shape.mlp_bias, **options)
+
+    of = shape.layers[layer].experts
+    if of is None:
+        return dense(shape.intermediate)
+    make_shared = partial(dense, of.shared_intermediate) if of.shared_intermediate else None
+    return Experts(
+        shape.hidden, of.num, of.intermediate, of.rule, make_shared, shared_gate=of.shared_gate,
+        activation=shape.activation, dtype=dtype, ops=ops,
+    )  # fmt: skip
 
 
 class DecoderLayer(nn.Module):
@@ -59,7 +64,7 @@ class DecoderLayer(nn.Module):
             ops=ops,
         )
         self.mlp_norm = norm_of(shape.hidden, shape, dtype, ops)
-        self.mlp = GatedMLP(shape, dtype, ops)
+        self.mlp = mlp_of(layer, shape, dtype, ops)
 
     def attend(
         self,
@@ -79,7 +84,8 @@ class DecoderLayer(nn.Module):
 
     def feed(self, x: Tensor, residual: Tensor) -> Tensor:
         """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN."""
-        return self.mlp(self.mlp_norm.add(x, residual))
+        fed: Tensor = self.mlp(self.mlp_norm.add(x, residual))
+        return fed
 
 
 class Decoder(nn.Module):

@@ -18,8 +18,11 @@ FAMILIES = {  # architecture as Hugging Face names it -> the module of this fold
     "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
     "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
 }
 
 

@@ -2,8 +2,25 @@
 
 from dataclasses import dataclass
 
+from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.layers.rope import RopeShape
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsShape:
+    """Of a layer that has experts in the place of one MLP."""
+
+    num: int
+    intermediate: int  # of each
+    rule: RouteRule
+    shared_intermediate: int = 0  # of the one that every token has; 0: there is none
+    shared_gate: bool = False  # how much of that one a token takes is learnt
+
+    @property
+    def num_of_a_token(self) -> int:
+        """Intermediate numbers."""
+        return self.rule.per_token * self.intermediate + self.shared_intermediate
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +30,7 @@ class LayerShape:
     attention: LayerAttention
     rope: RopeShape
     qk_norm: bool = False  # queries and keys are normed head by head before they are rotated
+    experts: ExpertsShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +69,17 @@ class ModelShape:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def experts(self) -> ExpertsShape | None:
+        """Of the layers that have some."""
+        return next((layer.experts for layer in self.layers if layer.experts is not None), None)
+
+    @property
+    def widest(self) -> int:
+        """Intermediate numbers of a token, at most."""
+        of = self.experts
+        return self.intermediate if of is None else max(self.intermediate, of.num_of_a_token)
 
     @property
     def query_size(self) -> int:

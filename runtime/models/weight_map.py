@@ -22,7 +22,10 @@ Sources = str | tuple[Rows, ...]  # one tensor that is the whole parameter, or s
 
 @dataclass(frozen=True, slots=True)
 class WeightMap:
-    """Names of modules, without ".weight" and ".bias". Those of `layer` follow "model.layers.N."."""
+    """Names of modules, without ".weight" and ".bias". Those of `layer` follow "model.layers.N.".
+
+    A star stands for the number of an expert, in a name of ours and in those of the checkpoint.
+    """
 
     layer: Mapping[str, Sources]
     top: Mapping[str, str]
@@ -56,6 +59,32 @@ def usual_layer(shape: ModelShape) -> dict[str, Sources]:
         "mlp.gate_up": (Rows("mlp.gate_proj", shape.intermediate), Rows("mlp.up_proj", shape.intermediate)),
         "mlp.down": "mlp.down_proj",
     }
+
+
+def expert_layer(shape: ModelShape) -> dict[str, Sources]:
+    """A layer with experts as most families name it."""
+    of = shape.experts
+    assert of is not None, "the family has experts"
+    shared = of.shared_intermediate
+    return {
+        **usual_layer(shape),
+        "mlp.router": "mlp.gate",
+        "mlp.gate_up.layers.*": (
+            Rows("mlp.experts.*.gate_proj", of.intermediate),
+            Rows("mlp.experts.*.up_proj", of.intermediate),
+        ),
+        "mlp.down.layers.*": "mlp.experts.*.down_proj",
+        "mlp.shared.gate_up": (
+            Rows("mlp.shared_expert.gate_proj", shared),
+            Rows("mlp.shared_expert.up_proj", shared),
+        ),
+        "mlp.shared.down": "mlp.shared_expert.down_proj",
+        "mlp.shared_gate": "mlp.shared_expert_gate",
+    }
+
+
+def expert_weights(shape: ModelShape) -> WeightMap:
+    return WeightMap(expert_layer(shape), TOP)
 
 
 def usual_weights(shape: ModelShape) -> WeightMap:

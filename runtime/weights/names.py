@@ -28,12 +28,19 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
     if module in weights.top:
         return {f"{weights.top[module]}.{kind}": Part(name, 0, num_rows)}
     _, number, block = module.split(".", 2)
+    outside, _, expert = block.rpartition(".")
+    if expert.isdigit():
+        block = f"{outside}.*"
     at, sources = f"model.layers.{number}", weights.layer[block]
+
+    def named(source: str) -> str:
+        return f"{at}.{source.replace('*', expert)}.{kind}"
+
     if isinstance(sources, str):
-        return {f"{at}.{sources}.{kind}": Part(name, 0, num_rows)}
+        return {named(sources): Part(name, 0, num_rows)}
     parts, start = {}, 0
     for rows in sources:
-        parts[f"{at}.{rows.source}.{kind}"] = Part(name, start, rows.count)
+        parts[named(rows.source)] = Part(name, start, rows.count)
         start += rows.count
     assert start == num_rows, f"{name} has {num_rows} rows, its parts have {start}"
     return parts

@@ -60,10 +60,9 @@ def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> For
 
 def pack_model(model: Decoder, form: Form, ops: Ops) -> None:
     """What is plain so far."""
+    exact = packer_of(PLAIN, form.group, ops)
     for part, name in ((model.layers, form.layers), (model.head or model.embed, form.head)):
-        packer = packer_of(name, form.group, ops)
-        if packer is not None:
-            pack_linears(part, packer)
+        pack_linears(part, packer_of(name, form.group, ops), exact)
 
 
 def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
@@ -113,6 +112,7 @@ def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form) -> int:
         kept = form.layers if name.startswith("layers.") else form.head
         for parameter in module.parameters(recurse=False):
             is_packed = isinstance(module, Linear | Embedding) and module.is_read_whole and parameter.ndim == 2
+            is_packed = is_packed and module.may_round
             total += parameter.numel() * (
                 _bytes_of(kept, parameter.shape[1], form.group, dtype) if is_packed else dtype.itemsize
             )

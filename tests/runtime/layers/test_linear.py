@@ -56,7 +56,7 @@ def test_packed_equals_plain(tokens: int, bias: bool, dtype: torch.dtype, arithm
             wanted = torch.nn.functional.linear(
                 x.double(), layer.weight.double(), layer.bias.double() if bias else None
             )
-            pack_linears(layer, partial(pack, ops))
+            pack_linears(layer, partial(pack, ops), partial(pack, ops))
             rtol, atol = CLOSE[dtype]
             torch.testing.assert_close(layer(x).double(), wanted, rtol=rtol, atol=atol)
         assert layer.weight is None
@@ -95,7 +95,7 @@ def test_an_embedding_reads_the_rows_it_was_given(tied: bool, dtype: torch.dtype
     ids, x = torch.tensor([0, 69, 31, 32, 32]), filled((3, 33), dtype, 2)
     with torch.inference_mode():
         plain, scores = layer(ids), layer.wide(x)
-        pack_linears(layer, partial(pack, ops))
+        pack_linears(layer, partial(pack, ops), partial(pack, ops))
         assert torch.equal(layer(ids), plain) and (layer.weight is None) == tied
         torch.testing.assert_close(layer.wide(x), scores, rtol=CLOSE[dtype][0], atol=CLOSE[dtype][1])
 

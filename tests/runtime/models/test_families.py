@@ -6,6 +6,7 @@ import pytest
 import torch
 from hub_configs import HUB
 
+from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.rope import inverse_frequencies
 from ramet.runtime.models.registry import FAMILIES, parse_shape
@@ -14,8 +15,11 @@ from ramet.runtime.models.shape import ModelShape
 TYPES = {  # architecture -> model_type
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
     "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
 }
@@ -63,7 +67,24 @@ def check(shape: ModelShape, theirs: Any) -> None:
     assert {layer.attention.scale for layer in shape.layers} == {scalar**-0.5}
     assert {layer.attention.softcap for layer in shape.layers} == {softcap}
     assert [layer.rope.theta for layer in shape.layers] == thetas(theirs)
-    assert {layer.qk_norm for layer in shape.layers} == {theirs.model_type in ("qwen3", "gemma3_text")}
+    assert {layer.qk_norm for layer in shape.layers} == {theirs.model_type in ("qwen3", "qwen3_moe", "gemma3_text")}
+    check_experts(shape, theirs)
+
+
+def check_experts(shape: ModelShape, theirs: Any) -> None:
+    num = getattr(theirs, "num_experts", None)
+    if num is None:
+        assert shape.experts is None
+        return
+    dense, step = getattr(theirs, "mlp_only_layers", []), getattr(theirs, "decoder_sparse_step", 1)
+    assert [layer.experts is None for layer in shape.layers] == [
+        i in dense or (i + 1) % step != 0 for i in range(theirs.num_hidden_layers)
+    ]
+    of, normalise = shape.experts, getattr(theirs, "norm_topk_prob", True)  # a Mixtral has no key for it
+    assert of is not None and of.rule == RouteRule(theirs.num_experts_per_tok, normalise)
+    shared = getattr(theirs, "shared_expert_intermediate_size", 0)
+    wide = getattr(theirs, "moe_intermediate_size", theirs.intermediate_size)
+    assert (of.num, of.intermediate, of.shared_intermediate, of.shared_gate) == (num, wide, shared, shared > 0)
 
 
 @pytest.mark.parametrize("architecture", TYPES)
@@ -94,7 +115,9 @@ def test_what_the_published_files_say() -> None:
     shapes = {name: parse_shape(config) for name, config in HUB.items()}
     assert shapes["vicuna-7b-v1.5-16k"].context_length == 16384
     assert shapes["gemma-3-4b"].context_length == 131072  # stretched already
-    assert {name: shape.qkv_bias for name, shape in shapes.items()} == {name: name == "Qwen2.5-7B" for name in HUB}
+    assert {name: shape.qkv_bias for name, shape in shapes.items()} == {
+        name: name in ("Qwen2.5-7B", "Qwen1.5-MoE-A2.7B") for name in HUB
+    }
     assert not any(shape.o_bias or shape.mlp_bias for shape in shapes.values())
     assert [name for name, shape in shapes.items() if shape.norm_plus_one] == ["gemma-2-9b", "gemma-3-1b", "gemma-3-4b"]
     assert shapes["gemma-3-4b"].dtype == "bfloat16" and shapes["gemma-3-4b"].tied_head
@@ -174,6 +197,8 @@ COMMON = [
     "layer_types", "rope_scaling", "rope_parameters", "rope_theta", "sliding_window", "use_sliding_window", "head_dim",
     "max_window_layers", "attention_bias", "query_pre_attn_scalar", "attn_logit_softcapping", "quantization_config",
     "sliding_window_pattern", "rope_local_base_freq", "original_max_position_embeddings", "tie_word_embeddings",
+    "num_experts", "num_local_experts", "num_experts_per_tok", "mlp_only_layers", "decoder_sparse_step",
+    "norm_topk_prob", "moe_intermediate_size", "shared_expert_intermediate_size", "qkv_bias",
 ]  # fmt: skip
 SLIDING, FULL = "sliding_attention", "full_attention"
 REFUSED: list[tuple[str, Config, str]] = [
@@ -207,6 +232,15 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Qwen2", {"rope_scaling": {"type": "mrope", "mrope_section": [1]}}, "rope_scaling.type is 'mrope'"),
     ("Qwen2", {"dual_chunk_attention_config": {"chunk_size": 1}}, "dual_chunk_attention_config is"),
     ("Qwen3", {"num_experts": 128}, "num_experts is 128"),
+    ("Mixtral", {"num_experts_per_tok": 9}, "must be at most num_experts (8)"),
+    ("Mixtral", {"num_local_experts": 0}, "num_local_experts is 0"),
+    ("Mixtral", {"norm_topk_prob": True}, "norm_topk_prob is True"),
+    ("Qwen2Moe", {"layer_types": [SLIDING] * 24}, "needs use_sliding_window"),
+    ("Qwen2Moe", {"shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size is 0"),
+    ("Qwen3Moe", {"mlp_only_layers": 3}, "mlp_only_layers is 3"),
+    ("Qwen3Moe", {"decoder_sparse_step": 0}, "decoder_sparse_step is 0"),
+    ("Qwen3Moe", {"num_experts_per_tok": 200}, "must be at most num_experts (128)"),
+    ("Qwen3Moe", {"moe_intermediate_size": None}, "moe_intermediate_size is None"),
     ("Gemma2", {"use_bidirectional_attention": True}, "only causal attention is served"),
     ("Gemma2", {"sliding_window": None}, "sliding_window is None"),
     ("Gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping is 0"),

@@ -1,0 +1,91 @@
+"""What follows attention in a layer: a gated MLP, or a mixture of them to which a router sends each token.
+
+Decides which experts there are and that their router is not rounded to fewer bits; how tokens get to them is the ops'
+(Shazeer et al. 2017). T tokens, N in and out, E experts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ramet.kernels.reference_experts import Mixture, RouteRule
+from ramet.runtime.layers.activation import gated_activation
+from ramet.runtime.layers.modules import Linear
+from ramet.runtime.layers.ops import Ops
+
+
+class GatedMLP(nn.Module):
+    """x [T, N] -> [T, N]. `gate_up` packs both projections: rows are gate, then up."""
+
+    def __init__(
+        self, size: int, intermediate: int, *, activation: str, bias: bool, dtype: torch.dtype, ops: Ops
+    ) -> None:
+        super().__init__()
+        self.gate_up = Linear(size, 2 * intermediate, bias=bias, dtype=dtype)
+        self.down = Linear(intermediate, size, bias=bias, dtype=dtype)
+        self._activation = gated_activation(activation, ops)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self._activation(self.gate_up(x)))
+
+
+class ExpertLinears(nn.Module):
+    """One linear layer of each expert. On a GPU plain weights are parts of one tensor, which one kernel reads."""
+
+    def __init__(self, num: int, num_in: int, num_out: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Linear(num_in, num_out, bias=False, dtype=dtype) for _ in range(num))
+        self._stacked: Tensor | None = None
+        first = next(iter(self)).weight
+        if first is not None and first.device.type == "cuda":
+            self.stack()
+
+    def stack(self) -> None:
+        """Weights that are plain, with what they hold."""
+        self._stacked = torch.stack([layer.weight for layer in self if layer.weight is not None])
+        for layer, part in zip(self, self._stacked, strict=True):
+            layer.weight = nn.Parameter(part, requires_grad=False)
+
+    def __iter__(self) -> Iterator[Linear]:
+        return iter(cast(Iterable[Linear], self.layers))
+
+    @property
+    def stacked(self) -> Tensor | None:
+        """[E, M, N]; None where weights are packed, or have memory of their own."""
+        return self._stacked if all(layer.weight is not None for layer in self) else None
+
+
+class Experts(nn.Module):
+    """x [T, N] -> [T, N]. `shared` is for every token, `shared_gate` [1, N] says how much of it."""
+
+    def __init__(
+        self,
+        size: int,
+        num: int,
+        intermediate: int,
+        rule: RouteRule,
+        make_shared: Callable[[], nn.Module] | None,
+        *,
+        shared_gate: bool,
+        activation: str,
+        dtype: torch.dtype,
+        ops: Ops,
+    ) -> None:
+        super().__init__()
+        self.router = Linear(size, num, bias=False, dtype=dtype, may_round=False)
+        self.gate_up = ExpertLinears(num, size, 2 * intermediate, dtype)
+        self.down = ExpertLinears(num, intermediate, size, dtype)
+        self.shared = None if make_shared is None else make_shared()
+        self.shared_gate = Linear(size, 1, bias=False, dtype=dtype, may_round=False) if shared_gate else None
+        self._rule, self._activation, self._ops = rule, gated_activation(activation, ops), ops
+        self._mixture: Mixture | None = None  # once the weights are in
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._mixture is None:
+            self._mixture = self._ops.mixture(self.gate_up, self._activation, self.down)
+        experts, weights = self._ops.route(self.router.wide(x), self._rule)
+        shared = None if self.shared is None else self.shared(x)
+        gates = None if self.shared_gate is None else self.shared_gate.wide(x)
+        return self._mixture(x, experts, weights, shared, gates)

@@ -1,0 +1,146 @@
+"""Layers of experts equal their oracle, whatever holds the weights: routes, products, sums, and the whole layer."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from compiled import compiled_kernels
+from torch import Tensor
+from torch.nn import functional
+
+from ramet.kernels import gpu_ops, reference
+from ramet.kernels.reference_experts import RouteRule, route
+from ramet.runtime.layers.mlp import Experts, GatedMLP
+from ramet.runtime.layers.modules import Linear, pack_linears
+from ramet.runtime.weights.packing import packer_of
+
+HIDDEN, INTERMEDIATE, SHARED = 64, 96, 40
+CLOSE = {torch.float32: 2e-5, torch.bfloat16: 2**-5, torch.float16: 2**-6}  # 16 bits are rounded three times on the way
+RULES = [RouteRule(2, True), RouteRule(3, False), RouteRule(1, False)]
+
+
+def randn(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("rule", [*RULES, RouteRule(7, True)])
+@pytest.mark.parametrize("tokens", [1, 33])
+def test_routes_are_those_of_the_oracle(rule: RouteRule, tokens: int) -> None:
+    logits = randn(tokens, 7, seed=tokens)
+    experts, weights = compiled_kernels().route(logits, rule)
+    wanted, probabilities = route(logits, rule)
+    assert torch.equal(experts, wanted)
+    torch.testing.assert_close(weights, probabilities, rtol=1e-5, atol=1e-7)
+
+
+def test_of_equals_the_lower_number_comes_first() -> None:
+    logits = torch.tensor([[1.0, 2.0, 2.0, 1.0, 2.0], [0.0] * 5])
+    for kernels in (compiled_kernels(), reference):
+        experts, weights = kernels.route(logits, RouteRule(4, True))
+        assert experts.tolist() == [[1, 2, 4, 0], [0, 1, 2, 3]]
+        torch.testing.assert_close(weights.sum(1), torch.ones(2))
+
+
+def test_of_scores_that_are_no_numbers_experts_are_chosen_that_there_are() -> None:
+    logits = torch.tensor([[float("nan")] * 5, [1.0, float("nan"), 3.0, 2.0, 0.0]])
+    experts, _ = compiled_kernels().route(logits, RouteRule(3, True))
+    assert all(len(set(row)) == 3 and set(row) <= set(range(5)) for row in experts.tolist())
+
+
+def made(ops: Any, rule: RouteRule, num: int, dtype: torch.dtype, shared: bool, gate: bool = True) -> Experts:
+    options: dict[str, Any] = dict(activation="silu", dtype=dtype, ops=ops)
+    shared_mlp = partial(GatedMLP, HIDDEN, SHARED, bias=False, **options) if shared else None
+    layer = Experts(HIDDEN, num, INTERMEDIATE, rule, shared_mlp, shared_gate=shared and gate, **options)
+    for i, (_, parameter) in enumerate(layer.named_parameters()):
+        parameter.data.copy_(randn(*parameter.shape, seed=i) * (2.0 if len(parameter) == num else 0.15))
+    return layer
+
+
+def plainly(layer: Experts, x: Tensor) -> Tensor:
+    """Token by token, in float64."""
+
+    def mlp(gate_up: Linear, down: Linear, token: Tensor) -> Tensor:
+        assert gate_up.weight is not None and down.weight is not None
+        gate, up = (gate_up.weight.double() @ token).chunk(2)
+        return down.weight.double() @ (functional.silu(gate) * up)
+
+    out = torch.zeros(x.shape, dtype=torch.float64)
+    assert layer.router.weight is not None
+    for t, token in enumerate(x.double()):
+        scores = torch.softmax(layer.router.weight.double() @ token, 0)
+        values, chosen = scores.topk(layer._rule.per_token)
+        values = values / values.sum() if layer._rule.normalise else values
+        first, second = list(layer.gate_up), list(layer.down)
+        for value, expert in zip(values, chosen.tolist(), strict=True):
+            out[t] += value * mlp(first[expert], second[expert], token)
+        if layer.shared is not None:
+            part: Any = 1.0
+            if layer.shared_gate is not None and layer.shared_gate.weight is not None:
+                part = torch.sigmoid(layer.shared_gate.weight.double() @ token)
+            out[t] += part * mlp(layer.shared.gate_up, layer.shared.down, token)
+    return out
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize(("shared", "gate"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_layer_sums_what_its_experts_say(rule: RouteRule, shared: bool, gate: bool, dtype: torch.dtype) -> None:
+    ops = compiled_kernels()
+    for tokens in (1, 5, 70):
+        x = randn(tokens, HIDDEN, seed=tokens, dtype=dtype)
+        with torch.inference_mode():
+            layer = made(reference, rule, 6, dtype, shared, gate)
+            wanted = plainly(layer, x)
+            torch.testing.assert_close(layer(x).double(), wanted, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+            layer = made(ops, rule, 6, dtype, shared, gate)
+            pack_linears(layer, packer_of("plain", 128, ops), packer_of("plain", 128, ops))
+            torch.testing.assert_close(layer(x).double(), wanted, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("form", ["int8", "int8wo", "int4"])
+def test_experts_of_fewer_bits_are_those_of_the_oracle_and_the_router_keeps_its_own(form: str) -> None:
+    ops, x = compiled_kernels(), randn(9, HIDDEN, seed=1)
+    outputs = []
+    for kernels in (ops, reference):
+        layer = made(kernels, RouteRule(2, True), 5, torch.float32, shared=True)
+        with torch.inference_mode():
+            logits = layer.router.wide(x)
+            pack_linears(layer, packer_of(form, 32, kernels), packer_of("plain", 32, kernels))
+            torch.testing.assert_close(layer.router.wide(x), logits, rtol=1e-5, atol=1e-5)
+            outputs.append(layer(x))
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_token_gets_the_same_from_its_experts_in_any_batch() -> None:
+    ops = compiled_kernels()
+    layer, x = made(ops, RouteRule(2, True), 5, torch.float32, shared=True), randn(40, HIDDEN, seed=3)
+    with torch.inference_mode():
+        pack_linears(layer, packer_of("plain", 32, ops), packer_of("plain", 32, ops))
+        whole = layer(x)
+        for start, stop in ((0, 1), (7, 9), (10, 40)):
+            assert torch.equal(layer(x[start:stop]), whole[start:stop])
+
+
+def test_a_list_of_calls_serves_any_routing() -> None:
+    """As a step is replayed: what is listed for one batch computes another one that lies in its place."""
+    ops = compiled_kernels()
+    layer, x = made(ops, RouteRule(2, True), 5, torch.float32, shared=False), randn(8, HIDDEN, seed=3)
+    with torch.inference_mode():
+        pack_linears(layer, packer_of("plain", 32, ops), packer_of("plain", 32, ops))
+        layer(x)
+        with ops.deferred():
+            out = layer(x)
+            x.copy_(randn(8, HIDDEN, seed=4))
+        assert torch.equal(out, layer(x))
+
+
+def test_kernels_of_a_gpu_sum_what_the_oracle_does() -> None:
+    x = randn(13, HIDDEN, seed=3)
+    with torch.inference_mode():
+        wanted = made(reference, RouteRule(2, True), 5, torch.float32, shared=True)(x)
+        layer = made(gpu_ops, RouteRule(2, True), 5, torch.float32, shared=True)
+        for experts in (layer.gate_up, layer.down):
+            experts.stack()
+        assert layer.gate_up.stacked is not None
+        torch.testing.assert_close(layer(x), wanted, rtol=1e-5, atol=1e-5)
