@@ -210,9 +210,11 @@ class RecordingDevice:
         pinned = kwargs.get("pin_memory")
         if pinned:
             kwargs = kwargs | {"pin_memory": False}
-        for tensor, writes in () if is_view_of(func) else touched:
-            self.host_touches(tensor, str(func), writes=writes)
+        if not is_view_of(func):
+            self._host_touches_all(touched, func)
         made = func(*args, **kwargs)
+        if is_view_of(func) and not share_memory(made, touched):
+            self._host_touches_all(touched, func)
         if pinned:
             self._pinned[made.untyped_storage().data_ptr()] = made
             self.clocks.new(made.untyped_storage().data_ptr())
@@ -240,7 +242,9 @@ class RecordingDevice:
     def _launched(self, func: Any, args: Any, kwargs: dict[str, Any], touched: Touched) -> Any:
         name, inner_args, inner_kwargs = str(func), unwrapped(args), unwrapped(kwargs)
         if is_view_of(func):
-            return self._seen_to_be_made(wrapped(func(*inner_args, **inner_kwargs)))
+            made = func(*inner_args, **inner_kwargs)
+            if share_memory(made, touched):
+                return self._seen_to_be_made(wrapped(made))
         is_to_host = name == "aten._to_copy.default" and "device" in kwargs
         if is_to_host or name in WAITS:
             inner_kwargs.pop("non_blocking", None)
@@ -331,6 +335,10 @@ class RecordingDevice:
 
     # --- the host
 
+    def _host_touches_all(self, touched: Touched, func: Any) -> None:
+        for tensor, writes in touched:
+            self.host_touches(tensor, str(func), writes=writes)
+
     def host_touches(self, tensor: Tensor, what: str, *, writes: bool) -> None:
         if self.is_pinned(tensor):
             self.clocks.access(HOST, tensor, writes=writes, what=what)
@@ -378,6 +386,12 @@ def is_view_of(func: Any) -> bool:
     return not any(writes for _, writes in arguments_of(func)) and any(
         each.alias_info is not None for each in func._schema.returns
     )
+
+
+def share_memory(made: Any, touched: Touched) -> bool:
+    """Whether it is a look at something that was given, and no copy: `to` and `reshape` may give either."""
+    given = {unwrap(each).untyped_storage().data_ptr() for each, _ in touched}
+    return all(each.untyped_storage().data_ptr() in given for each in as_list(made))
 
 
 def written_by(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from compiled import compiled_kernels
+from recording_device import CUDA, recording_device
 from torch import Tensor
 from torch.nn import functional
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_experts import RouteRule, route
+from ramet.runtime.engine.graphs import CudaCapture
 from ramet.runtime.layers.mlp import Experts, GatedMLP
 from ramet.runtime.layers.modules import Linear, pack_linears
 from ramet.runtime.weights.packing import packer_of
@@ -133,6 +135,26 @@ def test_a_list_of_calls_serves_any_routing() -> None:
             out = layer(x)
             x.copy_(randn(8, HIDDEN, seed=4))
         assert torch.equal(out, layer(x))
+
+
+def test_a_graph_serves_any_routing() -> None:
+    xs, rule = [randn(9, HIDDEN, seed=seed) for seed in (3, 4)], RouteRule(2, True)
+    with torch.inference_mode():
+        wanted = [made(reference, rule, 5, torch.float32, shared=True)(x) for x in xs]
+        with pytest.MonkeyPatch.context() as monkeypatch, recording_device(monkeypatch):
+            layer = made(gpu_ops, rule, 5, torch.float32, shared=True)
+            for module in layer.modules():
+                for name, parameter in list(module.named_parameters(recurse=False)):
+                    setattr(module, name, torch.nn.Parameter(parameter.data.to(CUDA), requires_grad=False))
+            for experts in (layer.gate_up, layer.down):
+                experts.stack()
+            x, capture = torch.zeros(9, HIDDEN).to(CUDA), CudaCapture()
+            capture.warm(lambda: layer(x))
+            graph, out = capture.graph(lambda: layer(x))
+            for each, expected in zip(xs, wanted, strict=True):
+                x.copy_(each.to(CUDA))
+                graph.replay()
+                torch.testing.assert_close(out.cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_kernels_of_a_gpu_sum_what_the_oracle_does() -> None:

@@ -108,6 +108,16 @@ def test_a_graph_computes_when_it_is_replayed(device: RecordingDevice) -> None:
     assert counted.item() == device.num_replays == 2
 
 
+def test_what_may_be_a_view_and_is_a_copy_is_computed_when_it_is_replayed(device: RecordingDevice) -> None:
+    x, graph = torch.zeros(2, 3, device=CUDA), torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):  # where torch asks a device for `to` and `reshape` themselves
+        view, copies = x.reshape(6), (x.int(), x.T.reshape(6))
+    x.copy_(torch.arange(6, device=CUDA).view(2, 3))
+    assert view.tolist() == [0, 1, 2, 3, 4, 5]
+    graph.replay()
+    assert copies[0].tolist() == [[0, 1, 2], [3, 4, 5]] and copies[1].tolist() == [0, 3, 1, 4, 2, 5]
+
+
 def test_nothing_is_waited_for_while_a_graph_captures(device: RecordingDevice) -> None:
     x = torch.zeros(2, device=CUDA)
     for waits in (lambda: x.sum().item(), x.cpu, x.tolist, lambda: pinned(2).copy_(x), lambda: torch.nonzero(x)):
