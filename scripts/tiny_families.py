@@ -26,6 +26,7 @@ LLAMA3 = dict(
     original_max_position_embeddings=64,
 )  # fmt: skip
 GEMMA = dict(head_dim=32, query_pre_attn_scalar=24, sliding_window=WINDOW, final_logit_softcapping=3.0)
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=8.0, original_max_position_embeddings=32, beta_fast=4.0)
 MOE = dict(num_experts=6, moe_intermediate_size=24)
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
@@ -82,6 +83,7 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
         published,
     ),
     "qwen3": ("qwen3", dict(head_dim=32), None),
+    "qwen3-yarn": ("qwen3", dict(head_dim=32, rope_parameters=YARN), None),
     "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=2), published),
     "qwen2-moe": (
         "qwen2_moe",

@@ -1,7 +1,8 @@
 """Rotary position embedding: the tables of cosines and sines for every kind of frequency scaling.
 
 Decides the frequencies, in float32 and in the order of operations that published checkpoints were trained with.
-Su et al. 2021 (RoFormer); linear: Chen et al. 2023 (position interpolation); llama3: the smooth cut of Llama 3.1.
+Su et al. 2021 (RoFormer); linear: Chen et al. 2023 (position interpolation); yarn: Peng et al. 2023; llama3: the smooth
+cut of Llama 3.1.
 `dynamic` stretches frequencies once a sequence outgrows the trained context, which keys that are cached cannot follow:
 it is served up to that context, where it equals the default.
 """
@@ -17,7 +18,7 @@ from ramet.runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class RopeShape:
-    """Which frequencies, and how they are stretched. `kind` is default, linear, dynamic or llama3."""
+    """Which frequencies, and how they are stretched. `kind` is default, linear, dynamic, llama3 or yarn."""
 
     kind: str
     theta: float
@@ -26,12 +27,15 @@ class RopeShape:
     factor: float = 1.0
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0  # llama3
+    fast_turns: float = 32.0  # yarn: what turns more often in the trained context is kept
+    slow_turns: float = 1.0  # yarn: what turns less often is slowed by `factor`
+    whole_bounds: bool = True  # yarn: between which of the numbers of a head that is blended, rounded outwards
+    attention_factor: float = 1.0  # yarn: cosines and sines are multiplied by it, and so by its square scores
 
 
 def inverse_frequencies(rope: RopeShape) -> Tensor:
     """[rotary_dim / 2] float32, in radians per position."""
-    exponents = torch.arange(0, rope.rotary_dim, 2, dtype=torch.int64).float() / rope.rotary_dim
-    plain = 1.0 / (rope.theta**exponents)
+    plain = 1.0 / (rope.theta ** _exponents(rope))
     match rope.kind:
         case "default" | "dynamic":
             return plain
@@ -39,8 +43,10 @@ def inverse_frequencies(rope: RopeShape) -> Tensor:
             return plain / rope.factor
         case "llama3":
             return _llama3(plain, rope)
+        case "yarn":
+            return _yarn(plain, rope)
         case _:
-            raise ConfigError(f"rope_type is {rope.kind!r}, must be default, linear, dynamic or llama3")
+            raise ConfigError(f"rope_type is {rope.kind!r}, must be default, linear, dynamic, llama3 or yarn")
 
 
 def _llama3(plain: Tensor, rope: RopeShape) -> Tensor:
@@ -54,6 +60,28 @@ def _llama3(plain: Tensor, rope: RopeShape) -> Tensor:
     return torch.where(between, middle, slowed)
 
 
+def _yarn(plain: Tensor, rope: RopeShape) -> Tensor:
+    """Fast turning pairs of numbers are kept, slow ones slowed by `factor`, those between blended by their place."""
+
+    def place(turns: float) -> float:
+        """Of the pair that turns so often in the trained context, in numbers."""
+        spread = math.log(rope.original_context / (turns * 2 * math.pi))
+        return rope.rotary_dim * spread / (2 * math.log(rope.theta))
+
+    low, high = place(rope.fast_turns), place(rope.slow_turns)
+    if rope.whole_bounds:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, rope.rotary_dim - 1)
+    width = high - low if high != low else 0.001
+    slowed = ((torch.arange(len(plain), dtype=torch.float32) - low) / width).clamp(0, 1)
+    kept = 1 - slowed
+    return 1.0 / (rope.factor * rope.theta ** _exponents(rope)) * (1 - kept) + plain * kept
+
+
+def _exponents(rope: RopeShape) -> Tensor:
+    return torch.arange(0, rope.rotary_dim, 2, dtype=torch.int64).float() / rope.rotary_dim
+
+
 def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(cos, sin), each [num_positions, rotary_dim / 2] float32."""
     if rope.kind == "dynamic" and num_positions > rope.original_context:
@@ -62,4 +90,5 @@ def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> tu
             "beyond the trained context would change keys that are cached"
         )
     angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), inverse_frequencies(rope))
-    return angles.cos().to(device), angles.sin().to(device)
+    cos, sin = (table * rope.attention_factor for table in (angles.cos(), angles.sin()))
+    return cos.to(device), sin.to(device)

@@ -108,5 +108,6 @@ def check_window(config: ConfigObject, window: int | None, types: tuple[str, ...
 
 
 def _extended(context: int, rope: RopeShape) -> int:
-    """A file that stretches its rope linearly keeps the trained length in max_position_embeddings (Vicuna 16k)."""
-    return int(context * rope.factor) if rope.kind == "linear" and rope.original_context == context else context
+    """A file may stretch its rope and keep the trained length in max_position_embeddings (Vicuna 16k, Qwen2.5)."""
+    stretches = rope.kind in ("linear", "yarn") and rope.original_context == context
+    return int(context * rope.factor) if stretches else context

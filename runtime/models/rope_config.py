@@ -5,12 +5,13 @@ newer                   "rope_parameters": {"rope_theta": 1e6, "rope_type": "lin
 one for each layer type "rope_parameters": {"full_attention": {...}, "sliding_attention": {...}}
 """
 
+import math
 from dataclasses import replace
 
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models.config_json import ConfigObject
 
-KINDS = ("default", "linear", "dynamic", "llama3")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 
 def read_rope(config: ConfigObject, head_dim: int, context: int, default_theta: float = 10000.0) -> RopeShape:
@@ -20,17 +21,19 @@ def read_rope(config: ConfigObject, head_dim: int, context: int, default_theta: 
         inner = config.object("rope_parameters")
     config.get("rope_parameters")
     original = config.optional_count("original_max_position_embeddings", None)
-    rope = rope_of(inner, head_dim, context, config.positive("rope_theta", default_theta))
-    return replace(rope, original_context=original) if original is not None else rope
+    return rope_of(inner, head_dim, context, config.positive("rope_theta", default_theta), original)
 
 
-def rope_of(inner: ConfigObject, head_dim: int, context: int, default_theta: float) -> RopeShape:
-    """From one object that says everything about a rope; an empty one is the default."""
+def rope_of(
+    inner: ConfigObject, head_dim: int, context: int, default_theta: float, original: int | None = None
+) -> RopeShape:
+    """From one object that says everything about a rope; an empty one is the default. `original` counts for its own."""
+    own = inner.count("original_max_position_embeddings", context)
     plain = RopeShape(
         kind="default",
         theta=inner.positive("rope_theta", default_theta),
         rotary_dim=head_dim,
-        original_context=inner.count("original_max_position_embeddings", context),
+        original_context=own if original is None else original,
     )
     match inner.choice(("rope_type", "type"), KINDS, "default"):
         case "linear" | "dynamic" as kind:
@@ -43,7 +46,32 @@ def rope_of(inner: ConfigObject, head_dim: int, context: int, default_theta: flo
                 low_freq_factor=inner.positive("low_freq_factor"),
                 high_freq_factor=inner.positive("high_freq_factor"),
             )
+        case "yarn":
+            return _yarn(inner, plain, context)
         case _:
             if inner.positive("factor", 1.0) != 1.0:
                 raise inner.error("factor", f"needs a rope_type that scales: {', '.join(KINDS[1:])}")
             return plain
+
+
+def _yarn(inner: ConfigObject, plain: RopeShape, context: int) -> RopeShape:
+    """Without a factor it is how much longer the context is than what was trained."""
+    factor = inner.optional_positive("factor", None) or context / plain.original_context
+    given = inner.optional_positive("attention_factor", None)
+    own, of_all = (inner.optional_positive(name, None) for name in ("mscale", "mscale_all_dim"))
+    of_scores = _grown(factor, own) / _grown(factor, of_all) if own and of_all else _grown(factor, 1.0)
+    if plain.theta == 1.0:
+        raise inner.error("rope_theta", "must not be 1 where the rope is yarn")
+    return replace(
+        plain,
+        kind="yarn",
+        factor=factor,
+        fast_turns=inner.optional_positive("beta_fast", None) or 32.0,
+        slow_turns=inner.optional_positive("beta_slow", None) or 1.0,
+        whole_bounds=inner.flag("truncate", True),
+        attention_factor=given or of_scores,
+    )
+
+
+def _grown(factor: float, by: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * by * math.log(factor) + 1.0

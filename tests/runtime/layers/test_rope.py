@@ -1,5 +1,6 @@
 """Rotary tables against transformers, to the last bit, and the rotation against its complex form."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,21 @@ KINDS: dict[str, tuple[RopeShape, dict[str, Any]]] = {
             "original_max_position_embeddings": 256,
         },
     ),
-}
+    "yarn": (
+        replace(PLAIN, kind="yarn", factor=4.0, original_context=64, attention_factor=0.1 * math.log(4) + 1),
+        {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64},
+    ),
+    "yarn as GPT-OSS": (
+        replace(
+            PLAIN, kind="yarn", theta=1.5e5, factor=32.0, original_context=128, whole_bounds=False, fast_turns=8.0,
+            slow_turns=2.0, attention_factor=1.25,
+        ),
+        {
+            "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 32.0, "original_max_position_embeddings": 128,
+            "truncate": False, "beta_fast": 8.0, "beta_slow": 2.0, "attention_factor": 1.25,
+        },
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

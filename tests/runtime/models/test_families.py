@@ -160,6 +160,23 @@ ROPES: dict[str, tuple[str, Config]] = {
         "llama",
         {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}},
     ),
+    "yarn older": (
+        "llama",
+        {"rope_theta": 5e5, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+    ),
+    "yarn newer": (
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 1e6, "factor": 40.0, "original_max_position_embeddings": 64,
+                "mscale": 0.7, "mscale_all_dim": 1.0, "beta_fast": 16, "beta_slow": 2, "truncate": False,
+            }
+        },
+    ),
+    "yarn without a factor": (
+        "llama",
+        {"rope_parameters": {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 64}},
+    ),
     "gemma3 newer": ("gemma3_text", {"rope_parameters": GEMMA3_ROPES}),
     "gemma3 older": (
         "gemma3_text",
@@ -185,7 +202,9 @@ def test_every_form_of_rope_gives_the_frequencies_of_transformers(name: str) -> 
     shape = parse_shape({"architectures": [architecture], **sizes, **keys})  # before theirs, which writes into keys
     theirs = AutoConfig.for_model(model_type, **sizes, **keys)
     if model_type == "llama":
-        wanted = [LlamaRotaryEmbedding(theirs).inv_freq] * shape.num_layers
+        rotary = LlamaRotaryEmbedding(theirs)
+        wanted = [rotary.inv_freq] * shape.num_layers
+        assert {layer.rope.attention_factor for layer in shape.layers} == {rotary.attention_scaling}
     else:
         rotary = Gemma3RotaryEmbedding(theirs)
         wanted = [getattr(rotary, f"{kind}_inv_freq") for kind in theirs.layer_types]
@@ -214,7 +233,9 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Llama", {"use_qk_norm": True}, "use_qk_norm is True"),
     ("Llama", {"no_rope_layers": [1, 0]}, "no_rope_layers is [1, 0]"),
     ("Llama", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config.bits is None"),
-    ("Llama", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.type is 'yarn'"),
+    ("Llama", {"rope_scaling": {"type": "yarn", "factor": 0}}, "rope_scaling.factor is 0"),
+    ("Llama", {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": -1}}, "rope_scaling.beta_fast is -1"),
+    ("Llama", {"rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": 1}}, "rope_scaling.truncate is 1"),
     ("Llama", {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "rope_type is 'longrope'"),
     ("Llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}}, "rope_scaling.beta_fast is 32"),
     ("Llama", {"rope_scaling": {"factor": 2.0}}, "rope_scaling.factor is 2.0"),
