@@ -84,6 +84,10 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
     ),
     "qwen3": ("qwen3", dict(head_dim=32), None),
     "qwen3-yarn": ("qwen3", dict(head_dim=32, rope_parameters=YARN), None),
+    "phi3": ("phi3", dict(sliding_window=WINDOW), published),
+    "phi3-partial": ("phi3", dict(rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75)), None),
+    "glm": ("glm", dict(head_dim=48), published),
+    "glm4": ("glm4", dict(head_dim=32), None),
     "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=2), published),
     "qwen2-moe": (
         "qwen2_moe",

@@ -6,13 +6,8 @@ T new tokens, N hidden size.
 
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
-from ramet.runtime.layers.ops import Ops
+from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder import Decoder, DecoderLayer, Rope, norm_of
 from ramet.runtime.models.decoder_config import (
     FULL,
     SLIDING,
@@ -25,6 +20,7 @@ from ramet.runtime.models.decoder_config import (
 )
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
+from ramet.runtime.models.sandwich import SandwichDecoder
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, WeightMap, usual_layer
 
@@ -73,33 +69,6 @@ def read_shape(config: ConfigObject) -> ModelShape:
     return read_gemma(config, DEFAULTS, read_layers, usual_cap=30.0)
 
 
-class GemmaLayer(DecoderLayer):
-    """What attention and MLP return is normed before it joins the residual sum."""
-
-    def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
-        super().__init__(layer, shape, dtype, ops)
-        self.attention_out_norm = norm_of(shape.hidden, shape, dtype, ops)
-        self.mlp_out_norm = norm_of(shape.hidden, shape, dtype, ops)
-
-    def attend(
-        self,
-        x: Tensor | None,
-        residual: Tensor,
-        rope: Rope,
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
-        wanted: ForwardInputs | None = None,
-    ) -> Tensor:
-        return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs, wanted))
-
-    def feed(self, x: Tensor, residual: Tensor) -> Tensor:
-        return self.mlp_out_norm(super().feed(x, residual))
-
-
-class GemmaDecoder(Decoder):
-    layer_class = GemmaLayer
-
-
 def weights(shape: ModelShape) -> WeightMap:
     layer = {
         **usual_layer(shape),
@@ -110,4 +79,4 @@ def weights(shape: ModelShape) -> WeightMap:
     return WeightMap(layer, TOP)
 
 
-FAMILY = Family(read_shape, GemmaDecoder, weights, HARMLESS)
+FAMILY = Family(read_shape, SandwichDecoder, weights, HARMLESS)

@@ -14,6 +14,7 @@ from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, check_window, read_dtype, read_layer_types
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import rope_of
+from ramet.runtime.models.sandwich import SandwichDecoder
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import WeightMap
 
@@ -74,4 +75,4 @@ def weights(shape: ModelShape) -> WeightMap:
     return replace(gemma2.weights(shape), renamed=RENAMED, ignored=TOWER)
 
 
-FAMILY = Family(read_shape, gemma2.GemmaDecoder, weights, ("hidden_act", *IMAGES))
+FAMILY = Family(read_shape, SandwichDecoder, weights, ("hidden_act", *IMAGES))

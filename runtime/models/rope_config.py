@@ -14,18 +14,48 @@ from ramet.runtime.models.config_json import ConfigObject
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 
-def read_rope(config: ConfigObject, head_dim: int, context: int, default_theta: float = 10000.0) -> RopeShape:
-    """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level."""
+def read_rope(
+    config: ConfigObject,
+    head_dim: int,
+    context: int,
+    default_theta: float = 10000.0,
+    *,
+    partial: float | None = None,
+    original: int | None = None,
+    kinds: tuple[str, ...] = KINDS,
+) -> RopeShape:
+    """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level.
+
+    `partial`: of a family that may turn a part of each head, which part by default. `original`: the trained length that
+    its class has.
+    """
     inner = config.object("rope_scaling")
     if inner.is_empty:
         inner = config.object("rope_parameters")
     config.get("rope_parameters")
-    original = config.optional_count("original_max_position_embeddings", None)
-    return rope_of(inner, head_dim, context, config.positive("rope_theta", default_theta), original)
+    original = config.optional_count("original_max_position_embeddings", original)
+    rope = rope_of(inner, head_dim, context, config.positive("rope_theta", default_theta), original, kinds)
+    return rope if partial is None else replace(rope, rotary_dim=_turned(config, inner, head_dim, partial))
+
+
+def _turned(config: ConfigObject, inner: ConfigObject, head_dim: int, usual: float) -> int:
+    """Numbers of a head."""
+    outer = config.positive("partial_rotary_factor", usual)
+    part = inner.positive("partial_rotary_factor", outer)
+    turned = int(head_dim * part)
+    if part > 1 or turned < 2 or turned % 2:
+        said = inner if inner.has("partial_rotary_factor") else config
+        raise said.error("partial_rotary_factor", f"must turn an even number of the {head_dim} numbers of a head")
+    return turned
 
 
 def rope_of(
-    inner: ConfigObject, head_dim: int, context: int, default_theta: float, original: int | None = None
+    inner: ConfigObject,
+    head_dim: int,
+    context: int,
+    default_theta: float,
+    original: int | None = None,
+    kinds: tuple[str, ...] = KINDS,
 ) -> RopeShape:
     """From one object that says everything about a rope; an empty one is the default. `original` counts for its own."""
     own = inner.count("original_max_position_embeddings", context)
@@ -35,7 +65,7 @@ def rope_of(
         rotary_dim=head_dim,
         original_context=own if original is None else original,
     )
-    match inner.choice(("rope_type", "type"), KINDS, "default"):
+    match inner.choice(("rope_type", "type"), kinds, "default"):
         case "linear" | "dynamic" as kind:
             return replace(plain, kind=kind, factor=inner.positive("factor"))
         case "llama3":

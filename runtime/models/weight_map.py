@@ -6,7 +6,24 @@ attention.qkv = q_proj / k_proj / v_proj, one below the other        mlp.gate_up
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ramet.runtime.models.shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Rows of heads of which numbers 2 i and 2 i + 1 are turned together; ours are i and rotary_dim / 2 + i."""
+
+    head_dim: int
+    rotary_dim: int
+
+    def apart(self, tensor: Tensor) -> Tensor:
+        """[heads * head_dim, ...] in our order, which changes no product of a query with a key."""
+        heads, turned = tensor.unflatten(0, (-1, self.head_dim)), self.rotary_dim
+        parts = heads[:, 0:turned:2], heads[:, 1:turned:2], heads[:, turned:]
+        return torch.cat(parts, dim=1).flatten(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +32,7 @@ class Rows:
 
     source: str
     count: int
+    pairs: Pairs | None = None
 
 
 Sources = str | tuple[Rows, ...]  # one tensor that is the whole parameter, or several, from the first row down

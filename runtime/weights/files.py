@@ -66,7 +66,7 @@ def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str,
     target = parameters[part.name][part.start : part.start + part.rows]
     if tensor.shape != target.shape:
         raise ConfigError(f"{named} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
-    copy_weights(target, tensor, named, staging)
+    copy_weights(target, tensor if part.pairs is None else part.pairs.apart(tensor), named, staging)
 
 
 def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ramet.runtime.models.weight_map import WeightMap
+from ramet.runtime.models.weight_map import Pairs, WeightMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,7 @@ class Part:
     name: str
     start: int
     rows: int
+    pairs: Pairs | None = None  # in whose order they are there
 
 
 def checkpoint_parts(parameters: Iterable[tuple[str, int]], weights: WeightMap) -> dict[str, Part]:
@@ -40,7 +41,7 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
         return {named(sources): Part(name, 0, num_rows)}
     parts, start = {}, 0
     for rows in sources:
-        parts[named(rows.source)] = Part(name, start, rows.count)
+        parts[named(rows.source)] = Part(name, start, rows.count, rows.pairs)
         start += rows.count
     assert start == num_rows, f"{name} has {num_rows} rows, its parts have {start}"
     return parts

@@ -71,6 +71,11 @@ class QuantisedLayers:
         found = [part for part in parts if part in present]
         if not found:
             return
+        if any(part.pairs is not None for part in parts.values()):
+            raise ConfigError(
+                f"{self._folder}: tensor {found[0]} is of a layer whose outputs are reordered when they are loaded, "
+                "which is not done to 4-bit weights: take the plain checkpoint and --quantization int4"
+            )
         if absent := [part for part in parts if part not in present]:
             raise ConfigError(
                 f"{self._folder}: tensor {found[0]} is there and {absent[0]} is not: "

@@ -13,9 +13,12 @@ from ramet.runtime.models.registry import FAMILIES, parse_shape
 from ramet.runtime.models.shape import ModelShape
 
 TYPES = {  # architecture -> model_type
+    "GlmForCausalLM": "glm",
+    "Glm4ForCausalLM": "glm4",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
+    "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen2MoeForCausalLM": "qwen2_moe",
     "Qwen3ForCausalLM": "qwen3",
@@ -23,7 +26,7 @@ TYPES = {  # architecture -> model_type
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
 }
-WINDOWED = {"sliding_attention", "mistral"}
+WINDOWED = {"sliding_attention", "mistral", "mixtral", "phi3"}
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -67,6 +70,9 @@ def check(shape: ModelShape, theirs: Any) -> None:
     assert {layer.attention.scale for layer in shape.layers} == {scalar**-0.5}
     assert {layer.attention.softcap for layer in shape.layers} == {softcap}
     assert [layer.rope.theta for layer in shape.layers] == thetas(theirs)
+    part = (getattr(theirs, "rope_parameters", None) or {}).get("partial_rotary_factor", 1.0)
+    if "gemma" not in theirs.model_type:
+        assert {layer.rope.rotary_dim for layer in shape.layers} == {int(head_dim * part)}
     assert {layer.qk_norm for layer in shape.layers} == {theirs.model_type in ("qwen3", "qwen3_moe", "gemma3_text")}
     check_experts(shape, theirs)
 
@@ -116,7 +122,7 @@ def test_what_the_published_files_say() -> None:
     assert shapes["vicuna-7b-v1.5-16k"].context_length == 16384
     assert shapes["gemma-3-4b"].context_length == 131072  # stretched already
     assert {name: shape.qkv_bias for name, shape in shapes.items()} == {
-        name: name in ("Qwen2.5-7B", "Qwen1.5-MoE-A2.7B") for name in HUB
+        name: name in ("Qwen2.5-7B", "Qwen1.5-MoE-A2.7B", "glm-4-9b-hf") for name in HUB
     }
     assert not any(shape.o_bias or shape.mlp_bias for shape in shapes.values())
     assert [name for name, shape in shapes.items() if shape.norm_plus_one] == ["gemma-2-9b", "gemma-3-1b", "gemma-3-4b"]
@@ -253,6 +259,12 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Qwen2", {"rope_scaling": {"type": "mrope", "mrope_section": [1]}}, "rope_scaling.type is 'mrope'"),
     ("Qwen2", {"dual_chunk_attention_config": {"chunk_size": 1}}, "dual_chunk_attention_config is"),
     ("Qwen3", {"num_experts": 128}, "num_experts is 128"),
+    ("Phi3", {"rope_scaling": {"type": "su", "short_factor": [1.0]}}, "rope_scaling.type is 'su'"),
+    ("Phi3", {"rope_scaling": {"rope_type": "longrope"}}, "rope_scaling.rope_type is 'longrope'"),
+    ("Phi3", {"partial_rotary_factor": 0.01}, "partial_rotary_factor is 0.01"),
+    ("Phi3", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"),
+    ("Phi3", {"rope_parameters": {"partial_rotary_factor": "x"}}, "rope_parameters.partial_rotary_factor is 'x'"),
+    ("Glm4", {"attention_bias": 1}, "attention_bias is 1"),
     ("Mixtral", {"num_experts_per_tok": 9}, "must be at most num_experts (8)"),
     ("Mixtral", {"num_local_experts": 0}, "num_local_experts is 0"),
     ("Mixtral", {"norm_topk_prob": True}, "norm_topk_prob is True"),

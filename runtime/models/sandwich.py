@@ -1,0 +1,36 @@
+"""A decoder whose layers norm what attention and MLP take and what they return: Gemma 2 and 3, GLM-4."""
+
+import torch
+from torch import Tensor
+
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.layers.ops import Ops
+from ramet.runtime.models.decoder import Decoder, DecoderLayer, Rope, norm_of
+from ramet.runtime.models.shape import ModelShape
+
+
+class SandwichLayer(DecoderLayer):
+    """What attention and MLP return is normed before it joins the residual sum."""
+
+    def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
+        super().__init__(layer, shape, dtype, ops)
+        self.attention_out_norm = norm_of(shape.hidden, shape, dtype, ops)
+        self.mlp_out_norm = norm_of(shape.hidden, shape, dtype, ops)
+
+    def attend(
+        self,
+        x: Tensor | None,
+        residual: Tensor,
+        rope: Rope,
+        attention: AttentionBackend,
+        inputs: ForwardInputs,
+        wanted: ForwardInputs | None = None,
+    ) -> Tensor:
+        return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs, wanted))
+
+    def feed(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.mlp_out_norm(super().feed(x, residual))
+
+
+class SandwichDecoder(Decoder):
+    layer_class = SandwichLayer
