@@ -22,12 +22,13 @@ from ramet.runtime.models.shape import ModelShape
 Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim / 2]
 
 
-def norm_of(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> RMSNorm:
-    return RMSNorm(size, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
+def norm_of(shape: ModelShape, dtype: torch.dtype, ops: Ops, size: int | None = None) -> RMSNorm:
+    """Of a layer's input, or of so many numbers."""
+    return RMSNorm(size or shape.hidden, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
 
 
 def _head_norms(shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
-    return norm_of(shape.head_dim, shape, dtype, ops), norm_of(shape.head_dim, shape, dtype, ops)
+    return norm_of(shape, dtype, ops, shape.head_dim), norm_of(shape, dtype, ops, shape.head_dim)
 
 
 def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
@@ -50,7 +51,7 @@ def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Mo
 class DecoderLayer(nn.Module):
     def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
-        self.input_norm = norm_of(shape.hidden, shape, dtype, ops)
+        self.input_norm = norm_of(shape, dtype, ops)
         self.attention = SelfAttention(
             layer,
             hidden=shape.hidden,
@@ -63,7 +64,7 @@ class DecoderLayer(nn.Module):
             dtype=dtype,
             ops=ops,
         )
-        self.mlp_norm = norm_of(shape.hidden, shape, dtype, ops)
+        self.mlp_norm = norm_of(shape, dtype, ops)
         self.mlp = mlp_of(layer, shape, dtype, ops)
 
     def attend(
@@ -100,7 +101,7 @@ class Decoder(nn.Module):
             shape.vocab_size, shape.hidden, scale=shape.embed_scale, tied=shape.tied_head, dtype=dtype, ops=ops
         )
         self.layers = nn.ModuleList(self.layer_class(i, shape, dtype, ops) for i in range(shape.num_layers))
-        self.norm = norm_of(shape.hidden, shape, dtype, ops)
+        self.norm = norm_of(shape, dtype, ops)
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
         self._ops = ops
         self._ropes: list[Rope] = []  # of each layer

@@ -14,8 +14,8 @@ class SandwichLayer(DecoderLayer):
 
     def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__(layer, shape, dtype, ops)
-        self.attention_out_norm = norm_of(shape.hidden, shape, dtype, ops)
-        self.mlp_out_norm = norm_of(shape.hidden, shape, dtype, ops)
+        self.attention_out_norm = norm_of(shape, dtype, ops)
+        self.mlp_out_norm = norm_of(shape, dtype, ops)
 
     def attend(
         self,
