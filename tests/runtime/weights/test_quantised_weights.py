@@ -12,6 +12,7 @@ import torch
 from compiled import compiled_kernels
 from quantised_checkpoints import Kind, quantise_folder
 from safetensors.torch import load_file, save_file
+from tiny_families import make_family
 from tiny_model import make_tiny
 
 from ramet.kernels import gpu_ops, reference
@@ -82,6 +83,31 @@ def test_each_weight_is_what_the_checkpoint_says(plain: Path, tmp_path: Path, na
             assert torch.equal(layer.weight, weight)
         else:
             assert layer.weight is None and torch.equal(layer.packed.rows(torch.arange(len(weight))), weight)
+
+
+@pytest.mark.parametrize("name", ["awq", "gptq, by activations"])
+def test_experts_are_what_the_checkpoint_says(tmp_path: Path, name: str) -> None:
+    plain = make_family(tmp_path / "plain", "qwen3-moe", moe_intermediate_size=32)
+    quantised, meant = made(plain, tmp_path, KINDS[name])
+    model, wanted = loaded(quantised, words_packer(compiled_kernels())), loaded(meant)
+    experts = [(at, layer) for at, layer in model.named_modules() if isinstance(layer, Linear) and ".mlp." in at]
+    assert len(experts) == 2 * (2 * 6 + 1)
+    for at, layer in experts:
+        weight = wanted.get_parameter(f"{at}.weight")
+        if at.endswith("router"):
+            assert torch.equal(layer.weight, weight)
+        else:
+            assert torch.equal(layer.packed.rows(torch.arange(len(weight))), weight)
+    ours = [LLM(model_path=str(folder), dtype="float32", log_level="error") for folder in (quantised, meant)]
+    first, second = (likelihoods(llm) for llm in ours)
+    assert (first - second).abs().mean() < 0.02 * second.abs().mean()
+
+
+def test_outputs_that_are_reordered_have_no_four_bits(tmp_path: Path) -> None:
+    plain = make_family(tmp_path / "plain", "glm4")
+    quantised, _ = made(plain, tmp_path, KINDS["awq"], "q_proj|k_proj|v_proj")
+    with pytest.raises(ConfigError, match=r"q_proj.qweight is of a layer whose outputs are reordered"):
+        loaded(quantised)
 
 
 def likelihoods(llm: LLM) -> torch.Tensor:
