@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+SOFTMAX, SIGMOID = "softmax", "sigmoid"
 Gated = Callable[[Tensor], Tensor]  # [T, 2 F] -> [T, F]
 
 
@@ -58,6 +59,10 @@ class RouteRule:
 
     per_token: int
     normalise: bool  # weights are divided by their sum
+    scores: str = SOFTMAX  # or SIGMOID, of each expert for itself
+    groups: int = 1  # of experts, of which those are left out whose two best are not among the best
+    kept_groups: int = 1
+    scale: float = 1.0  # of weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +78,30 @@ class Routes:
         return len(self.order) // self.per_token
 
 
-def route(logits: Tensor, rule: RouteRule) -> tuple[Tensor, Tensor]:
-    """logits [T, E] float32 -> experts [T, K] int32, the most probable first, and their weights [T, K] float32.
+def route(logits: Tensor, rule: RouteRule, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """logits [T, E] float32 -> experts [T, K] int32, the best scores first, and their weights [T, K] float32.
 
-    Probabilities are of all experts; of equals the lower number comes first.
+    Probabilities are of all experts; of equals the lower number comes first. bias [E] float32 decides with the scores
+    which experts are chosen, and is no part of their weights (DeepSeek-V3, 2024).
     """
-    values, experts = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True, stable=True)
-    values, experts = values[:, : rule.per_token], experts[:, : rule.per_token]
+    scores = torch.sigmoid(logits) if rule.scores == SIGMOID else torch.softmax(logits, dim=-1)
+    choice = scores if bias is None else scores + bias
+    if rule.groups > 1:
+        choice = choice.masked_fill(~_kept(choice, rule), float("-inf"))
+    experts = choice.sort(dim=-1, descending=True, stable=True).indices[:, : rule.per_token]
+    values = scores.gather(1, experts)
     if rule.normalise:
-        values = values / values.sum(dim=-1, keepdim=True)
-    return experts.int().contiguous(), values.contiguous()
+        values = values / (values.sum(dim=-1, keepdim=True) + 1e-20)
+    return experts.int().contiguous(), (values * rule.scale).contiguous()
+
+
+def _kept(choice: Tensor, rule: RouteRule) -> Tensor:
+    """[T, E]: experts of the groups whose two best have the largest sums."""
+    of_groups = choice.unflatten(1, (rule.groups, -1))
+    sums = of_groups.topk(min(2, of_groups.shape[2]), dim=-1).values.sum(dim=-1)
+    order = sums.sort(dim=-1, descending=True, stable=True).indices[:, : rule.kept_groups]
+    kept = torch.zeros_like(sums, dtype=torch.bool).scatter(1, order, True)
+    return kept.repeat_interleave(of_groups.shape[2], dim=1)
 
 
 def mixture(gate_up: Projections, activation: Gated, down: Projections) -> Mixture:

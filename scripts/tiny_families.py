@@ -88,6 +88,14 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
     "phi3-partial": ("phi3", dict(rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75)), None),
     "glm": ("glm", dict(head_dim=48), published),
     "glm4": ("glm4", dict(head_dim=32), None),
+    "glm4-moe": (
+        "glm4_moe",
+        dict(
+            n_routed_experts=8, moe_intermediate_size=24, num_experts_per_tok=3, n_group=4, topk_group=2,
+            routed_scaling_factor=2.5, n_shared_experts=2, num_hidden_layers=3, head_dim=32, use_qk_norm=True,
+        ),
+        None,
+    ),
     "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=2), published),
     "qwen2-moe": (
         "qwen2_moe",
@@ -133,6 +141,9 @@ def _write(folder: Path, model: Any, seed: int, sharded: bool, rewrite: Callable
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             _fill(name, parameter, seed)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                _fill(name, buffer, seed)
     model.save_pretrained(folder, max_shard_size="100KB" if sharded else "1GB")
     if rewrite is not None:
         config = json.loads((folder / "config.json").read_text())

@@ -21,18 +21,51 @@ inline int64_t best_of(const float *scores, int64_t num, const std::vector<char>
     return best;
 }
 
-void route(const float *logits, int64_t num, int64_t per_token, bool normalise, int32_t *experts, float *weights) {
+struct Rule {
+    int64_t num, per_token;
+    bool normalise, sigmoid;
+    const float *bias;  // [E] that decides with the scores which experts are chosen, or null
+    int64_t groups, kept;
+    float scale;
+};
+
+// All but the `kept` groups of experts whose two best scores are the largest together.
+void leave_out_groups(const Rule &rule, const float *choice, std::vector<char> &taken) {
+    const int64_t size = rule.num / rule.groups;
+    std::vector<float> of_groups(rule.groups);
+    for (int64_t g = 0; g < rule.groups; g++) {
+        std::vector<char> seen(size, 0);
+        for (int64_t i = 0; i < std::min<int64_t>(2, size); i++) {
+            const int64_t best = best_of(choice + g * size, size, seen);
+            seen[best] = 1, of_groups[g] += choice[g * size + best];
+        }
+    }
+    std::vector<char> kept(rule.groups, 0);
+    for (int64_t i = 0; i < rule.kept; i++) kept[best_of(of_groups.data(), rule.groups, kept)] = 1;
+    for (int64_t e = 0; e < rule.num; e++) taken[e] = !kept[e / size];
+}
+
+void route(const float *logits, const Rule &rule, int32_t *experts, float *weights) {
+    const int64_t num = rule.num;
+    std::vector<float> scores(logits, logits + num), choice(logits, logits + num);
     std::vector<char> taken(num, 0);
     float largest = -INFINITY, total = 0, of_chosen = 0;
-    for (int64_t e = 0; e < num; e++) largest = std::max(largest, logits[e]);
-    for (int64_t e = 0; e < num; e++) total += std::exp(logits[e] - largest);
-    for (int64_t k = 0; k < per_token; k++) {
-        const int64_t best = best_of(logits, num, taken);
-        taken[best] = 1, experts[k] = int32_t(best);
-        of_chosen += weights[k] = std::exp(logits[best] - largest) / total;
+    if (rule.sigmoid) {
+        for (int64_t e = 0; e < num; e++) scores[e] = 1.0f / (1.0f + std::exp(-logits[e])), choice[e] = scores[e] + (rule.bias ? rule.bias[e] : 0.0f);
+    } else {
+        for (int64_t e = 0; e < num; e++) largest = std::max(largest, logits[e]);
+        for (int64_t e = 0; e < num; e++) total += scores[e] = std::exp(logits[e] - largest);
+        for (int64_t e = 0; e < num; e++) scores[e] /= total;
     }
-    if (normalise)
-        for (int64_t k = 0; k < per_token; k++) weights[k] /= of_chosen;
+    if (rule.groups > 1 && !rule.sigmoid) choice = scores;  // sums of two are of probabilities
+    if (rule.groups > 1) leave_out_groups(rule, choice.data(), taken);
+    for (int64_t k = 0; k < rule.per_token; k++) {
+        const int64_t best = best_of(choice.data(), num, taken);
+        taken[best] = 1, experts[k] = int32_t(best);
+        of_chosen += weights[k] = scores[best];
+    }
+    const float by = rule.normalise ? rule.scale / (of_chosen + 1e-20f) : rule.scale;
+    for (int64_t k = 0; k < rule.per_token; k++) weights[k] *= by;
 }
 
 template <class T>
@@ -49,12 +82,13 @@ void combine(const T *x, const int32_t *places, const float *weights, const T *s
 
 }  // namespace
 
-// logits [T, E] float32 -> experts [T, K], the most probable first, of equals the lower number, and their probabilities
-// [T, K], which are divided by their sum if `normalise`
-extern "C" void ramet_route(const float *logits, int64_t tokens, int64_t num, int64_t per_token, int normalise, int32_t *experts, float *weights,
-                            int threads) {
+// logits [T, E] float32 -> experts [T, K], those with the best scores first, of equals the lower number, and their weights
+// [T, K]: probabilities of all experts or sigmoids, divided by their sum if `normalise`, times `scale`
+extern "C" void ramet_route(const float *logits, int64_t tokens, int64_t num, int64_t per_token, int normalise, int sigmoid, const float *bias,
+                            int64_t groups, int64_t kept, float scale, int32_t *experts, float *weights, int threads) {
+    const Rule rule = {num, per_token, normalise != 0, sigmoid != 0, bias, groups, kept, scale};
     pool::each_of_many(threads, tokens, num * (per_token + 8), [&](int64_t t) {
-        route(logits + t * num, num, per_token, normalise != 0, experts + t * per_token, weights + t * per_token);
+        route(logits + t * num, rule, experts + t * per_token, weights + t * per_token);
     });
 }
 REPLAYABLE(ramet_route)

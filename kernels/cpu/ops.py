@@ -25,7 +25,7 @@ from ramet.kernels.cpu.experts import DTYPES, NativeExperts, NativeMixture
 from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
 from ramet.kernels.reference import HeadNorms
-from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
+from ramet.kernels.reference_experts import SIGMOID, Gated, Mixture, Projections, RouteRule
 
 Ints = npt.NDArray[np.int32]
 Call = tuple[str, *tuple[int | None, ...]]  # name of a native, and words for it
@@ -58,7 +58,7 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "linear_int8": "ipnpppppnnnnii",
     "linear_int8wo": "ipnppppnnnnii",
     "linear_int4": "ipnppnppnnnnii",
-    "route": "pnnnippi",
+    "route": "pnnniipnnfppi",
     "sort_routes": "pnnnppp",
     "linear_of_experts": "ppnppnippnni",
     "combine": "ippppppnnni",
@@ -174,14 +174,17 @@ class CpuOps:
         self._gelu_mul(DTYPES[gate_up.dtype], at, gate_up.stride(0), to, tokens, both // 2, tanh, self.threads)
         return out
 
-    def route(self, logits: Tensor, rule: RouteRule) -> tuple[Tensor, Tensor]:
+    def route(self, logits: Tensor, rule: RouteRule, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As kernels/reference_experts.py; logits [T, E] float32."""
         assert logits.dtype == torch.float32 and logits.is_contiguous(), logits.dtype
+        assert bias is None or bias.dtype == torch.float32, "what decides with the scores is float32 as they are"
         tokens, num = logits.shape
         experts = self.empty(tokens, rule.per_token, dtype=torch.int32)
         weights = self.empty(tokens, rule.per_token, dtype=torch.float32)
         addresses = experts.data_ptr(), weights.data_ptr()
-        self.call("route")(logits.data_ptr(), tokens, num, rule.per_token, rule.normalise, *addresses, self.threads)
+        how = rule.normalise, rule.scores == SIGMOID, None if bias is None else bias.data_ptr()
+        groups = rule.groups, rule.kept_groups, rule.scale
+        self.call("route")(logits.data_ptr(), tokens, num, rule.per_token, *how, *groups, *addresses, self.threads)
         return experts, weights
 
     def mixture(self, gate_up: Projections, activation: Gated, down: Projections) -> Mixture:

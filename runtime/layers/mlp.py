@@ -57,6 +57,14 @@ class ExpertLinears(nn.Module):
         return self._stacked if all(layer.weight is not None for layer in self) else None
 
 
+class ChoiceBias(nn.Module):
+    """What decides with the router's scores which experts are chosen: float32 whatever the model's dtype."""
+
+    def __init__(self, num: int) -> None:
+        super().__init__()
+        self.e_score_correction_bias = nn.Parameter(torch.empty(num, dtype=torch.float32), requires_grad=False)
+
+
 class Experts(nn.Module):
     """x [T, N] -> [T, N]. `shared` is for every token, `shared_gate` [1, N] says how much of it."""
 
@@ -69,6 +77,7 @@ class Experts(nn.Module):
         make_shared: Callable[[], nn.Module] | None,
         *,
         shared_gate: bool,
+        choice_bias: bool,
         activation: str,
         dtype: torch.dtype,
         ops: Ops,
@@ -77,6 +86,7 @@ class Experts(nn.Module):
         self.router = Linear(size, num, bias=False, dtype=dtype, may_round=False)
         self.gate_up = ExpertLinears(num, size, 2 * intermediate, dtype)
         self.down = ExpertLinears(num, intermediate, size, dtype)
+        self.choice = ChoiceBias(num) if choice_bias else None
         self.shared = None if make_shared is None else make_shared()
         self.shared_gate = Linear(size, 1, bias=False, dtype=dtype, may_round=False) if shared_gate else None
         self._rule, self._activation, self._ops = rule, gated_activation(activation, ops), ops
@@ -85,7 +95,8 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self._mixture is None:
             self._mixture = self._ops.mixture(self.gate_up, self._activation, self.down)
-        experts, weights = self._ops.route(self.router.wide(x), self._rule)
+        bias = None if self.choice is None else self.choice.e_score_correction_bias
+        experts, weights = self._ops.route(self.router.wide(x), self._rule, bias)
         shared = None if self.shared is None else self.shared(x)
         gates = None if self.shared_gate is None else self.shared_gate.wide(x)
         return self._mixture(x, experts, weights, shared, gates)

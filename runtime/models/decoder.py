@@ -44,7 +44,7 @@ def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Mo
     make_shared = partial(dense, of.shared_intermediate) if of.shared_intermediate else None
     return Experts(
         shape.hidden, of.num, of.intermediate, of.rule, make_shared, shared_gate=of.shared_gate,
-        activation=shape.activation, dtype=dtype, ops=ops,
+        choice_bias=of.choice_bias, activation=shape.activation, dtype=dtype, ops=ops,
     )  # fmt: skip
 
 

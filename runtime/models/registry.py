@@ -17,6 +17,7 @@ FAMILIES = {  # architecture as Hugging Face names it -> the module of this fold
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
     "Glm4ForCausalLM": "glm4",
+    "Glm4MoeForCausalLM": "glm4_moe",
     "GlmForCausalLM": "glm",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",

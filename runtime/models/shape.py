@@ -16,6 +16,7 @@ class ExpertsShape:
     rule: RouteRule
     shared_intermediate: int = 0  # of the one that every token has; 0: there is none
     shared_gate: bool = False  # how much of that one a token takes is learnt
+    choice_bias: bool = False  # what decides with the scores which experts are chosen is learnt
 
     @property
     def num_of_a_token(self) -> int:

@@ -79,7 +79,7 @@ def usual_layer(shape: ModelShape) -> dict[str, Sources]:
     }
 
 
-def expert_layer(shape: ModelShape) -> dict[str, Sources]:
+def expert_layer(shape: ModelShape, shared_name: str = "shared_expert") -> dict[str, Sources]:
     """A layer with experts as most families name it."""
     of = shape.experts
     assert of is not None, "the family has experts"
@@ -87,16 +87,17 @@ def expert_layer(shape: ModelShape) -> dict[str, Sources]:
     return {
         **usual_layer(shape),
         "mlp.router": "mlp.gate",
+        "mlp.choice": "mlp.gate",
         "mlp.gate_up.layers.*": (
             Rows("mlp.experts.*.gate_proj", of.intermediate),
             Rows("mlp.experts.*.up_proj", of.intermediate),
         ),
         "mlp.down.layers.*": "mlp.experts.*.down_proj",
         "mlp.shared.gate_up": (
-            Rows("mlp.shared_expert.gate_proj", shared),
-            Rows("mlp.shared_expert.up_proj", shared),
+            Rows(f"mlp.{shared_name}.gate_proj", shared),
+            Rows(f"mlp.{shared_name}.up_proj", shared),
         ),
-        "mlp.shared.down": "mlp.shared_expert.down_proj",
+        "mlp.shared.down": f"mlp.{shared_name}.down_proj",
         "mlp.shared_gate": "mlp.shared_expert_gate",
     }
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ramet.kernels import gpu_ops, reference
-from ramet.kernels.reference_experts import RouteRule, route
+from ramet.kernels.reference_experts import SIGMOID, RouteRule, route
 from ramet.runtime.engine.graphs import CudaCapture
 from ramet.runtime.layers.mlp import Experts, GatedMLP
 from ramet.runtime.layers.modules import Linear, pack_linears
@@ -26,12 +26,20 @@ def randn(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@pytest.mark.parametrize("rule", [*RULES, RouteRule(7, True)])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *RULES, RouteRule(8, True), RouteRule(2, True, SIGMOID, scale=2.5), RouteRule(3, False, SIGMOID, 4, 2, 1.5),
+        RouteRule(1, True, SIGMOID, 8, 1), RouteRule(2, False, groups=2),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("tokens", [1, 33])
-def test_routes_are_those_of_the_oracle(rule: RouteRule, tokens: int) -> None:
-    logits = randn(tokens, 7, seed=tokens)
-    experts, weights = compiled_kernels().route(logits, rule)
-    wanted, probabilities = route(logits, rule)
+def test_routes_are_those_of_the_oracle(rule: RouteRule, tokens: int, biased: bool) -> None:
+    logits = randn(tokens, 8, seed=tokens)
+    bias = randn(8, seed=5) * 0.3 if biased and rule.scores == SIGMOID else None
+    experts, weights = compiled_kernels().route(logits, rule, bias)
+    wanted, probabilities = route(logits, rule, bias)
     assert torch.equal(experts, wanted)
     torch.testing.assert_close(weights, probabilities, rtol=1e-5, atol=1e-7)
 
@@ -53,7 +61,9 @@ def test_of_scores_that_are_no_numbers_experts_are_chosen_that_there_are() -> No
 def made(ops: Any, rule: RouteRule, num: int, dtype: torch.dtype, shared: bool, gate: bool = True) -> Experts:
     options: dict[str, Any] = dict(activation="silu", dtype=dtype, ops=ops)
     shared_mlp = partial(GatedMLP, HIDDEN, SHARED, bias=False, **options) if shared else None
-    layer = Experts(HIDDEN, num, INTERMEDIATE, rule, shared_mlp, shared_gate=shared and gate, **options)
+    layer = Experts(
+        HIDDEN, num, INTERMEDIATE, rule, shared_mlp, shared_gate=shared and gate, choice_bias=False, **options
+    )
     for i, (_, parameter) in enumerate(layer.named_parameters()):
         parameter.data.copy_(randn(*parameter.shape, seed=i) * (2.0 if len(parameter) == num else 0.15))
     return layer
