@@ -54,7 +54,9 @@ def read_decoder(config: ConfigObject, defaults: Defaults, read_layers: ReadLaye
     heads = config.count("num_attention_heads", defaults.num_attention_heads)
     head_dim = config.optional_count("head_dim", defaults.head_dim)
     if head_dim is None and hidden % heads:
-        raise config.error("hidden_size", f"must be a multiple of num_attention_heads ({heads}), as there is no head_dim")
+        raise config.error(
+            "hidden_size", f"must be a multiple of num_attention_heads ({heads}), as there is no head_dim"
+        )
     kv_heads = config.optional_count("num_key_value_heads", defaults.num_key_value_heads) or heads
     if heads % kv_heads:
         raise config.error("num_attention_heads", f"must be a multiple of {kv_heads} (key/value heads)")
