@@ -211,7 +211,7 @@ def decode_attention(
     """
     heads, head_dim = q.shape[1:]
     kv_heads = keys.shape[1]
-    tuning = tuning or decode_tuning(head_dim, processor_of(q.device))
+    tuning = tuning or decode_tuning(head_dim, processor_of(q.device), keys.dtype == torch.float8_e4m3fn)
     programs = tuning.programs(q.device)
     _decode[(programs,)](
         q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0),

@@ -73,6 +73,9 @@ DECODE = {
     HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(128, 4, 3, 6), DecodeTuning(32, 4, 5, 2)),
     BLACKWELL: (DecodeTuning(64, 4, 5, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2)),
 }
+DECODE_FLOAT8 = {  # where they are cut otherwise: widening 128 keys of 128 takes more registers than there are
+    HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2)),
+}
 EXTEND = {
     AMPERE: (ExtendTuning(32, 32, 4, 3), ExtendTuning(64, 32, 4, 3), ExtendTuning(64, 32, 8, 2)),
     SMALL: (ExtendTuning(64, 32, 4, 2), ExtendTuning(32, 32, 4, 2), ExtendTuning(64, 32, 8, 2)),
@@ -119,8 +122,10 @@ def launched(warps: int, head_dim: int = 0) -> dict[str, int | None]:
     return {"num_warps": warps, "maxnreg": min(MOST, REGISTERS // (programs * 32 * warps)) if warps > 4 else None}
 
 
-def decode_tuning(head_dim: int, processor: Processor = HOPPER) -> DecodeTuning:
-    return DECODE[processor][bisect_left(HEAD_SIZES, head_dim)]
+def decode_tuning(head_dim: int, processor: Processor = HOPPER, float8: bool = False) -> DecodeTuning:
+    """`float8`: keys and values in the pool are."""
+    table = DECODE_FLOAT8.get(processor, DECODE[processor]) if float8 else DECODE[processor]
+    return table[bisect_left(HEAD_SIZES, head_dim)]
 
 
 def extend_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:

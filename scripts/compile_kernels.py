@@ -120,7 +120,8 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     for kind, (head_dim, group), (windowed, capped), (sinks, cache) in chain(plain, further):
         heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": triton_parts.padded(head_dim), "cache": cache}
         rule = {"WINDOWED": windowed, "CAPPED": capped, "SINKS": sinks, **of}
-        few, many = tuned.decode_tuning(head_dim, processor), tuned.extend_tuning(head_dim, processor)
+        few = tuned.decode_tuning(head_dim, processor, float8=cache == FP8)
+        many = tuned.extend_tuning(head_dim, processor)
         lanes = triton_parts.padded(group)
         yield decode_attention._decode, kind, {
             **heads, **rule, "SHARING": not windowed, "SPLITS": decode_attention.SPLITS, "LANES": lanes,
