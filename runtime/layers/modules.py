@@ -1,4 +1,4 @@
-"""The modules that a decoder is made of: linear layers, embeddings, root-mean-square norms, self-attention.
+"""The modules of a decoder: linear layers, embeddings, root-mean-square norms, gated MLPs, self-attention.
 
 Decides that a weight is there in one form: plain, or packed for the kernels of its device (`Packer`). Decides no
 layout of the cache. The norm is alone or fused with the residual sum (Zhang and Sennrich 2019); its arithmetic is the
@@ -16,6 +16,7 @@ from torch.nn import functional
 from ramet.kernels.int4_words import Int4Words
 from ramet.kernels.reference import HeadNorms
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.ops import Ops
 
 
@@ -150,6 +151,21 @@ class RMSNorm(nn.Module):
     def with_keys(self, k_norm: "RMSNorm") -> HeadNorms:
         """This norm of query heads and that of key heads, which differ in their weights alone."""
         return HeadNorms(self.weight, k_norm.weight, self._eps, self._plus_one)
+
+
+class GatedMLP(nn.Module):
+    """x [T, N] -> [T, N]. `gate_up` packs both projections: rows are gate, then up."""
+
+    def __init__(
+        self, size: int, intermediate: int, *, activation: str, bias: bool, dtype: torch.dtype, ops: Ops
+    ) -> None:
+        super().__init__()
+        self.gate_up = Linear(size, 2 * intermediate, bias=bias, dtype=dtype)
+        self.down = Linear(intermediate, size, bias=bias, dtype=dtype)
+        self._activation = gated_activation(activation, ops)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self._activation(self.gate_up(x)))
 
 
 class SelfAttention(nn.Module):

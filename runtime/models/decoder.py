@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
-from ramet.runtime.layers.mlp import Experts, GatedMLP
-from ramet.runtime.layers.modules import Embedding, Linear, RMSNorm, SelfAttention
+from ramet.runtime.layers.experts import Experts
+from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
 from ramet.runtime.models.shape import ModelShape

@@ -13,8 +13,8 @@ from torch.nn import functional
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_experts import SIGMOID, RouteRule, route
 from ramet.runtime.engine.graphs import CudaCapture
-from ramet.runtime.layers.mlp import Experts, GatedMLP
-from ramet.runtime.layers.modules import Linear, pack_linears
+from ramet.runtime.layers.experts import Experts
+from ramet.runtime.layers.modules import GatedMLP, Linear, pack_linears
 from ramet.runtime.weights.packing import packer_of
 
 HIDDEN, INTERMEDIATE, SHARED = 64, 96, 40

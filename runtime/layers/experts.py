@@ -1,4 +1,4 @@
-"""What follows attention in a layer: a gated MLP, or a mixture of them to which a router sends each token.
+"""A mixture of gated MLPs, to which a router sends each token.
 
 Decides which experts there are and that their router is not rounded to fewer bits; how tokens get to them is the ops'
 (Shazeer et al. 2017). T tokens, N in and out, E experts.
@@ -14,21 +14,6 @@ from ramet.kernels.reference_experts import Mixture, RouteRule
 from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.modules import Linear
 from ramet.runtime.layers.ops import Ops
-
-
-class GatedMLP(nn.Module):
-    """x [T, N] -> [T, N]. `gate_up` packs both projections: rows are gate, then up."""
-
-    def __init__(
-        self, size: int, intermediate: int, *, activation: str, bias: bool, dtype: torch.dtype, ops: Ops
-    ) -> None:
-        super().__init__()
-        self.gate_up = Linear(size, 2 * intermediate, bias=bias, dtype=dtype)
-        self.down = Linear(intermediate, size, bias=bias, dtype=dtype)
-        self._activation = gated_activation(activation, ops)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self._activation(self.gate_up(x)))
 
 
 class ExpertLinears(nn.Module):
