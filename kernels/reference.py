@@ -154,13 +154,14 @@ def extend_attention(
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
-    q [T, H, D], keys and values [S, G, D] (of int8 as store_kv writes them), table [R, L] integer: the slot of every
-    position of every row.
+    q [T, H, D], keys [S, G, D], values [S, G, W] (of int8 as store_kv writes them), table [R, L] integer: the slot of
+    every position of every row.
     Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
     own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). sinks [H]: a score of
-    each head that takes its part of the weights and has no value (gpt-oss). Returns [T, H, D].
+    each head that takes its part of the weights and has no value (gpt-oss). Returns [T, H, W].
     """
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    width = values.shape[2] - (4 if values.dtype == torch.int8 else 0)
+    out = q.new_empty(*q.shape[:2], width)
     group = q.shape[1] // keys.shape[1]
     first = 0
     for row, (new, length) in enumerate(zip(num_new, seq_lens, strict=True)):

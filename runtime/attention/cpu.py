@@ -24,7 +24,8 @@ MAX_HEAD_DIM = 256
 
 def fits(pool: KVPool) -> bool:
     """What the kernel is compiled for."""
-    return pool.head_dim % 16 == 0 and pool.head_dim <= MAX_HEAD_DIM and pool.dtype in (*DTYPES, torch.int8)
+    size = pool.head_dim
+    return size is not None and size % 16 == 0 and size <= MAX_HEAD_DIM and pool.dtype in (*DTYPES, torch.int8)
 
 
 class CpuAttention:
@@ -37,8 +38,9 @@ class CpuAttention:
         self._layers = layers
         self._rules = [Rule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
         self._ops = ops
-        kv_heads = pool.keys[0].shape[1]
-        self._planner = None if ops is None else Planner(ops.library, heads, kv_heads, pool.head_dim)
+        kv_heads, head_dim = pool.keys[0].shape[1], pool.head_dim
+        assert head_dim is not None, "layers differ"
+        self._planner = None if ops is None else Planner(ops.library, heads, kv_heads, head_dim)
 
     def plan(self, inputs: ForwardInputs) -> None:
         num_new = inputs.num_new

@@ -28,9 +28,10 @@ class TritonAttention:
     def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int) -> None:
         """`max_rows` may decode in one step."""
         self.pool, self._layers = pool, layers
-        device, kv_heads = pool.keys[0].device, pool.keys[0].shape[1]
-        self._scratch = DecodeScratch.of(max_rows, heads, kv_heads, pool.head_dim, device)
-        tuning = extend_tuning(pool.head_dim, processor_of(device))
+        device, kv_heads, head_dim = pool.keys[0].device, pool.keys[0].shape[1], pool.head_dim
+        assert head_dim is not None, "layers differ"
+        self._scratch = DecodeScratch.of(max_rows, heads, kv_heads, head_dim, device)
+        tuning = extend_tuning(head_dim, processor_of(device))
         self.tokens_of_tile = tokens_of_tile(heads, kv_heads, tuning)
         self._rows_of_tile = rows_of_tile(heads, kv_heads, tuning)
         self._can_share = any(layer.window is None for layer in layers)
@@ -82,7 +83,7 @@ class TritonAttention:
 
 def fits(pool: KVPool) -> bool:
     """What the kernels can read."""
-    return pool.dtype in DTYPES and pool.head_dim <= 256
+    return pool.dtype in DTYPES and pool.head_dim is not None and pool.head_dim <= 256
 
 
 def placed(columns: Sequence[Ints], device: torch.device) -> list[Tensor]:

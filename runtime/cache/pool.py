@@ -1,20 +1,34 @@
-"""Keys and values of every cached token, one pair of tensors for each layer.
+"""Keys and values of every cached token, one pair of tensors for each layer, which may differ in shape.
 
 Decides their layout. Knows slots, not their owners. Slots [0, page_size) are the padding page: they are never
 allocated, so a padding row may write there. `keys[layer]` is [S, G, D]: one token is one contiguous run, whatever the
 page size. Of int8 it is [S, G, D + 4]: whole numbers of each head, then the float32 that they are multiplied by.
 """
 
-import math
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ramet.kernels.cpu.memory import HUGE_PAGE, huge_zeros, take
 from ramet.runtime.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What the pool keeps of a token in one layer."""
+
+    heads: int  # 0: nothing is kept
+    key: int  # numbers of each head
+    value: int
+
+    @classmethod
+    def of(cls, heads: int, size: int) -> "KVShape":
+        """Keys and values alike."""
+        return cls(heads, size, size)
 
 
 class KVPool:
@@ -25,25 +39,38 @@ class KVPool:
         *,
         max_total_tokens: int,
         page_size: int,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
+        layers: Sequence[KVShape],
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.page_size = page_size
-        self.head_dim, self.dtype = head_dim, dtype
-        shape = (max_total_tokens + page_size, kv_heads, bytes_per_head(head_dim, dtype) // dtype.itemsize)
+        self.page_size, self.dtype = page_size, dtype
+        self.uniform = layers[0] if len(set(layers)) == 1 else None  # None: layers differ
+        slots = max_total_tokens + page_size
+
+        def zeros(heads: int, size: int) -> Tensor:
+            return _zeros((slots, heads, bytes_per_head(size, dtype) // dtype.itemsize), dtype, device)
+
         try:
-            self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
-            self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
+            self.keys = [zeros(layer.heads, layer.key) for layer in layers]
+            self.values = [zeros(layer.heads, layer.value) for layer in layers]
         except OSError as error:  # a limit of addresses, of which the memory plan knows nothing
-            size = 2 * layers * math.prod(shape) * dtype.itemsize / (1 << 30)
+            size = slots * bytes_per_token(layers, dtype) / (1 << 30)
             raise ConfigError(
                 f"no room for a KV pool of {max_total_tokens} tokens, {size:.2f} GiB: {error.strerror} (ulimit -v); "
                 "lower --max-total-tokens or --mem-fraction-static"
             ) from None
-        self._ahead = MemoryAhead((*self.keys, *self.values)) if device.type == "cpu" else None
+        self._ahead = memory_ahead((*self.keys, *self.values)) if device.type == "cpu" else []
+
+    @property
+    def head_dim(self) -> int | None:
+        """Of keys and values of all layers; None: they differ."""
+        of = self.uniform
+        return of.key if of is not None and of.key == of.value else None
+
+    @property
+    def heads_are(self) -> str:
+        """In words: "head size 64"."""
+        return "heads of several sizes" if self.head_dim is None else f"head size {self.head_dim}"
 
     def take_memory(self) -> None:
         """Now, and not when slots are first written: that takes a step 0.1 s for every 2 MiB of all layers."""
@@ -52,13 +79,21 @@ class KVPool:
 
     def reach(self, slot: int) -> int:
         """It is about to be written: memory behind it is taken meanwhile. Returns which one to call for next."""
-        return sys.maxsize if self._ahead is None else self._ahead.reach(slot)
+        return min((ahead.reach(slot) for ahead in self._ahead), default=sys.maxsize)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Keys and values of slots source [n] int32 into slots target [n], which are WRITTEN, in every layer."""
         source, target = (slots.long().to(self.keys[0].device, non_blocking=True) for slots in (source, target))
         for pool in (*self.keys, *self.values):
             pool[target] = pool[source]
+
+
+def memory_ahead(tensors: Sequence[Tensor]) -> "list[MemoryAhead]":
+    """One for those of each size: [S, ...]."""
+    alike: dict[int, list[Tensor]] = {}
+    for tensor in tensors:
+        alike.setdefault(tensor.nbytes, []).append(tensor)
+    return [MemoryAhead(group) for size, group in alike.items() if size]
 
 
 class MemoryAhead:
@@ -109,14 +144,16 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     torch.zeros would write all of them, 3 s for each GiB. With pages of 4 KiB, the first 8,192 tokens of a 160M model
     took 0.6 s for page faults alone.
     """
-    return huge_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
+    if device.type == "cpu" and 0 not in shape:
+        return huge_zeros(shape, dtype)
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
-def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+def bytes_per_token(layers: Sequence[KVShape], dtype: torch.dtype) -> int:
     """Of keys and values over all layers."""
-    return 2 * layers * kv_heads * bytes_per_head(head_dim, dtype)
+    return sum(of.heads * (bytes_per_head(of.key, dtype) + bytes_per_head(of.value, dtype)) for of in layers)
 
 
-def bytes_per_head(head_dim: int, dtype: torch.dtype) -> int:
-    """Of one token's keys or values, with their scale."""
-    return head_dim * dtype.itemsize + (torch.float32.itemsize if dtype == torch.int8 else 0)
+def bytes_per_head(size: int, dtype: torch.dtype) -> int:
+    """Of the `size` numbers of one token's key or value, with their scale."""
+    return size * dtype.itemsize + (torch.float32.itemsize if dtype == torch.int8 and size else 0)

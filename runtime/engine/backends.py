@@ -132,14 +132,14 @@ def choose_attention(
     possible = device.type == "cpu" and fits(pool)
     if name in ("cpu", "gather") and not possible:
         raise ConfigError(
-            f"--attention-backend is {name}, but the pool is on {device.type} with head size {pool.head_dim}: it "
+            f"--attention-backend is {name}, but the pool is on {device.type} with {pool.heads_are}: it "
             "needs a cpu and a multiple of 16 up to 256; use auto"
         )
     is_int8 = pool.dtype == torch.int8
     if is_int8 and name == "gather":
         raise ConfigError("--kv-cache-dtype is int8, which --attention-backend gather does not read; use auto")
     if name == "reference" or not possible or (is_int8 and ops is None):  # torch's own attention reads no int8
-        why = "asked for" if name == "reference" else f"no kernel for {device.type} with head size {pool.head_dim}"
+        why = "asked for" if name == "reference" else f"no kernel for {device.type} with {pool.heads_are}"
         log.info("attention by the reference in plain torch (%s): %s", why, describe(layers))
         return ReferenceAttention(pool, layers)
     way = "torch" if ops is None else "our C++ kernel"
@@ -160,9 +160,9 @@ def _choose_triton(
     if name == "triton":
         raise ConfigError(
             f"--attention-backend is triton, but the pool is of {str(pool.dtype).removeprefix('torch.')} on "
-            f"{pool.keys[0].device.type} with head size {pool.head_dim}: it needs cuda, no int8, at most 256; use auto"
+            f"{pool.keys[0].device.type} with {pool.heads_are}: it needs cuda, no int8, at most 256; use auto"
         )
-    why = f"our kernels read no {str(pool.dtype).removeprefix('torch.')} with head size {pool.head_dim}"
+    why = f"our kernels read no {str(pool.dtype).removeprefix('torch.')} with {pool.heads_are}"
     log.warning("attention in plain torch, and no step is prepared, which costs time: %s", why)
     return ReferenceAttention(pool, layers)
 

@@ -457,9 +457,7 @@ class ModelRunner:
         self.pool = KVPool(
             max_total_tokens=self.max_total_tokens,
             page_size=args.cache.page_size,
-            layers=shape.num_layers,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
+            layers=shape.kv_shapes,
             dtype=cache_dtype(args, self.dtype),
             device=self.device,
         )

@@ -97,7 +97,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     needs = Needs(
         weights=weights,
-        bytes_per_token=bytes_per_token(shape.num_layers, shape.kv_heads, shape.head_dim, cache_dtype(args, dtype)),
+        bytes_per_token=bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype)),
         max_running=args.max_running,
         context_length=asked,
         page_size=args.cache.page_size,

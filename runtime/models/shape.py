@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.layers.rope import RopeShape
 
 
@@ -32,6 +33,7 @@ class LayerShape:
     rope: RopeShape
     qk_norm: bool = False  # queries and keys are normed head by head before they are rotated
     experts: ExpertsShape | None = None
+    kv: KVShape | None = None  # None: the model's heads and their size
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,12 @@ class ModelShape:
     @property
     def query_size(self) -> int:
         return self.heads * self.head_dim
+
+    @property
+    def kv_shapes(self) -> tuple[KVShape, ...]:
+        """Of each layer."""
+        usual = KVShape.of(self.kv_heads, self.head_dim)
+        return tuple(layer.kv or usual for layer in self.layers)
 
     @property
     def kv_size(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from ramet.kernels import reference
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.flashinfer import FlashInferAttention
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.backends import choose_attention
 
 CUDA = torch.device("cuda", 0)
@@ -22,7 +22,7 @@ class Step:
     def __init__(self, rows: list[tuple[int, int]], dtype: torch.dtype = torch.float16, cache: str = "") -> None:
         chance = np.random.RandomState(len(rows))
         kind = getattr(torch, cache) if cache else dtype
-        sizes = dict(layers=len(LAYERS), kv_heads=KV_HEADS, head_dim=HEAD_DIM)
+        sizes = dict(layers=[KVShape.of(KV_HEADS, HEAD_DIM)] * len(LAYERS))
         self.pool = KVPool(max_total_tokens=ROWS * CONTEXT, page_size=1, **sizes, dtype=kind, device=CUDA)
         shape = self.pool.keys[0].shape
         for each in (*self.pool.keys, *self.pool.values):

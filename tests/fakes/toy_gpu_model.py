@@ -12,7 +12,7 @@ from torch import Tensor
 from ramet.kernels import gpu_ops
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.triton import TritonAttention
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.copies import Copies
 from ramet.runtime.engine.graphs import CudaCapture, cuda_graphs
@@ -35,7 +35,7 @@ class Toy:
         angles = torch.outer(torch.arange(CONTEXT).float(), torch.rand(HEAD_DIM // 2, generator=chance))
         self.rope = angles.cos().to(CUDA), angles.sin().to(CUDA)
         self.pool = KVPool(
-            max_total_tokens=(ROWS + 1) * CONTEXT, page_size=1, layers=1, kv_heads=KV_HEADS, head_dim=HEAD_DIM,
+            max_total_tokens=(ROWS + 1) * CONTEXT, page_size=1, layers=[KVShape.of(KV_HEADS, HEAD_DIM)],
             dtype=torch.float32, device=CUDA,
         )  # fmt: skip
         self.attention = TritonAttention(self.pool, HEADS, [LayerAttention(HEAD_DIM**-0.5)], ROWS + 1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hub_configs import HUB
 
-from ramet.runtime.cache.pool import KVPool, bytes_per_token
+from ramet.runtime.cache.pool import KVPool, KVShape, bytes_per_token
 from ramet.runtime.config import make_args
 from ramet.runtime.engine import startup
 from ramet.runtime.errors import ConfigError
@@ -66,7 +66,7 @@ def test_parallel_contexts_are_those_of_the_reference() -> None:
 
 
 def test_a_pool_takes_the_memory_that_is_planned_for_it() -> None:
-    sizes = dict(layers=3, kv_heads=2, head_dim=32)
+    sizes = dict(layers=[KVShape.of(2, 32)] * 3)
     for dtype, size in ((torch.int8, 36), (torch.bfloat16, 64), (torch.float32, 128)):
         pool = KVPool(max_total_tokens=15, page_size=1, dtype=dtype, device=torch.device("cpu"), **sizes)
         taken = sum(tensor.nbytes for tensor in (*pool.keys, *pool.values))

@@ -13,7 +13,7 @@ from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerA
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.reference import ReferenceAttention
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.backends import machine, use
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -91,9 +91,7 @@ def check(
         KVPool(
             max_total_tokens=num_slots,
             page_size=1,
-            layers=2,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
+            layers=[KVShape.of(kv_heads, head_dim)] * 2,
             dtype=cache or dtype,
             device=torch.device("cpu"),
         )
@@ -278,9 +276,7 @@ def test_what_a_token_is_given_depends_little_on_what_is_computed_with_it(
     pool = KVPool(
         max_total_tokens=num_slots,
         page_size=1,
-        layers=1,
-        kv_heads=heads,
-        head_dim=64,
+        layers=[KVShape.of(heads, 64)],
         dtype=cache or torch.bfloat16,
         device=torch.device("cpu"),
     )
@@ -329,9 +325,7 @@ def test_scores_of_any_size_leave_numbers(
         pool = KVPool(
             max_total_tokens=num_slots,
             page_size=1,
-            layers=1,
-            kv_heads=2,
-            head_dim=64,
+            layers=[KVShape.of(2, 64)],
             dtype=cache or torch.bfloat16,
             device=torch.device("cpu"),
         )
@@ -354,9 +348,7 @@ def test_keys_that_weigh_as_good_as_nothing(cache: torch.dtype, heads: int) -> N
     pool = KVPool(
         max_total_tokens=num_slots,
         page_size=1,
-        layers=1,
-        kv_heads=2,
-        head_dim=64,
+        layers=[KVShape.of(2, 64)],
         dtype=cache,
         device=torch.device("cpu"),
     )

@@ -17,7 +17,7 @@ from recording_device import CUDA, recording_device
 
 from ramet.runtime.attention import flashinfer
 from ramet.runtime.attention.flashinfer import slots_of
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.backends import choose_attention
 from ramet.runtime.errors import ConfigError
 
@@ -76,7 +76,7 @@ def test_what_it_does_not_take_is_named() -> None:
     step = Step([(0, 9)])
     with pytest.raises(ConfigError, match="queries are float32, the pool is float16 and heads have 64"):
         choose_attention("flashinfer", step.pool, HEADS, LAYERS, None, ROWS, torch.float32)
-    small = KVPool(max_total_tokens=8, page_size=1, layers=1, kv_heads=2, head_dim=80, dtype=torch.float16, device=CUDA)
+    small = KVPool(max_total_tokens=8, page_size=1, layers=[KVShape.of(2, 80)], dtype=torch.float16, device=CUDA)
     with pytest.raises(ConfigError, match="heads have 80: it takes bfloat16 or float16"):
         choose_attention("flashinfer", small, HEADS, LAYERS, None, ROWS, torch.float16)
 
@@ -88,7 +88,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_cpu_is_refused() -> None:
-    sizes = dict(max_total_tokens=8, page_size=1, layers=1, kv_heads=2, head_dim=64)
+    sizes = dict(max_total_tokens=8, page_size=1, layers=[KVShape.of(2, 64)])
     pool = KVPool(**sizes, dtype=torch.bfloat16, device=torch.device("cpu"))
     with pytest.raises(ConfigError, match="needs --device cuda"):
         choose_attention("flashinfer", pool, HEADS, LAYERS, None, ROWS, torch.bfloat16)

@@ -11,7 +11,7 @@ from ramet.kernels.shared_attention import LEAST_SHARERS
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.attention.triton import TritonAttention
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 
 HEADS, KV_HEADS, HEAD_DIM, SHARED = 4, 2, 16, 530
 LAYERS = [LayerAttention(0.25), LayerAttention(0.25, window=300), LayerAttention(0.25, softcap=3.0)]
@@ -27,9 +27,7 @@ class Steps:
         self.pool = KVPool(
             max_total_tokens=num_slots,
             page_size=1,
-            layers=len(LAYERS),
-            kv_heads=KV_HEADS,
-            head_dim=HEAD_DIM,
+            layers=[KVShape.of(KV_HEADS, HEAD_DIM)] * len(LAYERS),
             dtype=dtype or torch.float32,
             device=torch.device("cpu"),
         )

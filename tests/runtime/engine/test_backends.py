@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ramet.runtime.attention.base import LayerAttention
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.backends import choose_attention, compiled_ops, describe
 from ramet.runtime.errors import ConfigError
 
@@ -14,7 +14,7 @@ PLAIN, WINDOW, BOTH = LayerAttention(0.25), LayerAttention(0.25, 8), LayerAttent
 
 
 def pool(head_dim: int) -> KVPool:
-    sizes = dict(max_total_tokens=16, page_size=1, layers=2, kv_heads=1, head_dim=head_dim)
+    sizes = dict(max_total_tokens=16, page_size=1, layers=[KVShape.of(1, head_dim)] * 2)
     return KVPool(**sizes, dtype=torch.float32, device=torch.device("cpu"))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.device import choose_threads
 from ramet.runtime.engine.memory import CUDA_SHARE, Needs, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
@@ -47,7 +47,7 @@ def test_rows_add_up_to_what_is_available() -> None:
 
 
 def test_a_pool_that_the_system_does_not_give_is_refused_with_its_flags() -> None:
-    sizes = {"max_total_tokens": 1 << 40, "page_size": 1, "layers": 1, "kv_heads": 1, "head_dim": 64}
+    sizes = {"max_total_tokens": 1 << 40, "page_size": 1, "layers": [KVShape.of(1, 64)]}
     with pytest.raises(ConfigError, match=r"no room.* lower --max-total-tokens or --mem-fraction-static"):
         KVPool(**sizes, dtype=torch.float32, device=torch.device("cpu"))
 
