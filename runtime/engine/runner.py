@@ -196,7 +196,7 @@ class ModelRunner:
             load(args.execute.logit_processor_module)
         self._processors = make_all()
         in_checkpoint = self.shape.quantization
-        self._quantization = args.model.quantization if in_checkpoint is None else in_checkpoint.method
+        self._quantization = args.model.quantization or (None if in_checkpoint is None else in_checkpoint.method)
         self.plan = plan_of(args, self.shape, self.dtype, self.device)
         log.info("%s", self.plan.table())
         if self.context_length < self.plan.needs.context_length:

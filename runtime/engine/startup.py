@@ -142,7 +142,8 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
         fill_random(model, args.schedule.random_seed or 0)
     else:
         load_weights(model, args.model_folder, words_packer(ops))
-        form = FORMS[None] if shape.quantization is not None else form  # what the checkpoint has plain stays so
+        if shape.quantization is not None and shape.quantization.kept is not None:
+            form = FORMS[None]  # what the checkpoint has plain stays so
     pack_model(model, form, ops)
     return model
 

@@ -1,14 +1,15 @@
-"""`quantization_config` of config.json, as AWQ (Lin et al. 2023) and GPTQ (Frantar et al. 2022) checkpoints have it.
+"""`quantization_config` of config.json: AWQ (Lin et al. 2023), GPTQ (Frantar et al. 2022), MXFP4.
 
-Decides which of them are served: 4 bits, in the layouts that AutoAWQ calls gemm and AutoGPTQ and GPTQModel write. Which
-layers are quantised the tensors say, not the config.
+Decides which checkpoints are served, and whether linear layers keep their form or are widened: AWQ and GPTQ in 4 bits
+and in the layouts that AutoAWQ calls gemm and AutoGPTQ and GPTQModel write. Which layers are quantised the tensors
+say, not the config.
 """
 
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.shape import CheckpointQuantization
 
 NAME = "quantization_config"
-METHODS = ("awq", "gptq")
+METHODS = ("awq", "gptq", "mxfp4")
 WHOLE_OUTPUT = -1
 
 # How it was made, and how a library runs it. Layers that stay plain are known by their tensors, and the order of inputs
@@ -33,6 +34,8 @@ def read_quantization(config: ConfigObject) -> CheckpointQuantization | None:
     method = inner.choice(("quant_method",), METHODS, "")
     if not method:
         raise inner.error("quant_method", f"must be one of {', '.join(METHODS)}")
+    if method == "mxfp4":
+        return CheckpointQuantization(method, kept=None)
     if inner.count("bits") != 4:
         raise inner.error("bits", "must be 4; for 8 bits take the plain checkpoint and --quantization int8")
     return _awq(inner) if method == "awq" else _gptq(inner)
@@ -42,14 +45,14 @@ def _awq(inner: ConfigObject) -> CheckpointQuantization:
     inner.choice(("version",), ("gemm", "GEMM"), "gemm")
     if not inner.flag("zero_point", True):
         raise inner.error("zero_point", "must be true")
-    return CheckpointQuantization("awq", _group_size(inner), is_symmetric=False, zeros_less_one=False)
+    return CheckpointQuantization("awq", "int4", _group_size(inner))
 
 
 def _gptq(inner: ConfigObject) -> CheckpointQuantization:
     form = inner.choice(("checkpoint_format", "format"), ("gptq", "gptq_v2"), "gptq")
     inner.choice(("pack_dtype",), ("int32",), "int32")
     symmetric = inner.flag("sym", True)
-    return CheckpointQuantization("gptq", _group_size(inner), symmetric, zeros_less_one=form == "gptq")
+    return CheckpointQuantization("gptq", "int4", _group_size(inner), symmetric, zeros_less_one=form == "gptq")
 
 
 def _group_size(inner: ConfigObject) -> int | None:

@@ -38,12 +38,13 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuantization:
-    """Of linear layers whose weights a checkpoint has in 4 bits."""
+    """Of weights that a checkpoint has in fewer bits. The last three are of 4-bit weights."""
 
-    method: str  # awq, gptq
-    group_size: int | None  # inputs that share a scale; None: all of an output
-    is_symmetric: bool  # the zero is 8
-    zeros_less_one: bool  # what is stored for a zero is one less
+    method: str  # as config.json names it
+    kept: str | None  # the form that linear layers keep, as --quantization names it; None: plain, as they are widened
+    group_size: int | None = None  # inputs that share a scale; None: all of an output
+    is_symmetric: bool = False  # the zero is 8
+    zeros_less_one: bool = False  # what is stored for a zero is one less
 
 
 @dataclass(frozen=True, slots=True)

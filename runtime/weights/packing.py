@@ -45,17 +45,17 @@ FORMS = {
 
 
 def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> Form:
-    """What a checkpoint says of itself counts. Raises ConfigError if something else is asked for."""
-    if checkpoint is None:
+    """What layers of a checkpoint keep counts. Raises ConfigError if something else is asked for."""
+    if checkpoint is None or checkpoint.kept is None:
         if asked not in FORMS:
-            raise ConfigError(f"--quantization is {asked}, but config.json has no quantization_config")
+            raise ConfigError(f"--quantization is {asked}, but config.json has no such quantization_config")
         return FORMS[asked]
     if asked not in (None, checkpoint.method):
         raise ConfigError(
             f"--quantization is {asked}, must be {checkpoint.method}, which config.json says, or left out"
         )
     size = checkpoint.group_size
-    return Form("int4", PLAIN, GROUPS[0] if size is None else size & -size)
+    return Form(checkpoint.kept, PLAIN, GROUPS[0] if size is None else size & -size)
 
 
 def pack_model(model: Decoder, form: Form, ops: Ops) -> None:

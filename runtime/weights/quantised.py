@@ -57,8 +57,9 @@ class QuantisedLayers:
         self._packer, self._folder = packer, folder
         self._layers: dict[str, Layer] = {}  # tensor that has not come yet -> where it belongs
         self._modules: set[str] = set()
-        if model.shape.quantization is not None:
-            self._quantization: CheckpointQuantization = model.shape.quantization
+        quantization = model.shape.quantization
+        if quantization is not None and quantization.kept == "int4":
+            self._quantization: CheckpointQuantization = quantization
             present = frozenset(names)
             for name, module in model.named_modules():
                 if isinstance(module, Linear):

@@ -22,7 +22,7 @@ from ramet.runtime.models.shape import CheckpointQuantization
 from ramet.runtime.weights.packing import FORMS, Form, form_of, pack_model, packer_of, weight_bytes
 from ramet.runtime.weights.random import fill_random
 
-AWQ = CheckpointQuantization("awq", 64, is_symmetric=False, zeros_less_one=False)
+AWQ = CheckpointQuantization("awq", "int4", 64)
 
 
 @pytest.fixture

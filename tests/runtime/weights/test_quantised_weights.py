@@ -186,7 +186,7 @@ def test_what_is_wrong_with_a_tensor_is_named(
 
 
 CONFIGS: list[tuple[dict[str, Any], str]] = [
-    ({"quant_method": "bitsandbytes"}, "quantization_config.quant_method is 'bitsandbytes', must be one of awq, gptq"),
+    ({"quant_method": "bitsandbytes"}, "quantization_config.quant_method is .bitsandbytes., must be one of awq, gptq"),
     ({"quant_method": None}, "quantization_config.quant_method is None, must be one of awq, gptq"),
     ({"bits": 8}, "quantization_config.bits is 8, must be 4"),
     ({"group_size": 48}, "quantization_config.group_size is 48, must be -1 or a multiple of 32"),
