@@ -51,7 +51,7 @@ from ramet.runtime.engine.startup import (
 from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
-from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.registry import read_shape
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.placement import bind_model, placement_of
@@ -70,7 +70,7 @@ log = logging.getLogger("ramet")
 class Forwarded:
     """A step whose tokens are computed, before its logits are."""
 
-    model: Decoder
+    model: CausalModel
     x: Tensor  # [T, N], padding behind it, or of the tokens that draw alone: [Q, N]
     residual: Tensor  # as x
     last_tokens: Tensor  # [Q] int64, index into x

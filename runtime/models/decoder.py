@@ -17,6 +17,7 @@ from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 
 Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim / 2]
@@ -89,8 +90,8 @@ class DecoderLayer(nn.Module):
         return fed
 
 
-class Decoder(nn.Module):
-    """`place_rope` once after the weights are in; then `hidden_states` and `logits` for every step."""
+class Decoder(CausalModel):
+    """The families' own."""
 
     layer_class: type[DecoderLayer] = DecoderLayer
 
@@ -105,6 +106,10 @@ class Decoder(nn.Module):
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
         self._ops = ops
         self._ropes: list[Rope] = []  # of each layer
+
+    @property
+    def output(self) -> nn.Module:
+        return self.head or self.embed
 
     def place_rope(self, num_positions: int, device: torch.device) -> None:
         tables: dict[RopeShape, Rope] = {}

@@ -16,7 +16,7 @@ from ramet.kernels.int4_words import GROUPS, group_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Embedding, Linear, PackedWeight, Packer, WordsPacker, pack_linears
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import CheckpointQuantization
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> For
     return Form(checkpoint.kept, PLAIN, GROUPS[0] if size is None else size & -size)
 
 
-def pack_model(model: Decoder, form: Form, ops: Ops) -> None:
+def pack_model(model: CausalModel, form: Form, ops: Ops) -> None:
     """What is plain so far."""
     exact = packer_of(PLAIN, form.group, ops)
-    for part, name in ((model.layers, form.layers), (model.head or model.embed, form.head)):
+    for part, name in ((model.output, form.head), (model.layers, form.layers)):
         pack_linears(part, packer_of(name, form.group, ops), exact)
 
 
