@@ -1,8 +1,9 @@
 // Linear layers over weights of 8 bits: out = (q(x) q(weight)^T) * scales + bias, with sums in whole numbers.
 //
-// A weight is a whole number in [-127, 127] times its output's scale, an input one times its token's scale, found when
-// the token comes ("dynamic"). Sums of products of 8 bits are exact, so nothing here depends on an order. Where the CPU
-// multiplies unsigned by signed bytes (VNNI), inputs are stored with 128 added, which is subtracted as a sum of weights.
+// A weight is a whole number in [-127, 127], of a checkpoint also -128, times its output's scale, an input one in
+// [-127, 127] times its token's scale, found when the token comes ("dynamic"). Sums of products of 8 bits are exact, so
+// nothing here depends on an order. Where the CPU multiplies unsigned by signed bytes (VNNI), inputs are stored with 128
+// added, which is subtracted as a sum of weights.
 //
 // T tokens, N in, M out. Packed weights are [M / BLOCK][N / 4][BLOCK, 4], with zeros up to PADDED inputs and in the last
 // block; scales and sums of each output's weights are [M rounded up to BLOCK].
@@ -143,6 +144,17 @@ extern "C" void ramet_pack_int8(int dtype, const void *weight, int64_t stride, i
         pool::each_of_many(threads, num_out, num_in, [&](int64_t out) {
             pack_row((const T *)weight + out * stride, out, num_in, (int8_t *)packed, scales, sums);
         });
+    });
+}
+
+// whole [M, N] as a checkpoint has it, in [-128, 127]; packed and sums are zero where nothing belongs
+extern "C" void ramet_repack_int8(const void *whole, int64_t num_out, int64_t num_in, void *packed, int32_t *sums, int threads) {
+    pool::each_of_many(threads, num_out, num_in, [&](int64_t out) {
+        const int8_t *const row = (const int8_t *)whole + out * num_in;
+        for (int64_t in = 0; in < num_in; in++) {
+            ((int8_t *)packed)[place(out, in, padded(num_in) / GROUP)] = row[in];
+            sums[out] += row[in];
+        }
     });
 }
 

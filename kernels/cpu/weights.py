@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ramet.kernels import reference_weights
 from ramet.kernels.cpu.experts import DTYPES
 from ramet.kernels.cpu.memory import huge_empty, huge_zeros
 from ramet.kernels.cpu.native import native
@@ -55,6 +56,19 @@ def repack_int4(ops: CpuOps, source: Int4Words) -> Int4Weight:
     call, at = native(ops.library, "repack_int4", "ippppnnnpi"), None if order is None else order.data_ptr()
     call(int(source.layout), *tensors, at, num_out, num_in, group, packed.data_ptr(), ops.threads)
     return Int4Weight(ops, packed, order, num_out, num_in, group, source.dtype)
+
+
+def repack_int8(ops: CpuOps, source: reference_weights.Int8Weight) -> Int8Weight:
+    """The same numbers in the layout of the kernel."""
+    num_out, num_in = source.whole.shape
+    packed = huge_zeros((_size(ops.library, "packed_size", num_out, num_in),), torch.int8)
+    rounded_up = -(-num_out // BLOCK) * BLOCK
+    scales, sums = torch.zeros(rounded_up), torch.zeros(rounded_up, dtype=torch.int32)
+    scales[:num_out] = source.scales
+    whole = source.whole.contiguous()
+    call = native(ops.library, "repack_int8", "pnnppi")
+    call(whole.data_ptr(), num_out, num_in, packed.data_ptr(), sums.data_ptr(), ops.threads)
+    return Int8Weight(ops, packed, scales, sums, num_out, num_in, source.dtype, source.weight_only)
 
 
 def _int4_zeros(library: ctypes.CDLL, num_out: int, num_in: int, group: int) -> Tensor:

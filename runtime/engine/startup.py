@@ -22,7 +22,7 @@ from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.sampling.penalties import state_bytes
-from ramet.runtime.weights.files import load_weights
+from ramet.runtime.weights.files import check_weights, load_weights
 from ramet.runtime.weights.kept import KeptWeights
 from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
 from ramet.runtime.weights.random import fill_random
@@ -134,9 +134,16 @@ def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.
 
 
 def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
-    """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns."""
+    """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns.
+
+    Files that do not fit are an error before memory is taken.
+    """
+    decoder = family_of(shape.architecture).decoder
+    if args.model.load_format != "dummy":
+        with torch.device("meta"):
+            check_weights(decoder(shape, dtype, ops), args.model_folder)
     with torch.device(device):
-        model = family_of(shape.architecture).decoder(shape, dtype, ops)
+        model = decoder(shape, dtype, ops)
     form = form_of(args.model.quantization, shape.quantization)
     if args.model.load_format == "dummy":
         fill_random(model, args.schedule.random_seed or 0)

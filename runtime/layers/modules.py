@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ramet.kernels.int4_words import Int4Words
 from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.ops import Ops
@@ -31,7 +32,7 @@ class PackedWeight(Protocol):
 
 
 Packer = Callable[[Tensor], PackedWeight]
-WordsPacker = Callable[[Int4Words], PackedWeight]
+WordsPacker = Callable[[Int4Words | Int8Weight], PackedWeight]  # of what a checkpoint has in few bits
 
 
 class Linear(nn.Module):

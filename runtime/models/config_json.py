@@ -70,6 +70,9 @@ class ConfigObject:
         """The keys that were read or looked for."""
         return frozenset(self._read)
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._values)
+
     def error(self, name: str, must: str) -> ConfigError:
         return ConfigError(f"{self._place}: {self._prefix}{name} is {_shown(self.get(name))}, {must}")
 

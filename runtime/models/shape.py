@@ -38,13 +38,16 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuantization:
-    """Of weights that a checkpoint has in fewer bits. The last three are of 4-bit weights."""
+    """Of weights that a checkpoint has in fewer bits."""
 
     method: str  # as config.json names it
     kept: str | None  # the form that linear layers keep, as --quantization names it; None: plain, as they are widened
     group_size: int | None = None  # inputs that share a scale; None: all of an output
     is_symmetric: bool = False  # the zero is 8
     zeros_less_one: bool = False  # what is stored for a zero is one less
+    bits: tuple[int, ...] = (4,)  # of whole numbers that are packed
+    block: tuple[int, int] | None = None  # outputs and inputs that share a scale
+    weight_only: bool = True  # inputs are not rounded, where the kernel leaves it open
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,133 +1,125 @@
-"""Weights from a Hugging Face folder into a model, one tensor at a time, shard by shard.
+"""Weights of a checkpoint into a model, one tensor at a time.
 
-Decides which files are read and what is an error: a tensor that is missing, unknown, of another shape or no weight
-(sound.py) is named. Peak memory is the model and one tensor: files are mapped, not read whole.
+Decides what is an error: a tensor that is missing, unknown, of another shape or no weight (sound.py) is named, by the
+headers of the files before memory is taken. Peak memory is the model and one weight.
 """
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ramet.kernels.reference_weights import Int4Weight
+from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import WordsPacker
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.weights.bundle import TensorFacts
+from ramet.runtime.weights.containers import Checkpoint, opened
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
+from ramet.runtime.weights.packing import words_packer
 from ramet.runtime.weights.quantised import QuantisedLayers
 from ramet.runtime.weights.sound import check_dtype, copy_weights
 from ramet.runtime.weights.staging import Staging
-from ramet.runtime.weights.widening import Widening
+from ramet.runtime.weights.widening import Widening, bundles_of
 
 EMBEDDING = "embed.weight"
-DTYPES = {  # as a safetensors header names them
-    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
-    "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64, "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu, "BF16": torch.bfloat16, "F16": torch.float16,
-    "F32": torch.float32, "F64": torch.float64, "C64": torch.complex64,
-}  # fmt: skip
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def load_weights(model: Decoder, folder: Path, packer: WordsPacker = Int4Weight.of_words) -> None:
-    """Fill every parameter (already on its device, in its dtype) from `folder`; what is there in 4 bits is packed."""
-    weights = family_of(model.shape.architecture).weights(model.shape)
-    facts = {weights.canonical(name): fact for name, fact in tensor_facts(folder)}
-    facts = {name: fact for name, fact in facts.items() if not is_ignored(name, weights)}
-    quantised = QuantisedLayers(model, facts, weights, packer, folder)
-    parameters = {name: parameter.data for name, parameter in model.named_parameters()}
-    wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in parameters.items()), weights)
-    second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
-    staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
-    widening = Widening(folder, facts, parameters[EMBEDDING].dtype, quantised.missing)
-    widening.note(folder)
+def check_weights(model: Decoder, folder: Path) -> None:
+    """Whether `load_weights` would find what it needs; `model` is on the meta device, and of no use behind this."""
+    _Loading(model, opened(folder))
+
+
+def load_weights(model: Decoder, folder: Path, packer: WordsPacker | None = None) -> None:
+    """Fill every parameter (already on its device, in its dtype) from `folder`; what stays in few bits is packed."""
     with torch.inference_mode():
-        for path, source, tensor in tensors(folder):
-            name = weights.canonical(source)
-            if quantised.take(name, tensor, f"{path}: tensor {source}") or is_ignored(name, weights):
+        _Loading(model, opened(folder)).fill(packer or words_packer(reference))
+
+
+class _Loading:
+    """Where each tensor of a checkpoint goes. Raises ConfigError where the headers show that it does not fit."""
+
+    def __init__(self, model: Decoder, checkpoint: Checkpoint) -> None:
+        self._checkpoint, self._model = checkpoint, model
+        self._weights = weights = family_of(model.shape.architecture).weights(model.shape)
+        self._facts = facts = self._read_facts()
+        bundles = list(bundles_of(facts, facts, model.shape.quantization))
+        self._quantised = QuantisedLayers(model, bundles, facts, weights)
+        self._bundles = [bundle for bundle in bundles if bundle.weight not in self._quantised.claimed]
+        self._parameters = {name: parameter.data for name, parameter in model.named_parameters()}
+        self._wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in self._parameters.items()), weights)
+        self._second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
+        self._check(set(self._wanted))
+
+    def _read_facts(self) -> dict[str, TensorFacts]:
+        facts: dict[str, TensorFacts] = {}
+        for source, fact in self._checkpoint.facts():
+            name = self._weights.canonical(source)
+            if is_ignored(name, self._weights):
                 continue
-            whole = widening.take(name, tensor)
+            if name in facts:
+                raise ConfigError(f"{fact.named} is there twice, also as {facts[name].named}")
+            facts[name] = fact
+        return facts
+
+    def _check(self, missing: set[str]) -> None:
+        in_bundles = {name for bundle in self._bundles for name in bundle.names.values()}
+        for name, fact in self._facts.items():
+            if name in in_bundles or self._quantised.waits_for(name):
+                continue
+            if name not in self._wanted and self._quantised.may_be_bias_of_none(name):
+                continue
+            check_dtype(fact.dtype, fact.named)
+            self._check_place(name, fact.shape, fact.named)
+            missing.discard(name)
+        for bundle in self._bundles:
+            self._check_place(bundle.weight, bundle.shape, self._facts[next(iter(bundle.names.values()))].named)
+            missing.discard(bundle.weight)
+        if missing:
+            examples = ", ".join(sorted(missing)[:3])
+            raise ConfigError(f"{self._checkpoint.place}: {len(missing)} tensors are missing, among them {examples}")
+
+    def _check_place(self, name: str, shape: tuple[int, ...], named: str) -> None:
+        if name == self._second_head:
+            wanted = self._parameters[EMBEDDING].shape
+        elif name in self._wanted:
+            part = self._wanted[name]
+            wanted = self._parameters[part.name][part.start : part.start + part.rows].shape
+        else:
+            raise ConfigError(f"{named} does not belong to a {self._model.shape.architecture} of this config")
+        if shape != wanted:
+            raise ConfigError(f"{named} is {list(shape)}, config.json asks for {list(wanted)}")
+
+    def fill(self, packer: WordsPacker) -> None:
+        """WRITES every parameter."""
+        parameters = self._parameters
+        staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
+        widening = Widening(self._bundles, parameters[EMBEDDING].dtype)
+        second_head = None
+        for source, tensor in self._checkpoint.tensors():
+            name = self._weights.canonical(source)
+            if is_ignored(name, self._weights) or self._quantised.take(name, tensor, packer):
+                continue
+            whole, named = widening.take(name, tensor), self._facts[name].named
             if whole is None:
                 continue
-            source, (name, tensor) = source if whole[0] == name else whole[0], whole
-            if name == second_head:  # it must be the embedding once more: transformers unties a head that differs
-                wanted[name] = Part(name, 0, len(tensor))
-                parameters[name] = torch.empty_like(parameters[EMBEDDING])
-            if name not in wanted:
-                raise ConfigError(
-                    f"{path}: tensor {source} does not belong to a {model.shape.architecture} of this config"
-                )
-            _copy(tensor, wanted.pop(name), parameters, f"{path}: tensor {source}", staging)
-    if missing := sorted([*wanted, *quantised.missing]):
-        raise ConfigError(f"{folder}: {len(missing)} tensors are missing, among them {', '.join(missing[:3])}")
-    if second_head in parameters and not torch.equal(parameters[second_head], parameters[EMBEDDING]):
-        raise ConfigError(
-            f"{folder}: tensor {second_head} differs from the embedding, though config.json ties them; if both are "
-            "meant, add --json-model-override-args '{\"tie_word_embeddings\": false}'"
-        )
+            name, tensor = whole
+            if name == self._second_head:  # it must be the embedding once more: transformers unties one that differs
+                second_head = torch.empty_like(parameters[EMBEDDING])
+                copy_weights(second_head, tensor, named, staging)
+            elif name in self._wanted:
+                _copy(tensor, self._wanted[name], parameters, named, staging)
+            elif tensor.any():
+                raise ConfigError(f"{named} does not belong to a {self._model.shape.architecture} of this config")
+        if second_head is not None and not torch.equal(second_head, parameters[EMBEDDING]):
+            raise ConfigError(
+                f"{self._checkpoint.place}: tensor {self._second_head} differs from the embedding, though config.json "
+                "ties them; if both are meant, add --json-model-override-args '{\"tie_word_embeddings\": false}'"
+            )
 
 
 def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str, staging: Staging | None) -> None:
     """WRITES the part of its parameter."""
-    check_dtype(tensor, named)
     target = parameters[part.name][part.start : part.start + part.rows]
-    if tensor.shape != target.shape:
-        raise ConfigError(f"{named} is {list(tensor.shape)}, config.json asks for {list(target.shape)}")
     copy_weights(target, tensor if part.pairs is None else part.pairs.apart(tensor), named, staging)
-
-
-def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
-    """Every (file, name, tensor) of the checkpoint."""
-    for path in shards(folder):
-        with _opened(path) as shard:
-            for name in shard.keys():  # noqa: SIM118  (not a mapping)
-                yield path, name, shard.get_tensor(name)
-
-
-def tensor_facts(folder: Path) -> Iterator[tuple[str, TensorFacts]]:
-    """As `tensors`, of the files' headers alone."""
-    for path in shards(folder):
-        with _opened(path) as shard:
-            for name in shard.keys():  # noqa: SIM118  (not a mapping)
-                part = shard.get_slice(name)
-                yield name, TensorFacts(tuple(part.get_shape()), dtype_of(part.get_dtype(), f"{path}: tensor {name}"))
-
-
-def dtype_of(name: str, named: str) -> torch.dtype:
-    """Raises ConfigError for what torch has no dtype for."""
-    if name not in DTYPES:
-        raise ConfigError(f"{named} is {name}, must be one of {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt") as shard:
-            yield shard
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
-
-
-def shards(folder: Path) -> list[Path]:
-    """The files of the checkpoint: those its index names, or the single one."""
-    index = folder / INDEX
-    if not index.is_file():
-        if not (folder / SINGLE).is_file():
-            raise ConfigError(f"{folder} has neither {SINGLE} nor {INDEX}: --load-format dummy needs config.json alone")
-        return [folder / SINGLE]
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{index} is not a safetensors index: {error}") from error
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise ConfigError(f"{index} names files that are not there: {', '.join(missing)}")
-    return [folder / name for name in names]

@@ -26,7 +26,7 @@ from ramet.runtime.config import ModelArgs
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.weights.files import shards
+from ramet.runtime.weights.containers import opened
 
 log = logging.getLogger("ramet")
 
@@ -121,7 +121,7 @@ def key_of(model: ModelArgs, folder: Path, dtype: torch.dtype, ops: CpuOps) -> s
         str(model.quantization),
         model.json_model_override_args,
     ]
-    for path in sorted({*shards(folder), *folder.glob("*.json")}):
+    for path in sorted({*opened(folder).files, *folder.glob("*.json")}):
         found = path.stat()
         parts.append(f"{path.resolve()} {found.st_size} {found.st_mtime_ns}")
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

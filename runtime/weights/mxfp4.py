@@ -10,34 +10,33 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.weights.bundle import Bundle, Facts, Parts, check_kind, check_shape, facts_of
+from ramet.runtime.models.shape import CheckpointQuantization
+from ramet.runtime.weights.bundle import Bundle, Facts, Parts, check_kind, check_shape, facts_of, rows_of_chunk
 
 BLOCKS, SCALES = "_blocks", "_scales"
 IN_A_BLOCK, BYTES_OF_A_BLOCK = 32, 16
 EXPONENT_OF_ONE = 127  # the scale that is 1
 NOT_A_NUMBER = 255
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the low three bits; the fourth is the sign
-CHUNK_NUMBERS = 1 << 22  # that exist in float32 at a time
 
 
-def bundle(stem: str, facts: Facts) -> Bundle:
+def bundle(stem: str, facts: Facts, quantization: CheckpointQuantization) -> Bundle:
     """Raises ConfigError."""
-    blocks, scales = stem + BLOCKS, stem + SCALES
-    shape = facts_of(blocks, facts, scales).shape
-    facts_of(scales, facts, blocks)
-    check_kind(blocks, facts, (torch.uint8,))
-    check_kind(scales, facts, (torch.uint8,))
-    if len(shape) < 3 or shape[-1] != BYTES_OF_A_BLOCK:
-        raise ConfigError(f"tensor {blocks} is {list(shape)}, must be [..., outputs, blocks, {BYTES_OF_A_BLOCK}]")
-    check_shape(scales, facts, shape[:-1], f"beside {blocks}")
-    *outer, num_out, num_blocks, _ = shape
+    names = {BLOCKS: stem + BLOCKS, SCALES: stem + SCALES}
+    blocks, scales = facts[stem + BLOCKS], facts_of(stem + SCALES, facts, stem + BLOCKS)
+    check_kind(blocks, (torch.uint8,))
+    check_kind(scales, (torch.uint8,))
+    if len(blocks.shape) < 3 or blocks.shape[-1] != BYTES_OF_A_BLOCK:
+        raise ConfigError(f"{blocks.named} is {list(blocks.shape)}, must be [..., outputs, blocks, {BYTES_OF_A_BLOCK}]")
+    check_shape(scales, (blocks.shape[:-1],), f"beside {stem}{BLOCKS}")
+    *outer, num_out, num_blocks, _ = blocks.shape
 
     def widen(parts: Parts, dtype: torch.dtype) -> Tensor:
         if bool((parts[SCALES] == NOT_A_NUMBER).any()):
-            raise ConfigError(f"tensor {scales} has a scale of {NOT_A_NUMBER}, which stands for no number")
+            raise ConfigError(f"{scales.named} has a scale of {NOT_A_NUMBER}, which stands for no number")
         return widened(parts[BLOCKS], parts[SCALES], dtype).mT
 
-    return Bundle(stem, (*outer, num_blocks * IN_A_BLOCK, num_out), {BLOCKS: blocks, SCALES: scales}, widen, "mxfp4")
+    return Bundle(stem, (*outer, num_blocks * IN_A_BLOCK, num_out), names, widen, "mxfp4")
 
 
 def widened(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
@@ -47,8 +46,9 @@ def widened(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     pairs, exponents = blocks.reshape(num_blocks, BYTES_OF_A_BLOCK), scales.reshape(num_blocks, 1)
     values = torch.tensor([*MAGNITUDES, *(-each for each in MAGNITUDES)], device=device)
     result = torch.empty(num_blocks, IN_A_BLOCK, dtype=dtype, device=device)
-    for start in range(0, num_blocks, CHUNK_NUMBERS // IN_A_BLOCK):
-        part = slice(start, start + CHUNK_NUMBERS // IN_A_BLOCK)
+    rows = rows_of_chunk(IN_A_BLOCK)
+    for start in range(0, num_blocks, rows):
+        part = slice(start, start + rows)
         bytes_ = pairs[part].int()
         numbers = values[torch.stack([bytes_ & 15, bytes_ >> 4], -1).flatten(1)]  # [blocks, 32]
         result[part] = torch.ldexp(numbers, exponents[part].int() - EXPONENT_OF_ONE)

@@ -48,5 +48,5 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
 
 
 def is_ignored(name: str, weights: WeightMap) -> bool:
-    """Tensors that some checkpoints carry and that no parameter needs."""
-    return name.endswith("rotary_emb.inv_freq") or name.startswith(weights.ignored)
+    """Tensors that some checkpoints carry and that no parameter needs, as scales of keys and values that are cached."""
+    return name.endswith(("rotary_emb.inv_freq", ".k_scale", ".v_scale")) or name.startswith(weights.ignored)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ramet.kernels import reference
 from ramet.kernels import reference_weights as oracle
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8, repack_int4
-from ramet.kernels.int4_words import GROUPS, group_of
+from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8, repack_int4, repack_int8
+from ramet.kernels.int4_words import GROUPS, Int4Words, group_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Embedding, Linear, PackedWeight, Packer, WordsPacker, pack_linears
 from ramet.runtime.layers.ops import Ops
@@ -51,9 +51,8 @@ def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> For
             raise ConfigError(f"--quantization is {asked}, but config.json has no such quantization_config")
         return FORMS[asked]
     if asked not in (None, checkpoint.method):
-        raise ConfigError(
-            f"--quantization is {asked}, must be {checkpoint.method}, which config.json says, or left out"
-        )
+        valid = "left out" if checkpoint.method == "compressed-tensors" else f"{checkpoint.method} or left out"
+        raise ConfigError(f"--quantization is {asked}, must be {valid}: config.json says {checkpoint.method}")
     size = checkpoint.group_size
     return Form(checkpoint.kept, PLAIN, GROUPS[0] if size is None else size & -size)
 
@@ -94,7 +93,15 @@ def _float8(weight: Tensor) -> PackedWeight:
 
 
 def words_packer(ops: Ops) -> WordsPacker:
-    return partial(repack_int4, ops) if isinstance(ops, CpuOps) else _int4_weight(ops).of_words
+    """The numbers stay those of the checkpoint."""
+    if isinstance(ops, CpuOps):
+        return partial(_repacked, ops)
+    fours = _int4_weight(ops)
+    return lambda source: source if isinstance(source, oracle.Int8Weight) else fours.of_words(source)
+
+
+def _repacked(ops: CpuOps, source: Int4Words | oracle.Int8Weight) -> PackedWeight:
+    return repack_int8(ops, source) if isinstance(source, oracle.Int8Weight) else repack_int4(ops, source)
 
 
 def _int4_weight(ops: Ops) -> "type[oracle.Int4Weight] | type[GpuInt4Weight]":

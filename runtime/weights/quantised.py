@@ -1,170 +1,161 @@
-"""Linear layers whose weights a checkpoint has in 4 bits: their tensors are collected, and packed when all are there.
+"""Linear layers whose weights stay in the bits that a checkpoint has: their tensors are collected, then packed.
 
-Decides which layers these are, by the tensors that there are, and what is an error in them. The weights are never
-widened: words of eight go into the layout of the device as they are. N in, M out, G groups of inputs.
-
-    AWQ   qweight [N, M/8]   qzeros [G, M/8]   scales [G, M]              weight = (q - zero) * scale
-    GPTQ  qweight [N/8, M]   qzeros [G, M/8]   scales [G, M]   g_idx [N]  the same; before v2, zeros are stored less one
+Decides which layers these are, by the headers of the tensors: those that a kernel here multiplies as they are, with
+the checkpoint's own whole numbers. Any other is widened. A layer of ours may be several weights of the checkpoint, one
+below the other. N in, M out, G groups of inputs.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ramet.kernels.int4_words import Int4Words, Words, awq_columns, columns, group_of
+from ramet.kernels.int4_words import Int4Words, group_of
+from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Linear, WordsPacker
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.shape import CheckpointQuantization
 from ramet.runtime.models.weight_map import WeightMap
+from ramet.runtime.weights.bundle import Bundle, Bytes, Facts, FourBits
 from ramet.runtime.weights.names import checkpoint_parts
-from ramet.runtime.weights.sound import check_dtype
 
-WORDS, ZEROS, SCALES, GROUP_OF_INPUT = "qweight", "qzeros", "scales", "g_idx"
-IN_A_WORD = 8
-SYMMETRIC_ZERO = 8
+ROUNDED = 2.0**-10  # of a scale, at most, when it becomes float16
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """A linear layer of ours and the modules of the checkpoint that it is made of, one below the other."""
-
     linear: Linear
-    num_in: int
     dtype: torch.dtype
     device: torch.device
-    rows: dict[str, int]  # module -> its outputs
-    kinds: tuple[str, ...]  # of tensors that each module has
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    bundles: Sequence[Bundle]  # from the first output down
 
     @property
     def is_whole(self) -> bool:
-        return len(self.tensors) == len(self.rows) * len(self.kinds)
-
-    def all(self, kind: str) -> list[Tensor]:
-        return [self.tensors[f"{module}.{kind}"].to(self.device) for module in self.rows]
+        return all(bundle.is_whole for bundle in self.bundles)
 
 
 class QuantisedLayers:
-    """`names` are those of all tensors, as the family's map has them. The layers lose their plain weights at once."""
+    """Of all bundles of a checkpoint, those of layers that stay as they are. The layers lose their weights at once."""
 
-    def __init__(
-        self, model: Decoder, names: Iterable[str], weights: WeightMap, packer: WordsPacker, folder: Path
-    ) -> None:
-        self._packer, self._folder = packer, folder
-        self._layers: dict[str, Layer] = {}  # tensor that has not come yet -> where it belongs
+    def __init__(self, model: Decoder, bundles: Sequence[Bundle], facts: Facts, weights: WeightMap) -> None:
+        self._facts, self._weight_only = facts, True
+        self._layers: dict[str, tuple[Layer, Bundle, str]] = {}  # tensor that has not come -> where it belongs
         self._modules: set[str] = set()
+        self.claimed: set[str] = set()  # names of weights
         quantization = model.shape.quantization
-        if quantization is not None and quantization.kept == "int4":
-            self._quantization: CheckpointQuantization = quantization
-            present = frozenset(names)
-            for name, module in model.named_modules():
-                if isinstance(module, Linear):
-                    self._expect(name, module, present, weights)
+        if quantization is None or quantization.kept is None:
+            return
+        self._weight_only = quantization.weight_only
+        by_weight = {bundle.weight: bundle for bundle in bundles if bundle.kept is not None}
+        for name, module in model.named_modules():
+            if isinstance(module, Linear):
+                self._claim(name, module, by_weight, weights)
 
-    def _expect(self, name: str, linear: Linear, present: frozenset[str], weights: WeightMap) -> None:
+    def _claim(self, name: str, linear: Linear, bundles: dict[str, Bundle], weights: WeightMap) -> None:
         assert linear.weight is not None, "weights are loaded once"
         num_out, num_in = linear.weight.shape
-        parts = checkpoint_parts([(f"{name}.{WORDS}", num_out)], weights)
-        found = [part for part in parts if part in present]
-        if not found:
+        parts = checkpoint_parts([(f"{name}.weight", num_out)], weights)
+        found = [bundles[part] for part in parts if part in bundles]
+        is_one_form = len(found) == len(parts) and len({bundle.kept for bundle in found}) == 1
+        if not is_one_form or any(part.pairs is not None for part in parts.values()):
             return
-        if any(part.pairs is not None for part in parts.values()):
-            raise ConfigError(
-                f"{self._folder}: tensor {found[0]} is of a layer whose outputs are reordered when they are loaded, "
-                "which is not done to 4-bit weights: take the plain checkpoint and --quantization int4"
-            )
-        if absent := [part for part in parts if part not in present]:
-            raise ConfigError(
-                f"{self._folder}: tensor {found[0]} is there and {absent[0]} is not: "
-                "what becomes one layer must be quantised in all its parts or in none"
-            )
-        rows = {part.removesuffix(f".{WORDS}"): at.rows for part, at in parts.items()}
-        has_order = f"{next(iter(rows))}.{GROUP_OF_INPUT}" in present
-        kinds = (WORDS, ZEROS, SCALES, *((GROUP_OF_INPUT,) if has_order else ()))
-        layer = Layer(linear, num_in, linear.weight.dtype, linear.weight.device, rows, kinds)
-        self._layers |= {f"{module}.{kind}": layer for module in rows for kind in kinds}
-        self._modules |= rows.keys()
+        for bundle, part in zip(found, parts.values(), strict=True):
+            if bundle.shape != (part.rows, num_in):
+                named = self._facts[next(iter(bundle.names.values()))].named
+                raise ConfigError(
+                    f"{named} is of a weight {list(bundle.shape)}, config.json asks for {[part.rows, num_in]}"
+                )
+        layer = Layer(linear, linear.weight.dtype, linear.weight.device, found)
+        for bundle in found:
+            self._layers |= {name: (layer, bundle, kind) for kind, name in bundle.names.items()}
+        self.claimed |= parts.keys()
+        self._modules |= {part.removesuffix(".weight") for part in parts}
         linear.weight = None
 
-    @property
-    def missing(self) -> list[str]:
-        return list(self._layers)
+    def waits_for(self, name: str) -> bool:
+        return name in self._layers
 
-    def take(self, name: str, tensor: Tensor, named: str) -> bool:
-        """Whether the tensor is one of a quantised layer. Raises ConfigError if it is not as it should be."""
-        module, _, kind = name.rpartition(".")
-        if kind == "bias" and module in self._modules and not tensor.any():
-            return True  # AutoGPTQ writes one for layers that have none
-        layer = self._layers.pop(name, None)
-        if layer is None:
+    def may_be_bias_of_none(self, name: str) -> bool:
+        """AutoGPTQ writes one of zeros for layers that have none."""
+        return name.endswith(".bias") and name.removesuffix(".bias") in self._modules
+
+    def take(self, name: str, tensor: Tensor, packer: WordsPacker) -> bool:
+        """Whether the tensor is one of such a layer. Raises ConfigError for numbers that mean nothing."""
+        if name not in self._layers:
             return False
-        self._check(kind, tensor, layer, layer.rows[module], named)
-        layer.tensors[name] = tensor
+        layer, bundle, kind = self._layers.pop(name)
+        bundle.parts[kind] = tensor
         if layer.is_whole:
-            layer.linear.take(self._packer(self._words(layer)))
-            layer.tensors.clear()
+            self._fill(layer, packer)
         return True
 
-    def _check(self, kind: str, tensor: Tensor, layer: Layer, rows: int, named: str) -> None:
-        num_in, groups = layer.num_in, -(-layer.num_in // (self._quantization.group_size or layer.num_in))
-        if group_of(num_in) is None or rows % IN_A_WORD:
-            raise ConfigError(f"{named} belongs to a weight [{rows}, {num_in}], must be of multiples of 8 and of 32")
-        shape = {
-            WORDS: [num_in, rows // IN_A_WORD] if self._quantization.method == "awq" else [num_in // IN_A_WORD, rows],
-            ZEROS: [groups, rows // IN_A_WORD],
-            SCALES: [groups, rows],
-            GROUP_OF_INPUT: [num_in],
-        }[kind]
-        if list(tensor.shape) != shape:
-            raise ConfigError(f"{named} is {list(tensor.shape)}, config.json asks for {shape}")
-        if kind == SCALES:
-            check_dtype(tensor, named)
-            if not tensor.half().isfinite().all():
-                raise ConfigError(f"{named} has scales that are not finite in float16")
-        elif tensor.dtype != torch.int32:
-            raise ConfigError(f"{named} is {str(tensor.dtype).removeprefix('torch.')}, must be int32")
+    def _fill(self, layer: Layer, packer: WordsPacker) -> None:
+        sources = [bundle.as_kept(bundle.parts) for bundle in layer.bundles if bundle.as_kept is not None]
+        fours = [source for source in sources if isinstance(source, FourBits)]
+        bytes_ = [source for source in sources if isinstance(source, Bytes)]
+        if len(bytes_) == len(layer.bundles):
+            wholes = torch.cat([source.wholes.to(layer.device) for source in bytes_])
+            scales = torch.cat([source.scales.to(layer.device) for source in bytes_])
+            layer.linear.take(packer(Int8Weight(wholes, scales, layer.dtype, self._weight_only)))
+        elif len(fours) == len(layer.bundles) and self._fit(layer, fours):
+            layer.linear.take(packer(self._words(layer, fours)))
+        else:
+            wide = torch.cat([bundle.widened(layer.dtype) for bundle in layer.bundles]).to(layer.device)
+            if not wide.isfinite().all():
+                raise ConfigError(f"{self._named(layer)} has numbers that {layer.dtype} cannot hold")
+            layer.linear.weight = nn.Parameter(wide, requires_grad=False)
+        for bundle in layer.bundles:
+            bundle.parts.clear()
 
-    def _words(self, layer: Layer) -> Int4Words:
-        size = self._quantization.group_size or layer.num_in
-        group = group_of(layer.num_in, size & -size)  # groups of a kernel's size, several of which may share a scale
-        assert group is not None, "inputs come in multiples of 32"
-        of_group = torch.arange(0, layer.num_in, group, device=layer.device) // size
-        scales, zeros = torch.cat(layer.all(SCALES), 1).half(), self._zeros(torch.cat(layer.all(ZEROS), 1))
+    def _named(self, layer: Layer) -> str:
+        return self._facts[next(iter(layer.bundles[0].names.values()))].named
+
+    def _fit(self, layer: Layer, fours: Sequence[FourBits]) -> bool:
+        """Whether float16 holds the scales."""
+        for four in fours:
+            scales = four.scales.float()
+            if not scales.isfinite().all():
+                raise ConfigError(f"{self._named(layer)} has scales that are not finite")
+            if not bool(((scales.half().float() - scales).abs() <= ROUNDED * scales.abs()).all()):
+                return False
+        return all(four.size == fours[0].size for four in fours)
+
+    def _words(self, layer: Layer, fours: Sequence[FourBits]) -> Int4Words:
+        size, num_in = fours[0].size, layer.bundles[0].shape[1]
+        group = group_of(num_in, size & -size)  # groups of a kernel's size, several of which may share a scale
+        assert group is not None, "only such weights are claimed"
+        of_group = torch.arange(0, num_in, group, device=layer.device) // size
+
+        def joined(tensors: list[Tensor]) -> Tensor:
+            return torch.cat([tensor.to(layer.device) for tensor in tensors], 1)
+
         return Int4Words(
-            Words.AWQ if self._quantization.method == "awq" else Words.GPTQ,
-            torch.cat(layer.all(WORDS), 1).contiguous(),
-            scales[of_group].contiguous(),
-            zeros[of_group].contiguous(),
-            self._order(layer, size),
+            fours[0].layout,
+            joined([four.words for four in fours]).contiguous(),
+            joined([four.scales.half() for four in fours])[of_group].contiguous(),
+            joined([four.zeros for four in fours])[of_group].contiguous(),
+            self._order(layer, fours),
             layer.dtype,
         )
 
-    def _zeros(self, words: Tensor) -> Tensor:
-        """[G, M] float16"""
-        if self._quantization.method == "awq":
-            return awq_columns(words).half()
-        stored = columns(words)
-        # some say the older format and store what the newer one does; with the zero of symmetric weights it shows
-        meant = self._quantization.is_symmetric and bool((stored == SYMMETRIC_ZERO).all())
-        return stored.half() + (1 if self._quantization.zeros_less_one and not meant else 0)
-
-    def _order(self, layer: Layer, size: int) -> Tensor | None:
+    def _order(self, layer: Layer, fours: Sequence[FourBits]) -> Tensor | None:
         """The inputs in the order of their groups, [N] int32; None where they lie in it."""
-        if GROUP_OF_INPUT not in layer.kinds:
+        first = fours[0].group_of_input
+        weights = [bundle.weight.removesuffix(".weight") for bundle in layer.bundles]
+        if any(not _same(first, four.group_of_input) for four in fours):
+            raise ConfigError(
+                f"{self._named(layer)}: g_idx of {', '.join(weights)} must be the same: they are one layer"
+            )
+        if first is None:
             return None
-        first, *others = layer.all(GROUP_OF_INPUT)
-        modules = list(layer.rows)
-        if any(not torch.equal(first, other) for other in others):
+        order, along = torch.argsort(first, stable=True), torch.arange(len(first))
+        if not torch.equal(first[order].long(), along // fours[0].size):
             raise ConfigError(
-                f"{self._folder}: {GROUP_OF_INPUT} of {', '.join(modules)} must be the same: they are one layer"
+                f"{self._named(layer)}: g_idx of {weights[0]} must name each of its groups {fours[0].size} times"
             )
-        order, along = torch.argsort(first, stable=True), torch.arange(layer.num_in, device=layer.device)
-        if not torch.equal(first[order].long(), along // size):
-            raise ConfigError(
-                f"{self._folder}: {modules[0]}.{GROUP_OF_INPUT} must name each of its groups {size} times"
-            )
-        return None if torch.equal(order, along) else order.int()
+        return None if torch.equal(order, along) else order.int().to(layer.device)
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))

@@ -14,10 +14,10 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 CHUNK_BYTES = 1 << 19  # of the target
 
 
-def check_dtype(tensor: Tensor, named: str) -> None:
+def check_dtype(dtype: torch.dtype, named: str) -> None:
     """Raises ConfigError for integers, booleans, and floats of 8 bits, which mean nothing without their scales."""
-    if tensor.dtype not in DTYPES:
-        raise ConfigError(f"{named} is {_name(tensor.dtype)}, weights must be bfloat16, float16, float32 or float64")
+    if dtype not in DTYPES:
+        raise ConfigError(f"{named} is {_name(dtype)}, weights must be bfloat16, float16, float32 or float64")
 
 
 def copy_weights(target: Tensor, source: Tensor, named: str, staging: Staging | None = None) -> None:

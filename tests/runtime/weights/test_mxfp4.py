@@ -7,9 +7,10 @@ import torch
 from safetensors.torch import save_file
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.weights import mxfp4
-from ramet.runtime.weights.files import tensor_facts
-from ramet.runtime.weights.widening import Widening
+from ramet.runtime.models.shape import CheckpointQuantization
+from ramet.runtime.weights import bundle, mxfp4
+from ramet.runtime.weights.containers import opened
+from ramet.runtime.weights.widening import Widening, bundles_of
 
 NAME = "model.layers.0.mlp.experts.gate_up_proj"
 EXPERTS, OUT, BLOCKS = 3, 5, 2
@@ -22,6 +23,11 @@ def made(seed: int = 0) -> dict[str, torch.Tensor]:
     return {f"{NAME}_blocks": blocks, f"{NAME}_scales": scales, "model.norm.weight": torch.ones(4)}
 
 
+def widening_of(folder: Path, dtype: torch.dtype) -> Widening:
+    facts = dict(opened(folder).facts())
+    return Widening(list(bundles_of(facts, facts, CheckpointQuantization("mxfp4", None))), dtype)
+
+
 def number(code: int) -> float:
     """Of 4 bits: a sign, two of the exponent, one of the mantissa; below 1 the step is a half."""
     sign, exponent, mantissa = code >> 3, code >> 1 & 3, code & 1
@@ -29,9 +35,9 @@ def number(code: int) -> float:
     return -size if sign else size
 
 
-@pytest.mark.parametrize("chunk", [mxfp4.CHUNK_NUMBERS, 64])
+@pytest.mark.parametrize("chunk", [bundle.CHUNK_NUMBERS, 64])
 def test_numbers_are_those_of_the_format(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(mxfp4, "CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr(bundle, "CHUNK_NUMBERS", chunk)
     tensors = made()
     blocks, scales = tensors[f"{NAME}_blocks"], tensors[f"{NAME}_scales"]
     found = mxfp4.widened(blocks, scales, torch.float32)
@@ -48,7 +54,7 @@ def test_weights_are_those_of_transformers(tmp_path: Path, dtype: torch.dtype) -
 
     tensors = made()
     save_file(tensors, tmp_path / "model.safetensors")
-    widening = Widening(tmp_path, dict(tensor_facts(tmp_path)), dtype)
+    widening = widening_of(tmp_path, dtype)
     taken = [widening.take(name, tensor) for name, tensor in tensors.items()]
     assert taken[0] is None and taken[2] == ("model.norm.weight", tensors["model.norm.weight"])
     assert taken[1] is not None and taken[1][0] == NAME
@@ -74,6 +80,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, torch.Tensor |
     whole = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     save_file(whole, tmp_path / "model.safetensors")
     with pytest.raises(ConfigError, match=message):
-        widening = Widening(tmp_path, dict(tensor_facts(tmp_path)), torch.float32)
+        widening = widening_of(tmp_path, torch.float32)
         for name, tensor in whole.items():
             widening.take(name, tensor)

@@ -103,7 +103,7 @@ def test_bytes_of_weights_are_those_of_their_form(folder: Path) -> None:
 def test_what_a_checkpoint_says_of_itself_counts() -> None:
     assert form_of("int4", None) == Form("int4", "int8", 128) and form_of(None, None) == Form("plain", "plain", 128)
     assert form_of(None, AWQ) == form_of("awq", AWQ) == Form("int4", "plain", 64)
-    with pytest.raises(ConfigError, match="--quantization is gptq, must be awq, which"):
+    with pytest.raises(ConfigError, match="--quantization is gptq, must be awq or left out"):
         form_of("gptq", AWQ)
     with pytest.raises(ConfigError, match="--quantization is awq, but config"):
         form_of("awq", None)
@@ -115,5 +115,5 @@ def test_dummy_weights_of_a_quantised_checkpoint_have_its_form(folder: Path, tmp
     with LLM(**options, load_format="dummy") as dummy:
         assert dummy.resolved["quantization"] == "awq"
         assert dummy.generate([[1, 2, 3]], {"max_new_tokens": 3, "ignore_eos": True})[0]["output_ids"]
-    with pytest.raises(ConfigError, match="--quantization is int8, must be awq, which"):
+    with pytest.raises(ConfigError, match="--quantization is int8, must be awq or left out"):
         LLM(**options, quantization="int8")

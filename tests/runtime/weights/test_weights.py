@@ -13,7 +13,8 @@ from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of, read_shape
-from ramet.runtime.weights.files import INDEX, load_weights
+from ramet.runtime.weights.containers import INDEX
+from ramet.runtime.weights.files import load_weights
 from ramet.runtime.weights.random import fill_random
 
 Tensors = dict[str, torch.Tensor]

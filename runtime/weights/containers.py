@@ -1,0 +1,108 @@
+"""The files of a checkpoint: what their headers say of each tensor, and the tensors themselves, one at a time.
+
+Decides which files are read and what is an error in them. Files are mapped, not read whole. Knows no model.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.weights.bundle import TensorFacts
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+DTYPES = {  # as a safetensors header names them
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
+    "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64, "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu, "BF16": torch.bfloat16, "F16": torch.float16,
+    "F32": torch.float32, "F64": torch.float64, "C64": torch.complex64,
+}  # fmt: skip
+HOLDS_A_SHAPE = ".weight_shape"  # two whole numbers, which say more than a header
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+class Checkpoint(Protocol):
+    """Names are those of Hugging Face. Every method raises ConfigError that names the file."""
+
+    @property
+    def place(self) -> Path: ...
+
+    @property
+    def files(self) -> list[Path]:
+        """That hold tensors."""
+
+    def facts(self) -> Iterator[tuple[str, TensorFacts]]:
+        """Of all tensors, by the headers."""
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """All of them, in the order of the files."""
+
+
+class SafetensorsFolder:
+    def __init__(self, folder: Path) -> None:
+        self.place = folder
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that the index names, or the single one."""
+        index = self.place / INDEX
+        if not index.is_file():
+            if not (self.place / SINGLE).is_file():
+                raise ConfigError(_nothing_in(self.place))
+            return [self.place / SINGLE]
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ConfigError(f"{index} is not a safetensors index: {error}") from error
+        missing = [name for name in names if not (self.place / name).is_file()]
+        if missing:
+            raise ConfigError(f"{index} names files that are not there: {', '.join(missing)}")
+        return [self.place / name for name in names]
+
+    def facts(self) -> Iterator[tuple[str, TensorFacts]]:
+        for path in self.files:
+            with _opened(path) as shard:
+                for name in shard.keys():  # noqa: SIM118  (not a mapping)
+                    part, named = shard.get_slice(name), f"{path}: tensor {name}"
+                    shape, dtype = tuple(part.get_shape()), part.get_dtype()
+                    if dtype not in DTYPES:
+                        raise ConfigError(f"{named} is {dtype}, must be one of {', '.join(DTYPES)}")
+                    holds = name.endswith(HOLDS_A_SHAPE) and shape == (2,)
+                    numbers = tuple(map(int, shard.get_tensor(name).tolist())) if holds else ()
+                    yield name, TensorFacts(shape, DTYPES[dtype], named, numbers)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for path in self.files:
+            with _opened(path) as shard:
+                for name in shard.keys():  # noqa: SIM118  (not a mapping)
+                    yield name, shard.get_tensor(name)
+
+
+def opened(folder: Path) -> Checkpoint:
+    """The checkpoint of a model folder."""
+    return SafetensorsFolder(folder)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as shard:
+            yield shard
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
+
+
+def _nothing_in(folder: Path) -> str:
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if pickles:
+        return (
+            f"{folder} has its weights in {pickles[0]}, a pickle, which may execute code when it is read: if you trust "
+            f"it, write them as safetensors with `ramet convert {folder} TARGET`"
+        )
+    return f"{folder} has neither {SINGLE} nor {INDEX}: --load-format dummy needs config.json alone"
