@@ -272,6 +272,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
 
     uid: Uid
     finish: Finish
+    routes: bytes = b""  # where spec.expert_routes asks for them: packed int32 [tokens, layers, per token], or a file
 
 
 class TokenStep(Message, frozen=True):
@@ -346,6 +347,20 @@ class ControlReply(Message, frozen=True):
 # -- parent ---------------------------------------------------------------------------------------------------------
 
 
+class RouteLayout(msgspec.Struct, frozen=True, array_like=True):
+    """What the experts of one token are: as many of each layer that has some."""
+
+    layers: int
+    sparse: tuple[int, ...]  # numbers of the layers with experts
+    per_token: int
+    experts: int  # of a layer
+
+    @property
+    def numbers(self) -> int:
+        """Of a token, where layers without experts count as well."""
+        return self.layers * self.per_token
+
+
 class Limits(Message, frozen=True):
     """parent -> tokenizer and server: what the scheduler found that the model and the memory allow."""
 
@@ -355,6 +370,7 @@ class Limits(Message, frozen=True):
     max_running_requests: int
     hidden_size: int = 0  # numbers of a hidden state; 0: there are none
     resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
+    routes: RouteLayout | None = None  # None: nobody keeps which experts a token went through
 
 
 class Ready(Message, frozen=True):

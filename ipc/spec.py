@@ -74,6 +74,13 @@ class FollowUp(msgspec.Struct, frozen=True, array_like=True):
     kind: str = ""  # of the program: those of one kind are expected to call equally often
 
 
+class ExpertRoutes(msgspec.Struct, frozen=True, array_like=True):
+    """The experts of every token are returned, but of those before `start`."""
+
+    start: int = 0
+    compact: bool = False  # of the layers that have experts alone, in the smallest type, as a file of numpy's
+
+
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     """What is asked for each of a prompt's samples."""
 
@@ -89,3 +96,4 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     constraint: Constraint | None = None  # what its output keeps to
     token_healing: bool = False  # the prompt's last tokens are chosen again, with what follows
     follow_up: FollowUp | None = None  # its sequence is kept for a moment
+    expert_routes: ExpertRoutes | None = None

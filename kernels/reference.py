@@ -16,6 +16,7 @@ from torch.nn import functional
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_experts import mixture as mixture
 from ramet.kernels.reference_experts import route as route
+from ramet.kernels.reference_experts import store_routes as store_routes
 from ramet.kernels.reference_weights import rounded
 
 LARGEST_FP8 = 448.0  # of e4m3

@@ -104,6 +104,11 @@ def _kept(choice: Tensor, rule: RouteRule) -> Tensor:
     return kept.repeat_interleave(of_groups.shape[2], dim=1)
 
 
+def store_routes(experts: Tensor, slots: Tensor, table: Tensor) -> None:
+    """experts [T, K] int32 and slots [T] int64 of their tokens. WRITES these rows of table [S, K] int32."""
+    table.index_copy_(0, slots, experts)
+
+
 def mixture(gate_up: Projections, activation: Gated, down: Projections) -> Mixture:
     """Expert by expert, whatever form their weights have."""
     first, second = list(gate_up), list(down)

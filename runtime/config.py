@@ -200,6 +200,13 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     logit_processor_module: Annotated[
         str, _about("Python module that registers more of them when it is imported; empty: none")
     ] = ""
+    enable_return_routed_experts: Annotated[
+        bool,
+        _about(
+            "keep which experts every cached token went through, so that requests may ask for it "
+            "(`return_routed_experts`)"
+        ),
+    ] = False
     num_threads: Annotated[
         Annotated[int, Meta(ge=1, le=256)] | None,
         _about("threads of a CPU step; unset: one per core of the model, one in all for a model under 16 MiB"),

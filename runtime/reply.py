@@ -12,6 +12,7 @@ from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
 from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.long_list import Listed, LongList
+from ramet.runtime.routed_experts import routes_of
 
 WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
@@ -38,8 +39,8 @@ class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
 
 
 class MetaInfo(Reply, frozen=True, kw_only=True):
-    """Log-probabilities, hidden states and `reasoning_tokens` are there if they were asked for; `e2e_latency` (s) at
-    the end.
+    """Log-probabilities, hidden states, experts and `reasoning_tokens` are there if they were asked for; `e2e_latency`
+    (s) at the end.
 
     Until the reply is written their lists are LongList where they are long.
     """
@@ -60,6 +61,7 @@ class MetaInfo(Reply, frozen=True, kw_only=True):
     output_top_logprobs: Triples | UnsetType = UNSET
     output_token_ids_logprobs: Triples | UnsetType = UNSET
     hidden_states: list[Any] | UnsetType = UNSET
+    routed_experts: str | UnsetType = UNSET
 
 
 class GenerateReply(Reply, frozen=True):
@@ -166,6 +168,7 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
         num_retractions=finish.num_retractions if finish is not None else 0,
         e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
+        routed_experts=routes_of(sequence),
         **asked,
     )
 

@@ -93,6 +93,12 @@ extern "C" void ramet_route(const float *logits, int64_t tokens, int64_t num, in
 }
 REPLAYABLE(ramet_route)
 
+// WRITES experts [T, K] into the rows `slots` [T] of `table` [S, K]
+extern "C" void ramet_store_routes(const int32_t *experts, const int64_t *slots, int64_t tokens, int64_t per_token, int32_t *table) {
+    for (int64_t t = 0; t < tokens; t++) std::memcpy(table + slots[t] * per_token, experts + t * per_token, per_token * sizeof(int32_t));
+}
+REPLAYABLE(ramet_store_routes)
+
 // experts [T, K] -> the tokens [P] of routes in the order of their experts, where each route is in that order [T, K], and up
 // to where experts' routes are [E]
 extern "C" void ramet_sort_routes(const int32_t *experts, int64_t tokens, int64_t per_token, int64_t num, int64_t *sorted, int32_t *places,

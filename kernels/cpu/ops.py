@@ -59,6 +59,7 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "linear_int8wo": "ipnppppnnnnii",
     "linear_int4": "ipnppnppnnnnii",
     "route": "pnnniipnnfppi",
+    "store_routes": "ppnnp",
     "sort_routes": "pnnnppp",
     "linear_of_experts": "ppnppnippnni",
     "combine": "ippppppnnni",
@@ -186,6 +187,13 @@ class CpuOps:
         groups = rule.groups, rule.kept_groups, rule.scale
         self.call("route")(logits.data_ptr(), tokens, num, rule.per_token, *how, *groups, *addresses, self.threads)
         return experts, weights
+
+    def store_routes(self, experts: Tensor, slots: Tensor, table: Tensor) -> None:
+        """As kernels/reference_experts.py; slots [T] int64. WRITES table [S, K] int32."""
+        kinds = experts.dtype, slots.dtype, table.dtype
+        assert kinds == (torch.int32, torch.int64, torch.int32) and table.is_contiguous(), kinds
+        addresses = experts.data_ptr(), slots.data_ptr()
+        self.call("store_routes")(*addresses, *experts.shape, table.data_ptr())
 
     def mixture(self, gate_up: Projections, activation: Gated, down: Projections) -> Mixture:
         """As kernels/reference_experts.py; all weights are packed."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ramet.ipc.messages import RouteLayout
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
 from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
@@ -124,6 +125,16 @@ class Runner(Protocol):
     def launch(self, batch: Batch) -> Pending: ...
 
 
+class RouteSource(Protocol):
+    """Which experts every cached token went through."""
+
+    @property
+    def layout(self) -> RouteLayout: ...
+
+    def read(self, slots: Ints) -> Ints:
+        """slots [n] of tokens that steps have computed -> [n, layers with experts, experts of a token]"""
+
+
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
 
@@ -161,6 +172,10 @@ class LoadedRunner(Runner, Protocol):
         """Whether some layer sees only the last tokens before each."""
 
     @property
+    def routes(self) -> RouteSource | None:
+        """None: they are not kept."""
+
+    @property
     def cost(self) -> StepCost | None:
         """What a step costs here; None: nothing is known of it."""
 
@@ -194,6 +209,7 @@ __all__ = [
     "Pending",
     "PlaceLogprobs",
     "PromptLogprobs",
+    "RouteSource",
     "Runner",
     "SamplingColumns",
     "SlotCopy",

@@ -21,6 +21,7 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
 from ramet.runtime.engine.batch import (
@@ -42,11 +43,13 @@ from ramet.runtime.engine.startup import (
     cache_dtype,
     check_options,
     dtype_name,
+    keep_routes,
     load_model,
     measure_cost,
     padding_batch,
     phase,
     plan_of,
+    route_layout,
 )
 from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
@@ -181,6 +184,7 @@ class ModelRunner:
     def __init__(self, args: Args, report: Report) -> None:
         self._launched: Deferred | None = None
         self._reached = 0  # the slot that the KV pool is told of next
+        self._routes: RouteTable | None = None
         self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
         self.device = choose_device(args.execute.device)
         check_options(args, self.shape, self.device)
@@ -267,6 +271,10 @@ class ModelRunner:
     @property
     def windowed(self) -> bool:
         return any(layer.attention.window is not None for layer in self.shape.layers)
+
+    @property
+    def routes(self) -> RouteTable | None:
+        return self._routes
 
     @property
     def cost(self) -> StepCost:
@@ -384,7 +392,10 @@ class ModelRunner:
         if len(batch.slots) and (last := int(batch.slots.max())) >= self._reached:
             self._reached = self.pool.reach(last)
         for copy in batch.slot_copies:
-            self.pool.copy(torch.from_numpy(copy.source), torch.from_numpy(copy.target))
+            slots = torch.from_numpy(copy.source), torch.from_numpy(copy.target)
+            self.pool.copy(*slots)
+            if self._routes is not None:
+                self._routes.copy(*slots)
         self._table.update(batch, new_tokens)
 
     @torch.inference_mode()
@@ -398,20 +409,26 @@ class ModelRunner:
         if self._prompt_graphs is not None and (states := self._prompt_graphs.run(inputs)) is not None:
             return Forwarded(self._model, *states, inputs.last_tokens)
         at, wanted = inputs.last_tokens, None
-        others_are_read = bool(batch.prompt_logprobs or batch.hidden)
+        others_are_read = bool(batch.prompt_logprobs or batch.hidden) or self._routes is not None
         if len(at) < len(inputs.token_ids) and not others_are_read:
             wanted = drawing(inputs, batch.draws)
             at = wanted.last_tokens
         return Forwarded(self._model, *self._hidden_states(inputs, wanted), at)
 
+    def _plan(self, inputs: ForwardInputs) -> None:
+        """What a forward pass with these needs to know beforehand."""
+        self._attention.plan(inputs)
+        if self._routes is not None:
+            self._routes.plan(inputs.slots)
+
     def _every_state(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor]:
         """x and residual [T, N] each, of all tokens."""
-        self._attention.plan(inputs)
+        self._plan(inputs)
         return self._model.hidden_states(inputs, self._attention)
 
     def _hidden_states(self, inputs: ForwardInputs, wanted: ForwardInputs | None) -> tuple[Tensor, Tensor]:
         def computed() -> tuple[Tensor, Tensor]:
-            self._attention.plan(inputs)
+            self._plan(inputs)
             return self._model.hidden_states(inputs, self._attention, wanted)
 
         if self._deferred_steps is not None and not inputs.embeds and len(inputs.token_ids) >= LEAST_DEFERRED:
@@ -430,7 +447,7 @@ class ModelRunner:
         return DeferredSteps(ops)
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
-        self._attention.plan(inputs)
+        self._plan(inputs)
         return self._model.decode(inputs, self._attention, narrow=self.device.type == "cuda")
 
     def _step_graphs(self, args: Args) -> StepGraphs | None:
@@ -472,6 +489,10 @@ class ModelRunner:
             self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype,
         )  # fmt: skip
         self._model.place_rope(self.context_length, self.device)
+        layout, num_slots = route_layout(args, shape), self.max_total_tokens + args.cache.page_size
+        if layout is not None:
+            self._routes = RouteTable(layout, num_slots, self.device, self._kernels.store_routes)
+            keep_routes(self._model, self._routes)
 
     def _warm_up(self) -> None:
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""

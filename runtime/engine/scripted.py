@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, StepResult
+from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, RouteSource, StepResult
 from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
 from ramet.runtime.sampling.columns import HealedPlace, LogitEntries
 
@@ -23,6 +23,7 @@ class ScriptedRunner:
 
     hidden_size = 0
     asynchronous = windowed = False
+    routes: RouteSource | None = None
 
     def __init__(
         self,

@@ -4,12 +4,15 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
 
+from ramet.ipc.messages import RouteLayout
 from ramet.kernels import reference
 from ramet.runtime.cache.pool import bytes_per_token
+from ramet.runtime.cache.routes import RouteTable, bytes_of_token
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import compiled_library, float32_is_faster
 from ramet.runtime.engine.batch import Batch, Pending, SamplingColumns
@@ -17,6 +20,7 @@ from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
 from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
 from ramet.runtime.errors import ConfigError, card_advice, describe
+from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
@@ -58,6 +62,7 @@ def cache_dtype(args: Args, dtype: torch.dtype) -> torch.dtype:
 def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
     """Raises ConfigError for what does not go together, before anything is compiled or read."""
     form_of(args.model.quantization, shape.quantization)
+    route_layout(args, shape)
     attention, cached = args.execute.attention_backend, args.cache.kv_cache_dtype
     if attention in ("triton", "flashinfer") and device.type != "cuda":
         raise ConfigError(f"--attention-backend is {attention}, which needs --device cuda; use auto")
@@ -78,6 +83,25 @@ def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
         check_float8("--kv-cache-dtype", device, "use auto")
 
 
+def route_layout(args: Args, shape: ModelShape) -> RouteLayout | None:
+    """Of the experts that are kept of each token; None: --enable-return-routed-experts is off. Raises ConfigError."""
+    if not args.execute.enable_return_routed_experts:
+        return None
+    if (of := shape.experts) is None:
+        raise ConfigError(
+            f"--enable-return-routed-experts is on, but {shape.architecture} has no experts; leave it out"
+        )
+    return RouteLayout(shape.num_layers, shape.sparse, of.rule.per_token, of.num)
+
+
+def keep_routes(model: Decoder, table: RouteTable) -> None:
+    """Its layers of experts tell the table where every token goes."""
+    layers = [layer for layer in model.modules() if isinstance(layer, Experts)]
+    assert len(layers) == len(table.layout.sparse), (len(layers), table.layout)
+    for index, layer in enumerate(layers):
+        layer.on_routes = partial(table.store, index)
+
+
 def check_float8(option: str, device: torch.device, remedy: str) -> None:
     """Raises ConfigError where a GPU is too old for it."""
     if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < LEAST_FP8_CAPABILITY:
@@ -95,9 +119,11 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
+    routes = route_layout(args, shape)
+    cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
     needs = Needs(
         weights=weights,
-        bytes_per_token=bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype)),
+        bytes_per_token=cached + (0 if routes is None else bytes_of_token(routes)),
         max_running=args.max_running,
         context_length=asked,
         page_size=args.cache.page_size,

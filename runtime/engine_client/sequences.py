@@ -78,7 +78,11 @@ class SequenceTable:
             if sequence.hidden is not None:
                 sequence.submission.hold(sequence.hidden.add(states))
         for closed, tail in zip(step.closed, step.tails, strict=True):
-            woken.add(self._close(sequences.pop(closed.uid), closed.finish, tail, now))
+            sequence = sequences.pop(closed.uid)
+            if closed.routes and sequence.texts is not None:
+                sequence.routes = closed.routes
+                sequence.submission.hold(len(closed.routes) // 4)
+            woken.add(self._close(sequence, closed.finish, tail, now))
         for submission in woken:
             submission.wake()
         if self._step_waiters:

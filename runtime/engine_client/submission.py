@@ -95,7 +95,8 @@ class Sequence:
 
     __slots__ = (
         "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt",
-        "num_taken", "opened", "prompt", "prompt_ids", "submission", "tail", "texts", "tokens", "uid", "worker",
+        "num_taken", "opened", "prompt", "prompt_ids", "routes", "submission", "tail", "texts", "tokens", "uid",
+        "worker",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +115,7 @@ class Sequence:
         self.tail = ""  # text that only the end made certain
         self.logprobs: LogprobLists | None = None  # of one that asked for log-probabilities, once it is opened
         self.hidden: HiddenLists | None = None  # of one that asked for hidden states, once it is opened
+        self.routes = b""  # of one that asked for its tokens' experts, once it has ended: as Closed has them
         self.last_s = 0.0  # when the newest token came; 0.0: none yet
 
     def take(self) -> tuple[list[str], list[int]]:
@@ -129,7 +131,7 @@ class Sequence:
         self.num_taken += len(self.tokens)
         self.texts = None
         self.tokens = []
-        self.prompt_ids = b""
+        self.prompt_ids = self.routes = b""
         self.logprobs = self.hidden = None
 
     def is_named(self, rid: str) -> bool:
@@ -231,10 +233,10 @@ class Submission:
         self.wake()
 
     def hold(self, numbers: int) -> None:
-        """So many more log-probabilities, numbers of hidden states or ids of prompts wait for the reply."""
+        """So many more log-probabilities, numbers of hidden states, ids of prompts or experts wait for the reply."""
         self._num_held += numbers
         if self._max_numbers is not None and self._num_held > self._max_numbers:
-            kinds = "log-probabilities, numbers of hidden states and ids of prompts"
+            kinds = "log-probabilities, numbers of hidden states, ids of prompts and experts"
             fact = f"comes to more than {self._max_numbers} {kinds}"
             self.fail(ClientError("the reply", fact, "ask for fewer, or in several requests"))
 

@@ -11,6 +11,7 @@ from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import (
     BackendName,
     Constraint,
+    ExpertRoutes,
     HiddenMode,
     LogprobSpec,
     Namespace,
@@ -95,6 +96,14 @@ KEY = about("the same, for a key that is no secret")
 PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")
 
 
+RETURN_ROUTES = about(
+    "which experts every token but the last went through; needs `--enable-return-routed-experts`: base64 of int32 "
+    "[tokens, layers, experts of a token]"
+)
+ROUTES_FROM = about("of the tokens from this one on alone: in [0, prompt_tokens]")
+RouteStart = Annotated[int, named("an integer in [0, prompt_tokens]", ge=0, le=INT32 - 1)]
+
+
 class SpecFields(Constraints, frozen=True, kw_only=True):
     """Of bodies that ask the same for all of their prompts."""
 
@@ -128,6 +137,8 @@ class SpecLists(Checked, frozen=True, kw_only=True):
     extra_key: Annotated[OrEach[Key], KEY] = None
     custom_logit_processor: Annotated[OrEach[str], PROCESSOR] = None
     return_hidden_states: Annotated[OrEach[Hidden], HIDDEN] = None
+    return_routed_experts: Annotated[OrEach[bool], RETURN_ROUTES] = None
+    routed_experts_start_len: Annotated[OrEach[RouteStart], ROUTES_FROM] = None
     return_prompt_token_ids: Annotated[bool | None, about("replies have `prompt_token_ids`")] = None
     prefix_lease_s: Annotated[
         OrEach[Annotated[float, Meta(ge=0)]],
@@ -156,6 +167,7 @@ def read_spec(
     returns_prompt: bool = False,
     kept_to: Constraint | None = None,
     token_healing: bool = False,
+    expert_routes: ExpertRoutes | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -176,6 +188,7 @@ def read_spec(
         returns_prompt,
         kept_to,
         token_healing,
+        expert_routes=expert_routes,
     )
 
 
@@ -246,6 +259,7 @@ def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, pro
         returns_prompt=bool(body.return_prompt_token_ids),
         kept_to=kept_to,
         token_healing=bool(body.token_healing),
+        expert_routes=ExpertRoutes(body.routed_experts_start_len or 0) if body.return_routed_experts else None,
     )
 
 

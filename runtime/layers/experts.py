@@ -76,12 +76,15 @@ class Experts(nn.Module):
         self.shared_gate = Linear(size, 1, bias=False, dtype=dtype, may_round=False) if shared_gate else None
         self._rule, self._activation, self._ops = rule, gated_activation(activation, ops), ops
         self._mixture: Mixture | None = None  # once the weights are in
+        self.on_routes: Callable[[Tensor], None] | None = None  # takes the experts [T, K] int32 of every forward pass
 
     def forward(self, x: Tensor) -> Tensor:
         if self._mixture is None:
             self._mixture = self._ops.mixture(self.gate_up, self._activation, self.down)
         bias = None if self.choice is None else self.choice.e_score_correction_bias
         experts, weights = self._ops.route(self.router.wide(x), self._rule, bias)
+        if self.on_routes is not None:
+            self.on_routes(experts)
         shared = None if self.shared is None else self.shared(x)
         gates = None if self.shared_gate is None else self.shared_gate.wide(x)
         return self._mixture(x, experts, weights, shared, gates)

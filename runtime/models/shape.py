@@ -83,6 +83,11 @@ class ModelShape:
         return next((layer.experts for layer in self.layers if layer.experts is not None), None)
 
     @property
+    def sparse(self) -> tuple[int, ...]:
+        """Numbers of the layers with experts."""
+        return tuple(i for i, layer in enumerate(self.layers) if layer.experts is not None)
+
+    @property
     def widest(self) -> int:
         """Intermediate numbers of a token, at most."""
         of = self.experts

@@ -47,6 +47,7 @@ from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
+from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -122,7 +123,8 @@ class Scheduler:
         self._admission = Admission(self.cache, self.running, self._policy, self.follow_ups, conservativeness)
         self._stopping = Stopping(tokenizer, eos_ids)
         self._decode_planner = DecodePlanner(self.running, eos_ids)
-        self._results = Results(self.running, self.leases, self.follow_ups, self._stopping, detokenizer)
+        routes = ReturnedRoutes(runner.routes)
+        self._results = Results(self.running, self.leases, self.follow_ups, self._stopping, routes, detokenizer)
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)

@@ -111,6 +111,7 @@ def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
         runner.max_running,
         runner.hidden_size,
         resolved,
+        None if runner.routes is None else runner.routes.layout,
     )
 
 

@@ -145,7 +145,8 @@ class Request:
     def needs_each_step(self, raw_logprobs: bool) -> bool:
         """Something of each output token is returned, or done to it, that only a step of its own computes."""
         spec = self.spec
-        return spec.processor is not None or spec.hidden is not None or (raw_logprobs and spec.logprobs is not None)
+        returned = spec.hidden is not None or spec.expert_routes is not None
+        return spec.processor is not None or returned or (raw_logprobs and spec.logprobs is not None)
 
     @property
     def returns_nothing(self) -> bool:

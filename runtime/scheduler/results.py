@@ -39,6 +39,7 @@ from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.healing import HealedRows
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
+from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
@@ -131,8 +132,10 @@ class Results:
         leases: PrefixLeases,
         follow_ups: FollowUps,
         stopping: Stopping,
+        routes: ReturnedRoutes,
         detokenizer: Outbox,
     ) -> None:
+        self._routes = routes
         self._running, self._leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
@@ -334,8 +337,9 @@ class Results:
     def close_running(self, running: RunningRequest, finish: Finish) -> None:
         """End a request between two steps; what it computed is sound and stays cached."""
         self._open(running.request)
+        routes = self._routes.of(running)
         self._running.end(running)
-        self._close(running.request, finish)
+        self._close(running.request, finish, routes)
 
     def send(self) -> None:
         """One message for the whole step."""
@@ -353,8 +357,9 @@ class Results:
             self._running.publish(running)
             added, num_calls = running.total - (running.request.cached_tokens or 0), running.request.num_calls + 1
             self._follow_ups.keep(follow_up, running.lease, added, num_calls)
+        routes = self._routes.of(running)
         self._running.end(running, publish=not finish.aborted)
-        self._close(running.request, finish)
+        self._close(running.request, finish, routes)
 
     def _open(self, request: Request) -> None:
         if request.opened:
@@ -369,14 +374,15 @@ class Results:
             first = request.tokens[start : start + 1]
             self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
-    def _close(self, request: Request, finish: Finish) -> None:
+    def _close(self, request: Request, finish: Finish, routes: bytes = b"") -> None:
         if request.constrained is not None:
             self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
         if request.uid in self._leases.open:
             (self._leases.withdraw if finish.aborted else self._leases.keep)(request.uid)
         self.finished_requests += 1
-        self._news.closed.append(Closed(request.uid, replace(finish, num_retractions=request.num_retractions)))
+        ended = replace(finish, num_retractions=request.num_retractions)
+        self._news.closed.append(Closed(request.uid, ended, routes))
 
 
 def _packed(uid: Uid, of_prompt: bool, ids: Ints, values: PlaceLogprobs) -> Logprobs:

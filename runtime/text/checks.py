@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from ramet.ipc.messages import RouteLayout
 from ramet.ipc.params import shown
-from ramet.ipc.spec import HiddenMode, LogprobSpec
+from ramet.ipc.spec import ExpertRoutes, HiddenMode, LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.automaton import PatternError
 from ramet.runtime.text.pattern import MAX_STATES, build_automaton
@@ -12,6 +13,7 @@ from ramet.runtime.text.tokenizer import check_ids
 MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt in all its samples, which come within a few steps
 MAX_SCORES = 1 << 22  # those of the prompt and the outputs, which come token by token
 MAX_HIDDEN = 1 << 22  # numbers of one sequence's hidden states
+MAX_ROUTES = 1 << 25  # numbers of experts of one prompt in all its samples, 4 bytes each
 
 
 def check_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> None:
@@ -56,6 +58,27 @@ def check_hidden(which: HiddenMode, num_tokens: int, hidden_size: int) -> None:
     if which is HiddenMode.ALL and num_tokens * hidden_size > MAX_HIDDEN:
         fact = f"asks for {num_tokens} tokens of {hidden_size} numbers, must be at most {MAX_HIDDEN} numbers"
         raise ClientError("return_hidden_states", fact, hint='lower max_new_tokens, or ask for "last"')
+
+
+def check_routes(
+    ask: ExpertRoutes, prompt_tokens: int, new_tokens: int, samples: int, layout: RouteLayout | None
+) -> None:
+    """Raises ClientError where no experts are kept, or where those of all tokens are too large a reply.
+
+    new_tokens: how many each of the samples may have.
+    """
+    place = "routed_experts_prompt_start" if ask.compact else "routed_experts_start_len"
+    if layout is None:
+        fact = "is set, but this server does not keep which experts tokens go through"
+        raise ClientError(place if ask.compact else "return_routed_experts", fact, "--enable-return-routed-experts")
+    if ask.start > prompt_tokens:
+        raise ClientError(place, f"is {ask.start}, must be in [0, {prompt_tokens}], the prompt's tokens")
+    tokens = (prompt_tokens + new_tokens - ask.start) * samples
+    if tokens * layout.numbers > MAX_ROUTES:
+        fact = f"asks for the experts of up to {tokens} tokens, {layout.numbers} numbers each"
+        raise ClientError(
+            place, f"{fact}, must be at most {MAX_ROUTES} numbers", "start later, or lower max_new_tokens or n"
+        )
 
 
 def check_stop_patterns(patterns: Sequence[str]) -> None:

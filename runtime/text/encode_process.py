@@ -42,7 +42,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_stop_patterns
+from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_routes, check_stop_patterns
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
@@ -87,6 +87,8 @@ class Encoder:
                 check_logprobs(spec.logprobs, len(ids), new, samples, self._limits.vocab_size, has_ids)
             if spec.hidden is not None:
                 check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
+            if spec.expert_routes is not None:
+                check_routes(spec.expert_routes, len(ids), new, len(request.uids), self._limits.routes)
         except ClientError as error:
             return Rejected(request.uids, error.record)
         return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s, tail, request.contexts)

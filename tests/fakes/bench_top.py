@@ -77,6 +77,7 @@ class BenchTop:
         self.opened: dict[int, Opened] = {}
         self.scores: dict[int, LogprobLists] = {}  # of those that asked for log-probabilities
         self.hidden: dict[int, HiddenLists] = {}  # of those that asked for hidden states
+        self.routes: dict[int, bytes] = {}  # of those that asked for experts, when they have ended
         self.finish: dict[int, Finish] = {}
         self.finish_order: list[int] = []
         self.replies: list[ControlReply] = []
@@ -136,6 +137,8 @@ class BenchTop:
             for closed in step.closed:
                 assert closed.uid in self.opened and closed.uid not in self.finish, f"{closed.uid} closed out of turn"
                 self.finish[closed.uid] = closed.finish
+                if self.opened[closed.uid].spec.expert_routes is not None:
+                    self.routes[closed.uid] = closed.routes
                 self.finish_order.append(closed.uid)
         self.replies += [m for m in self.server.drain() if isinstance(m, ControlReply)]
 

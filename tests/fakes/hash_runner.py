@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ramet.runtime.engine.batch import PART_ROWS, Batch, Done, HiddenRows, PlaceLogprobs, PromptLogprobs, StepResult
+from ramet.ipc.messages import RouteLayout
+from ramet.runtime.engine.batch import (
+    PART_ROWS,
+    Batch,
+    Done,
+    HiddenRows,
+    PlaceLogprobs,
+    PromptLogprobs,
+    RouteSource,
+    StepResult,
+)
 from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.sampling.columns import HealedPlace, HealedRow, LogprobRow
 
@@ -102,6 +112,18 @@ class HashStep:
         return self._runner.finish(self._batch, self._allowed)
 
 
+class PoolRoutes:
+    """The one expert of a token, in the second of three layers, is its id."""
+
+    layout = RouteLayout(layers=3, sparse=(1,), per_token=1, experts=VOCABULARY)
+
+    def __init__(self, pool: np.ndarray) -> None:
+        self._pool = pool
+
+    def read(self, slots: np.ndarray) -> np.ndarray:
+        return self._pool[slots][:, None, None]
+
+
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
@@ -120,6 +142,7 @@ class HashRunner:
         self.largest_step = 0
         self.draws: list[tuple[int, int]] = []  # (seed, position) of every token that was drawn, in order
         self.heals = False  # outputs may begin with the end of their prompt
+        self.routes: RouteSource = PoolRoutes(self.pool)
         self.break_rows: set[int] = set()  # rows whose next draw is "not finite"
 
     def close(self) -> None:

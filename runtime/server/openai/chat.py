@@ -53,6 +53,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
         shared["prompt_token_ids"] = prompt_ids_of(done[0])
     if body.prompt_logprobs is not None and done[0].logprobs is not None:
         shared["prompt_logprobs"] = prompt_places(done[0].logprobs, body.prompt_logprobs)
+    shared["sglext"] = replies.extension_of(done)
     reply = replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers))
     return await respond_in_turn(request, reply)
 

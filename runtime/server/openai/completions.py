@@ -52,7 +52,8 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
         done = await submission.finished()
     kept = likeliest(done, best_of, n) if best_of > n else done
     whole = [Choice(s, i, echoes[i // n], reply, body).whole() for i, s in enumerate(kept)]
-    return await respond_in_turn(request, replace(reply, choices=whole, usage=replies.usage_of(done)))
+    reply = replace(reply, choices=whole, usage=replies.usage_of(done), sglext=replies.extension_of(kept))
+    return await respond_in_turn(request, reply)
 
 
 def _details(service: Service, body: CompletionBody, params: SamplingParams, best_of: int) -> dict[str, Any]:

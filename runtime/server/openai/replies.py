@@ -12,6 +12,7 @@ from ramet.runtime.intake.reading import Reader
 from ramet.runtime.logprobs import LogprobLists, Triple
 from ramet.runtime.long_list import listed
 from ramet.runtime.reply import ChatMessage, Reply
+from ramet.runtime.routed_experts import routes_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.openai.prompt_logprobs import PromptPlaces
 
@@ -65,8 +66,15 @@ class Choice(Reply, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     matched_stop: int | str | None = None
     hidden_states: list[Any] | UnsetType = UNSET
+    routed_experts: str | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
+
+
+class Extension(Reply, frozen=True):
+    """What SGLang's replies have beside OpenAI's: of the first choice."""
+
+    routed_experts: str
 
 
 class Completed(Reply, frozen=True, kw_only=True):
@@ -78,6 +86,7 @@ class Completed(Reply, frozen=True, kw_only=True):
     created: int
     model: str
     usage: Usage | UnsetType | None = UNSET
+    sglext: Extension | UnsetType = UNSET
 
 
 class CompletionChoice(Choice, frozen=True, kw_only=True):
@@ -268,8 +277,17 @@ def _spelled(triple: Triple, lists: LogprobLists) -> tuple[str, float, list[int]
 
 
 def last_chunk(chunk: Completed, sequences: Many[Sequence], readers: Many[Reader] = ()) -> bytes:
-    """The usage, where the client asked for it."""
-    return sse.event(replace(chunk, usage=usage_of(sequences, readers))) if chunk.usage is None else b""
+    """Experts and usage, each in a chunk without choices, where the client asked for it."""
+    extension, made = extension_of(sequences), b""
+    if extension is not UNSET:
+        made = sse.event(replace(chunk, sglext=extension))
+    return made + sse.event(replace(chunk, usage=usage_of(sequences, readers))) if chunk.usage is None else made
+
+
+def extension_of(sequences: Many[Sequence]) -> Extension | UnsetType:
+    """`sequences`: that of each choice, in their order."""
+    routes = routes_of(sequences[0])
+    return routes if routes is UNSET else Extension(routes)
 
 
 def ending(sequence: Sequence, reader: Reader | None = None) -> dict[str, Any]:
@@ -280,4 +298,5 @@ def ending(sequence: Sequence, reader: Reader | None = None) -> dict[str, Any]:
         "finish_reason": finish.kind.value if reader is None else reader.reason(finish),
         "matched_stop": finish.matched,
         "hidden_states": UNSET if sequence.hidden is None else sequence.hidden.meta(),
+        "routed_experts": routes_of(sequence, compact=True),
     }

@@ -9,13 +9,13 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.ipc.spec import LogprobSpec
+from ramet.ipc.spec import ExpertRoutes, LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.fields import PromptId, Prompts, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
-from ramet.runtime.intake.specs import HIDDEN, Hidden, sampled
+from ramet.runtime.intake.specs import HIDDEN, RETURN_ROUTES, ROUTES_FROM, Hidden, RouteStart, sampled
 from ramet.runtime.intake.truncation import read_truncation
 from ramet.runtime.server.openai.formats import GuidedFields
 
@@ -48,6 +48,15 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
     user: Annotated[str | None, about("accepted; nothing is done with it")] = None
     metadata: Annotated[dict[str, Any] | None, about("accepted; nothing is done with it")] = None
     return_hidden_states: Annotated[Hidden | None, HIDDEN] = None
+    return_routed_experts: Annotated[bool | None, RETURN_ROUTES] = None
+    routed_experts_start_len: Annotated[RouteStart | None, ROUTES_FROM] = None
+    routed_experts_prompt_start: Annotated[
+        RouteStart | None,
+        about(
+            "choices have `routed_experts`, of the tokens from this one on: base64 of a .npy file of the layers that "
+            "have experts; needs `--enable-return-routed-experts`"
+        ),
+    ] = None
     return_token_ids: Annotated[bool | None, about("choices have `token_ids`, and `prompt_token_ids` is there")] = None
     return_prompt_token_ids: Annotated[bool | None, about("choices have `prompt_token_ids`")] = None
     prompt_logprobs: Annotated[
@@ -83,7 +92,18 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
             "hidden": self.return_hidden_states,
             "truncate": read_truncation(self.truncate_prompt_tokens, self.truncation_side, context_length, new_tokens),
             "returns_prompt": bool(self.return_token_ids or self.return_prompt_token_ids),
+            "expert_routes": self._routes(),
         }
+
+    def _routes(self) -> ExpertRoutes | None:
+        """SGLang's names ask for one form, vLLM's for another."""
+        if (start := self.routed_experts_prompt_start) is None:
+            return ExpertRoutes(self.routed_experts_start_len or 0) if self.return_routed_experts else None
+        if self.routed_experts_start_len is not None:
+            raise ClientError(
+                "routed_experts_prompt_start", f"is {start}, beside routed_experts_start_len", "send one of them"
+            )
+        return ExpertRoutes(start, compact=True)
 
     def _logprobs(self, num_top: int | None, start: int | None) -> LogprobSpec | None:
         if self.prompt_logprobs is None:
