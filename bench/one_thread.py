@@ -85,7 +85,7 @@ class KnownRunner:
 
     hidden_size = 0
     asynchronous = windowed = False
-    cost = routes = None
+    cost = routes = boundary = None
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:
         self.vocab_size, self.max_running, self.context_length = vocab_size, rows, context_length

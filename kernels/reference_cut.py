@@ -102,7 +102,7 @@ def find_shares(table: Ints, rows: Ints, num_sharable: Ints, shifts: Ints | None
         group, start = pending.pop()
         group = group[num_sharable[group] >= start + MIN_SHARED]
         for alike in _split_by(table[rows[group], start], group):
-            common_end = _common_end if shifts is None or not shifts[alike].any() else _compared_end
+            common_end = _common_end if shifts is None or not (shifts[alike] > 0).any() else _compared_end
             stop = common_end(table, rows[alike], start, int(num_sharable[alike].min()))
             if stop - start >= MIN_SHARED:
                 found.append(Share(alike, start, stop))

@@ -111,9 +111,10 @@ class LLM:
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
         return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
         extra_key, cache_salt, custom_logit_processor, return_hidden_states, return_routed_experts,
-        routed_experts_start_len, prefix_lease_s, grammar_backend, token_healing. `contexts` are the parallel contexts of one prompt of token ids: of each group the index of its
-        first token, then the length of each context (docs/contexts.md). Raises ClientError for what cannot be asked;
-        what fails while it runs has a finish_reason of type abort.
+        routed_experts_start_len, prefix_lease_s, grammar_backend, token_healing. `contexts` are the parallel
+        contexts of one prompt of token ids: of each group the index of its first token, then the length of each context
+        (docs/contexts.md). Raises ClientError for what cannot be asked; what fails while it runs has a finish_reason of
+        type abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
         return [_made(GrowingReply(output).whole()) for output in self._run(self._finished(asked))]

@@ -66,6 +66,14 @@ def published_gemma3(config: Config) -> None:
         del config["tie_word_embeddings"]
 
 
+def published_phi3(config: Config) -> None:
+    """As on the hub: both lengths on top, and which part of a head is turned."""
+    published(config)
+    part, original = (config["rope_scaling"].pop(name) for name in ("partial_rotary_factor", LONG_FROM))
+    config |= {"partial_rotary_factor": part, LONG_FROM: original}
+
+
+LONG_FROM = "original_max_position_embeddings"
 Maker = tuple[str, Config, Callable[[Config], None] | None]
 FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, how its config.json is rewritten
     "llama": ("llama", dict(rope_parameters=LLAMA3, num_key_value_heads=4), None),
@@ -86,6 +94,17 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
     "qwen3-yarn": ("qwen3", dict(head_dim=32, rope_parameters=YARN), None),
     "phi3": ("phi3", dict(sliding_window=WINDOW), published),
     "phi3-partial": ("phi3", dict(rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75)), None),
+    "phi3-longrope": (
+        "phi3",
+        dict(
+            original_max_position_embeddings=48, tie_word_embeddings=True,
+            rope_parameters=dict(
+                rope_type="longrope", rope_theta=1e4, partial_rotary_factor=0.75,
+                short_factor=[1.0, 1.1, 1.3, 1.4, 1.7, 2.0], long_factor=[1.0, 2.5, 4.0, 9.0, 14.0, 21.0],
+            ),
+        ),
+        published_phi3,
+    ),
     "glm": ("glm", dict(head_dim=48), published),
     "glm4": ("glm4", dict(head_dim=32), None),
     "glm4-moe": (

@@ -83,7 +83,7 @@ class Batch:
     hidden: tuple[HiddenRows, ...] = ()
     embeds: tuple[Embeds, ...] = ()
     forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
-    shifts: Ints | None = None  # [R] how much smaller than its index a token's position is to the model; None: nowhere
+    shifts: Ints | None = None  # [R] a token's index less its position to the model; None: these are equal
     only_decodes: bool = False  # every row decodes and draws, and nothing else is asked of the forward pass
 
     @property
@@ -170,6 +170,13 @@ class LoadedRunner(Runner, Protocol):
     @property
     def windowed(self) -> bool:
         """Whether some layer sees only the last tokens before each."""
+
+    @property
+    def boundary(self) -> int | None:
+        """Tokens of the longest sequence that has other keys than longer ones: a longer one's positions begin there.
+
+        None: keys depend on nothing that follows.
+        """
 
     @property
     def routes(self) -> RouteSource | None:

@@ -273,6 +273,10 @@ class ModelRunner:
         return any(layer.attention.window is not None for layer in self.shape.layers)
 
     @property
+    def boundary(self) -> int | None:
+        return self.shape.boundary(self.context_length)
+
+    @property
     def routes(self) -> RouteTable | None:
         return self._routes
 

@@ -2,7 +2,9 @@
 
 Decides the frequencies, in float32 and in the order of operations that published checkpoints were trained with.
 Su et al. 2021 (RoFormer); linear: Chen et al. 2023 (position interpolation); yarn: Peng et al. 2023; llama3: the smooth
-cut of Llama 3.1.
+cut of Llama 3.1; longrope: Ding et al. 2024.
+longrope has frequencies for sequences up to the trained context and others for longer ones, whose keys are others from
+the first token on. One table has both: the positions of a longer sequence begin behind the trained context.
 `dynamic` stretches frequencies once a sequence outgrows the trained context, which keys that are cached cannot follow:
 it is served up to that context, where it equals the default.
 """
@@ -18,7 +20,7 @@ from ramet.runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class RopeShape:
-    """Which frequencies, and how they are stretched. `kind` is default, linear, dynamic, llama3 or yarn."""
+    """Which frequencies, and how they are stretched. `kind` is default, linear, dynamic, llama3, yarn or longrope."""
 
     kind: str
     theta: float
@@ -30,11 +32,17 @@ class RopeShape:
     fast_turns: float = 32.0  # yarn: what turns more often in the trained context is kept
     slow_turns: float = 1.0  # yarn: what turns less often is slowed by `factor`
     whole_bounds: bool = True  # yarn: between which of the numbers of a head that is blended, rounded outwards
-    attention_factor: float = 1.0  # yarn: cosines and sines are multiplied by it, and so by its square scores
+    attention_factor: float = 1.0  # yarn, longrope: cosines and sines are multiplied by it, so scores by its square
+    short_factors: tuple[float, ...] = ()  # longrope: waves are so much longer, each by its own [rotary_dim / 2]
+    long_factors: tuple[float, ...] = ()  # the same, of sequences beyond the trained context
+
+    def boundary(self, num_positions: int) -> int | None:
+        """Tokens of the longest sequence that has other keys than longer ones; None: none of `num_positions` has."""
+        return self.original_context if self.kind == "longrope" and num_positions > self.original_context else None
 
 
-def inverse_frequencies(rope: RopeShape) -> Tensor:
-    """[rotary_dim / 2] float32, in radians per position."""
+def inverse_frequencies(rope: RopeShape, is_long: bool = False) -> Tensor:
+    """[rotary_dim / 2] float32, in radians per position. `is_long`: of a sequence beyond the trained context."""
     plain = 1.0 / (rope.theta ** _exponents(rope))
     match rope.kind:
         case "default" | "dynamic":
@@ -45,8 +53,11 @@ def inverse_frequencies(rope: RopeShape) -> Tensor:
             return _llama3(plain, rope)
         case "yarn":
             return _yarn(plain, rope)
+        case "longrope":
+            factors = torch.tensor(rope.long_factors if is_long else rope.short_factors, dtype=torch.float32)
+            return 1.0 / (factors * rope.theta ** _exponents(rope))
         case _:
-            raise ConfigError(f"rope_type is {rope.kind!r}, must be default, linear, dynamic, llama3 or yarn")
+            raise ConfigError(f"rope_type is {rope.kind!r}, must be default, linear, dynamic, llama3, yarn or longrope")
 
 
 def _llama3(plain: Tensor, rope: RopeShape) -> Tensor:
@@ -83,12 +94,18 @@ def _exponents(rope: RopeShape) -> Tensor:
 
 
 def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(cos, sin), each [num_positions, rotary_dim / 2] float32."""
+    """(cos, sin), each [num_positions, rotary_dim / 2] float32.
+
+    Where longer sequences have other keys, [boundary + num_positions, ...]: theirs lie behind those of shorter ones.
+    """
     if rope.kind == "dynamic" and num_positions > rope.original_context:
         raise ConfigError(
             f"--context-length is {num_positions}, must be at most {rope.original_context}: dynamic rotary scaling "
             "beyond the trained context would change keys that are cached"
         )
-    angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), inverse_frequencies(rope))
+    positions, boundary = torch.arange(num_positions, dtype=torch.float32), rope.boundary(num_positions)
+    angles = torch.outer(positions[:boundary], inverse_frequencies(rope))
+    if boundary is not None:
+        angles = torch.cat([angles, torch.outer(positions, inverse_frequencies(rope, is_long=True))])
     cos, sin = (table * rope.attention_factor for table in (angles.cos(), angles.sin()))
     return cos.to(device), sin.to(device)

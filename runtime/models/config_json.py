@@ -109,6 +109,13 @@ class ConfigObject:
             return None
         return default if not self.has(name) else self.positive(name)
 
+    def positives(self, name: str, num: int) -> tuple[float, ...]:
+        values = self.get(name)
+        fit = isinstance(values, list) and len(values) == num
+        if not fit or not all(type(value) in (int, float) and 0 < value <= MAX_NUMBER for value in values):
+            raise self.error(name, f"must be a list of {num} numbers above 0")
+        return tuple(map(float, values))
+
     def flag(self, name: str, default: bool) -> bool:
         value = self.get(name) if self.has(name) else default
         if not isinstance(value, bool):

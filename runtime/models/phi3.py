@@ -1,6 +1,6 @@
 """Phi-3 and Phi-4 (Abdin et al. 2024): Llama's block with fused projections, and maybe a part of each head turned.
 
-Their longrope is refused: it changes the keys of a sequence that outgrows the trained length.
+Of their longrope a sequence that outgrows the trained length has other keys, and is computed anew when it does.
 """
 
 from ramet.runtime.attention.base import LayerAttention
@@ -21,11 +21,14 @@ DEFAULTS = Defaults(
     max_position_embeddings=4096,
     rms_norm_eps=1e-5,
 )
-ROPES = tuple(kind for kind in KINDS if kind != "yarn")  # which the class takes for longrope
+ROPES = tuple(kind for kind in KINDS if kind != "yarn")
+LONGROPES = ("longrope", "su", "yarn")  # which are one to the class
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    rope = read_rope(config, sizes.head_dim, sizes.context, partial=1.0, original=4096, kinds=ROPES)
+    rope = read_rope(
+        config, sizes.head_dim, sizes.context, partial=1.0, original=4096, kinds=ROPES, longropes=LONGROPES
+    )
     attention = LayerAttention(sizes.head_dim**-0.5, config.optional_count("sliding_window", None))
     return (LayerShape(attention, rope),) * sizes.num_layers
 

@@ -23,19 +23,24 @@ def read_rope(
     partial: float | None = None,
     original: int | None = None,
     kinds: tuple[str, ...] = KINDS,
+    longropes: tuple[str, ...] = (),
 ) -> RopeShape:
     """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level.
 
     `partial`: of a family that may turn a part of each head, which part by default. `original`: the trained length that
-    its class has.
+    its class has. `longropes`: names that it has for longrope; a family has some where a sequence that grows beyond the
+    trained length is computed anew.
     """
     inner = config.object("rope_scaling")
     if inner.is_empty:
         inner = config.object("rope_parameters")
     config.get("rope_parameters")
     original = config.optional_count("original_max_position_embeddings", original)
-    rope = rope_of(inner, head_dim, context, config.positive("rope_theta", default_theta), original, kinds)
-    return rope if partial is None else replace(rope, rotary_dim=_turned(config, inner, head_dim, partial))
+    theta = config.positive("rope_theta", default_theta)
+    rope = rope_of(inner, head_dim, context, theta, original, kinds, longropes)
+    if partial is not None:
+        rope = replace(rope, rotary_dim=_turned(config, inner, head_dim, partial))
+    return _longrope(inner, rope, context) if rope.kind == "longrope" else rope
 
 
 def _turned(config: ConfigObject, inner: ConfigObject, head_dim: int, usual: float) -> int:
@@ -56,6 +61,7 @@ def rope_of(
     default_theta: float,
     original: int | None = None,
     kinds: tuple[str, ...] = KINDS,
+    longropes: tuple[str, ...] = (),
 ) -> RopeShape:
     """From one object that says everything about a rope; an empty one is the default. `original` counts for its own."""
     own = inner.count("original_max_position_embeddings", context)
@@ -65,7 +71,9 @@ def rope_of(
         rotary_dim=head_dim,
         original_context=own if original is None else original,
     )
-    match inner.choice(("rope_type", "type"), kinds, "default"):
+    match inner.choice(("rope_type", "type"), (*kinds, *longropes), "default"):
+        case named if named in longropes:
+            return replace(plain, kind="longrope")
         case "linear" | "dynamic" as kind:
             return replace(plain, kind=kind, factor=inner.positive("factor"))
         case "llama3":
@@ -100,6 +108,19 @@ def _yarn(inner: ConfigObject, plain: RopeShape, context: int) -> RopeShape:
         slow_turns=inner.optional_positive("beta_slow", None) or 1.0,
         whole_bounds=inner.flag("truncate", True),
         attention_factor=given or of_scores,
+    )
+
+
+def _longrope(inner: ConfigObject, rope: RopeShape, context: int) -> RopeShape:
+    """Without a factor it is how much longer the context is than what was trained."""
+    factor = inner.optional_positive("factor", None) or context / rope.original_context
+    usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(rope.original_context))
+    return replace(
+        rope,
+        factor=factor,
+        attention_factor=inner.optional_positive("attention_factor", None) or usual,
+        short_factors=inner.positives("short_factor", rope.rotary_dim // 2),
+        long_factors=inner.positives("long_factor", rope.rotary_dim // 2),
     )
 
 

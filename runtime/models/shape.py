@@ -82,6 +82,12 @@ class ModelShape:
         """Of the layers that have some."""
         return next((layer.experts for layer in self.layers if layer.experts is not None), None)
 
+    def boundary(self, num_positions: int) -> int | None:
+        """Tokens of the longest sequence whose keys are none of a longer one's; None: all have the same keys."""
+        found = {layer.rope.boundary(num_positions) for layer in self.layers}
+        assert len(found) == 1, f"layers change their keys at {found}"
+        return found.pop()
+
     @property
     def sparse(self) -> tuple[int, ...]:
         """Numbers of the layers with experts."""

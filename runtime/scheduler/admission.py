@@ -120,14 +120,14 @@ class Policy:
         """Cached tokens of a waiting request, looked up again only where the tree has changed; it waits for them."""
         version = self._cache.version
         if request.match_version != version:
-            end, namespace, known = request.wanted, request.spec.namespace, request.match_version >= 0
+            end, namespace, known = request.wanted, request.namespace, request.match_version >= 0
             if not (known and self._is_longest(end, request.match_losses, request.match_next, namespace)):
                 self._look_up(request)
             request.match_version = version
         return request.match_length
 
     def _look_up(self, request: Request) -> None:
-        tokens, namespace = request.reusable, request.spec.namespace
+        tokens, namespace = request.reusable, request.namespace
         if request.wanted is not None:
             self._cache.unwant(request.wanted)
             request.wanted = None
@@ -154,7 +154,7 @@ class Policy:
     def _depth_first(self, requests: list[Request]) -> list[Request]:
         """A node weighs as many requests as wait below it. Deeper requests of a subtree go before shallower ones."""
         tree = self._cache.tree
-        paths = {r.uid: tree.path(r.reusable[:-1], r.spec.namespace) for r in requests}
+        paths = {r.uid: tree.path(r.reusable[:-1], r.namespace) for r in requests}
         weight = Counter(node for path in paths.values() for node in path)
         rank: dict[Node, int] = {}
         for request in requests:
@@ -243,7 +243,7 @@ class Admission:
         for running in self._running:
             self._growing += self._growth(running.request, running.request.cached_tokens or 0)
         computing = (each.request for each in self._running if each.applied < len(each.request.tokens))
-        self._computing = [(request, request.spec.namespace) for request in computing]
+        self._computing = [(request, request.namespace) for request in computing]
         self._is_announced = False
 
     def try_add(self, request: Request) -> Admitted | Refused:
@@ -253,7 +253,7 @@ class Admission:
             return Refused("finds all places of --max-penalised-requests taken", full=False)
         if self._num_kept_out >= MAX_KEPT_OUT and self._is_new_program(request):
             return Refused(f"is behind {self._num_kept_out} programs that wait for memory as well", full=False)
-        first, namespace = request.first_group, request.spec.namespace
+        first, namespace = request.first_group, request.namespace
         if first is not None and self._num_looked_up >= MAX_LOOKED_UP and namespace + first.key not in self._contexts:
             return Refused(f"waits for a step that looks up its {len(first.contexts)} contexts", full=False)
         gain = self._worth_waiting(request)
@@ -266,11 +266,11 @@ class Admission:
             self._unpublished.keep_only(self._computing)
             self._is_announced = True
         if request.first_group is not None:
-            return self._look_up(request.first_group, request.spec.namespace).gain
+            return self._look_up(request.first_group, request.namespace).gain
         matched = self._policy.matched(request)
         if not self._is_announced:
             return 0
-        return self._unpublished.worth_waiting(request.reusable, request.spec.namespace, matched)
+        return self._unpublished.worth_waiting(request.reusable, request.namespace, matched)
 
     def _look_up(self, first: FirstGroup, namespace: Namespace) -> _Contexts:
         """Once in a step for all prompts that begin with the same contexts, until one of them begins."""
@@ -288,7 +288,7 @@ class Admission:
         if request.first_group is not None:
             return self._run_apart(request, request.first_group)
         # the prefix is locked before memory is counted: otherwise making room could evict it
-        lease, prefix = self._cache.acquire(request.reusable, request.spec.namespace)
+        lease, prefix = self._cache.acquire(request.reusable, request.namespace)
         reserve, growth = self._reserve(request), self._growth(request, lease.length)
         promised = len(request.tokens) - lease.length + self._cache.page_size + reserve
         refused = self._refusal(request, promised, growth)
@@ -304,7 +304,7 @@ class Admission:
     def _run_apart(self, request: Request, first: FirstGroup) -> Admitted | Refused:
         """One whose prompt has contexts. What others have leased takes no memory; what is cached besides is counted."""
         asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
-        namespace = request.spec.namespace
+        namespace = request.namespace
         leased = self._look_up(first, namespace).num_leased
         promised = asked - leased + self._cache.page_size + self._reserve(request)
         growth = self._growth(request, leased)
@@ -351,7 +351,7 @@ class Admission:
 
     def _begins(self, request: Request) -> None:
         self._policy.admitted(request)
-        self._computing.append((request, request.spec.namespace))
+        self._computing.append((request, request.namespace))
         self._is_announced = False
 
     def _reserve(self, request: Request) -> int:

@@ -98,7 +98,7 @@ class Scheduler:
         self._args, self._inbox, self._clock = args, inbox, clock
         self.overlapped = _overlaps(args, runner)
         self._tokenizer = tokenizer
-        self._loaded, self._hidden_size = runner, runner.hidden_size
+        self._loaded, self._hidden_size, self._boundary = runner, runner.hidden_size, runner.boundary
         self._in_flight: InFlight | None = None
         self.waits_for_kept = False  # what waits needs memory that is kept for follow-ups, and nothing runs
         self._num_planned = 0
@@ -312,6 +312,9 @@ class Scheduler:
 
     def _plan(self) -> Step | None:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
+        if self._boundary is not None:
+            for request in self.running.take_outgrown():
+                self.waiting.add(request)
         retracted = self.running.make_room()
         if retracted is None:
             raise MemoryShort
@@ -420,6 +423,7 @@ class Scheduler:
                 tail=tail,
                 groups=groups,
                 first_group=first,
+                boundary=self._boundary,
             )
             request.num_calls = num_calls
             if refusal:
@@ -461,6 +465,11 @@ class Scheduler:
         """Why it cannot be served by this model, and the field that is refused; empty: it can."""
         if has_contexts and self._loaded.windowed:
             place, fact = "contexts", "need a model whose layers see every token, this one's have a sliding window"
+        elif has_contexts and self._boundary is not None:
+            place, fact = (
+                "contexts",
+                f"need a model whose keys stay, this one's are others beyond {self._boundary} tokens",
+            )
         elif spec.processor is not None:
             place = "custom_logit_processor"
             fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})

@@ -130,7 +130,7 @@ class PrefixLeases:
         claimed.granted[request.uid] = self._clock() + seconds
         self._look_s = min(self._look_s, claimed.granted[request.uid])
         if claimed.lease is None:
-            claimed.lease = self._cache.hold(self._prefix(request), request.spec.namespace)
+            claimed.lease = self._cache.hold(self._prefix(request), request.prompt_namespace)
 
     def keep(self, uid: Uid) -> None:
         """The request has ended by itself: what it asked for stands."""
@@ -191,7 +191,7 @@ class PrefixLeases:
 
     def _enter(self, request: Request, prefix: Ints) -> ErrorRecord | None:
         """Claim a prefix, if the bounds allow it."""
-        namespace = request.spec.namespace
+        namespace = request.prompt_namespace
         new, taken = len(prefix) - self.ledger.match_length(prefix, namespace), self.claimed_tokens
         asks = f"asks to hold {len(prefix)} tokens"
         if len(prefix) > self.max_tokens:
@@ -228,7 +228,7 @@ class PrefixLeases:
     def _claimed_before(self, request: Request) -> Iterator[_Claimed]:
         """What the same prompt has claimed that is not longer than this request's: its whole pages, or fewer."""
         prompt, whole, at = _prompt(request), len(self._prefix(request)), 0
-        for entry, common in self.ledger.walk(prompt, request.spec.namespace):
+        for entry, common in self.ledger.walk(prompt, request.prompt_namespace):
             at += common
             claimed = self.claimed.get(entry)
             if claimed is None or common < len(entry.run):
@@ -247,7 +247,7 @@ class PrefixLeases:
             is_beyond = len(prompt) < len(tokens) <= len(prompt) + len(tail)  # a token has a byte at least
             if (
                 is_beyond
-                and claimed.entry.namespace == request.spec.namespace
+                and claimed.entry.namespace == request.prompt_namespace
                 and (tokens[: len(prompt)] == prompt).all()
                 and tail in (self._text(tokens[len(prompt) :]) + end for end in claimed.ends)
             ):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ramet.ipc.messages import Finish, Logprobs, Uid
 from ramet.ipc.params import SamplingParams
-from ramet.ipc.spec import HiddenMode, RequestSpec
+from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Node
@@ -30,6 +30,7 @@ from ramet.runtime.text.healing import Tail
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
 _NO_OUTPUT = SamplingParams(max_new_tokens=0)
+LONG = "long"  # the last of the namespace of sequences beyond their boundary
 EVERY_STATE = (HiddenMode.ALL, HiddenMode.MEAN)  # what needs the hidden state of every prompt token
 
 
@@ -51,6 +52,7 @@ class Request:
         "arrival_s",
         "base",
         "biases",
+        "boundary",
         "cached_tokens",
         "constrained",
         "embeds",
@@ -59,6 +61,7 @@ class Request:
         "first_logprob",
         "groups",
         "healing",
+        "is_long",
         "match_length",
         "match_losses",
         "match_next",
@@ -91,10 +94,13 @@ class Request:
         tail: Tail | None = None,
         groups: tuple[Group, ...] = (),
         first_group: FirstGroup | None = None,
+        boundary: int | None = None,
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.tokens = prompt
         self.prompt_len = len(prompt)
+        self.boundary = boundary  # tokens beyond which all of its keys are others; None: there is no such length
+        self.is_long = boundary is not None and len(prompt) > boundary  # it is beyond that
         self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
         self.groups, self.first_group = groups, first_group  # parallel contexts of its prompt; None: it has none
         self.base: Base | None = None  # what its row begins with, while it runs; None: nothing but its own prefix
@@ -122,6 +128,17 @@ class Request:
     @property
     def params(self) -> SamplingParams:
         return self.spec.params
+
+    @property
+    def namespace(self) -> Namespace:
+        """Where what it computes is cached."""
+        return (*self.spec.namespace, LONG) if self.is_long else self.spec.namespace
+
+    @property
+    def prompt_namespace(self) -> Namespace:
+        """Where its prompt is cached, whatever follows it."""
+        is_long = self.boundary is not None and self.prompt_len > self.boundary
+        return (*self.spec.namespace, LONG) if is_long else self.spec.namespace
 
     @property
     def num_logprobs(self) -> int:
@@ -247,6 +264,9 @@ LEAST_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
 HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
 
 
+NEVER = np.iinfo(np.int32).max
+
+
 class RowFlag:
     """Bits of RowTable.flags: what a row asks beyond columns, so that its request is looked at step by step."""
 
@@ -277,7 +297,8 @@ class RowTable:
         self.totals, self.planned_totals = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.scheduled, self.applied = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.allocated = np.zeros(num, np.int32)
-        self.shifts = np.zeros(num, np.int32)  # how much smaller than its index a token's position is to the model
+        self.shifts = np.zeros(num, np.int32)  # a token's index less its position to the model
+        self.ends = np.full(num, NEVER, np.int32)  # tokens beyond which what is computed in this row is good no more
         self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
         self.flags = np.zeros(num, np.uint16)  # of RowFlag
         # how it samples
@@ -305,6 +326,11 @@ class RowTable:
         """Its first `num_cached` tokens are computed."""
         self.scheduled[row] = self.applied[row] = self.allocated[row] = num_cached
         self.shifts[row] = 0 if request.base is None else request.base.shift
+        self.ends[row] = NEVER
+        if request.boundary is not None and request.is_long:
+            self.shifts[row] = -request.boundary
+        elif request.boundary is not None:
+            self.ends[row] = request.boundary
 
     def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
         params = request.params

@@ -90,7 +90,7 @@ class RunningSet:
             self._decoding = np.array(decoding, dtype=np.int32)
         rows, table = self._decoding, self.table
         planned = table.planned_totals[rows]
-        able = planned < table.limits[rows]
+        able = (planned < table.limits[rows]) & (planned <= table.ends[rows])
         if self._num_serial:  # the token that is being drawn must come first
             able &= (planned == table.totals[rows]) | ((table.flags[rows] & RowFlag.SERIAL) == 0)
         return rows if able.all() else rows[able]
@@ -197,6 +197,14 @@ class RunningSet:
     def _prefill(self, running: RunningRequest) -> None:
         """Its slots are there: steps may compute what it has known when it began to wait."""
         self._by_row[running.row] = self._prefilling[running.uid] = running
+
+    def take_outgrown(self) -> list[Request]:
+        """Requests that are longer now than what they have computed is good for: back to waiting, to begin anew.
+
+        No step in flight has one of them: none is planned once the token that is too much may be drawn.
+        """
+        outgrown = [each for each in self._running.values() if each.total > self.table.ends[each.row]]
+        return [self._take_back(each, is_long=True) for each in outgrown]
 
     def make_room(self) -> list[Request] | None:
         """A slot for the next token of every decoding row, retracting requests if need be. Returns the retracted.
@@ -353,6 +361,11 @@ class RunningSet:
                 self.left.add(Left(self.left.planned, part.pages, part.lease))
 
     def _retract(self, running: RunningRequest) -> Request:
+        running.request.num_retractions += 1
+        self.num_retractions += 1
+        return self._take_back(running, is_long=running.request.is_long)
+
+    def _take_back(self, running: RunningRequest, *, is_long: bool) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
         request = running.request
         if request.healing is None:
@@ -360,11 +373,9 @@ class RunningSet:
         else:
             request.healing.restart()
         request.epoch += 1
-        request.num_retractions += 1
-        self.num_retractions += 1
         self.publish(running)
         self._leave(running)
-        request.base = None
+        request.base, request.is_long = None, is_long
         return request
 
     def _victim(self) -> RunningRequest:

@@ -25,6 +25,8 @@ class Oracle:
     @torch.inference_mode()
     def greedy(self, prompt: list[int], num_new: int) -> tuple[list[int], list[float]]:
         """`num_new` tokens, eos or not, and the gap between the two best logits at each."""
+        if self._begins_anew:
+            return self._generated(prompt, num_new)
         ids, past, tokens, gaps = torch.tensor([prompt]), None, [], []
         for _ in range(num_new):
             out = self.model(ids, past_key_values=past, use_cache=True)
@@ -34,6 +36,18 @@ class Oracle:
             gaps.append(float(best.values[0] - best.values[1]))
             ids = torch.tensor([[tokens[-1]]])
         return tokens, gaps
+
+    @property
+    def _begins_anew(self) -> bool:
+        """Its `generate` drops the cache of a sequence that outgrows the trained length."""
+        rope = getattr(self.model.config, "rope_parameters", None) or {}
+        return rope.get("rope_type") == "longrope"
+
+    def _generated(self, prompt: list[int], num_new: int) -> tuple[list[int], list[float]]:
+        asked: Any = dict(do_sample=False, eos_token_id=None, pad_token_id=0, max_new_tokens=num_new)
+        out = self.model.generate(torch.tensor([prompt]), **asked, output_logits=True, return_dict_in_generate=True)
+        best = [torch.topk(logits[0], 2).values for logits in out.logits]
+        return out.sequences[0, len(prompt) :].tolist(), [float(first - second) for first, second in best]
 
     def check(self, prompt: list[int], output: list[int], expected: tuple[list[int], list[float]], again: Any) -> None:
         """`output` equals `expected`, but for ties, past which `again(prompt, num_new)` goes on after the oracle's."""

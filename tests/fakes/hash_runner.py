@@ -129,6 +129,7 @@ class HashRunner:
     hidden_size = 2
     asynchronous = windowed = False
     cost: StepCost | None = None
+    boundary: int | None = None
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:
         self.max_total_tokens, self.max_running, self.context_length = max_total_tokens, max_running, context_length

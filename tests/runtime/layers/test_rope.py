@@ -66,6 +66,30 @@ def test_tables_equal_transformers(kind: str) -> None:
     assert torch.equal(ours[0], cos[0, :, :32]) and torch.equal(ours[1], sin[0, :, :32])
 
 
+LONGROPE = replace(
+    PLAIN, kind="longrope", original_context=64, factor=4.0, attention_factor=math.sqrt(1 + math.log(4) / math.log(64)),
+    short_factors=tuple(1 + i / 32 for i in range(32)), long_factors=tuple(1 + i / 2 for i in range(32)),
+)  # fmt: skip
+
+
+def test_a_longrope_has_two_tables_one_behind_the_other() -> None:
+    from transformers import Phi3Config
+    from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
+
+    factors = {"short_factor": list(LONGROPE.short_factors), "long_factor": list(LONGROPE.long_factors)}
+    config = Phi3Config(
+        hidden_size=256, num_attention_heads=4, max_position_embeddings=256, original_max_position_embeddings=64,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, **factors}, pad_token_id=0,
+    )  # fmt: skip
+    theirs = Phi3RotaryEmbedding(config)
+    ours = rope_tables(LONGROPE, 256, CPU)
+    for num, start in ((64, 0), (256, 64)):
+        for own, table in zip(ours, theirs(torch.zeros(1, num, 1), torch.arange(num)[None]), strict=True):
+            assert torch.equal(own[start : start + num], table[0, :, :32])
+    assert len(ours[0]) == 64 + 256 and LONGROPE.boundary(256) == 64
+    assert len(rope_tables(LONGROPE, 64, CPU)[0]) == 64 and LONGROPE.boundary(64) is None
+
+
 def test_rotation_is_a_complex_product() -> None:
     cos, sin = rope_tables(PLAIN, 50, CPU)
     x = torch.randn(3, 2, 64, dtype=torch.float32)
