@@ -94,7 +94,7 @@ def route_layout(args: Args, shape: ModelShape) -> RouteLayout | None:
     return RouteLayout(shape.num_layers, shape.sparse, of.rule.per_token, of.num)
 
 
-def keep_routes(model: Decoder, table: RouteTable) -> None:
+def keep_routes(model: torch.nn.Module, table: RouteTable) -> None:
     """Its layers of experts tell the table where every token goes."""
     layers = [layer for layer in model.modules() if isinstance(layer, Experts)]
     assert len(layers) == len(table.layout.sparse), (len(layers), table.layout)

@@ -18,6 +18,7 @@ ALSO_MEANT = {  # the modules that may name it, and what else it is there
     "params": 28,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
     "logprobs": 31,  # what is computed and replied, beside what is asked
     "hidden": 28,  # hidden states and sizes in models, layers, engine and replies
+    "namespace": 7,  # the cache's own, in which a request's may be one part
     "constraint": 24,  # what a grammar backend compiles, by itself
 }
 MAKERS = ("RequestSpec", "read_spec", "replace")
