@@ -9,13 +9,13 @@ from ramet.kernels import reference_experts
 from ramet.kernels.gated import gelu_mul, silu_mul, softcap
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 from ramet.kernels.norms import add_rms_norm, rms_norm
-from ramet.kernels.reference import count_tokens, draw, gather, mask, normalise, penalise
+from ramet.kernels.reference import count_tokens, draw, gather, mask, normalise, penalise, store_kv
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, route, store_routes
 from ramet.kernels.rope import place
 
 __all__ = [
     "add_rms_norm", "count_tokens", "draw", "gather", "gelu_mul", "mask", "mixture", "normalise", "penalise", "place",
-    "rms_norm", "route", "silu_mul", "softcap", "store_routes",
+    "rms_norm", "route", "silu_mul", "softcap", "store_kv", "store_routes",
 ]  # fmt: skip
 
 

@@ -60,6 +60,13 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     context_length: Annotated[
         Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
     ] = None
+    model_impl: Annotated[
+        Literal["auto", "native", "transformers"],
+        _about(
+            "whose modules compute; native: a family of our own; transformers: those of its class, with our cache and "
+            "attention; auto: native where there is a family that reads config.json, else transformers"
+        ),
+    ] = "auto"
     json_model_override_args: Annotated[
         str, _about("JSON object of keys that stand in config.json instead of its own; null where the model has none")
     ] = ""

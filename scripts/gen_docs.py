@@ -236,6 +236,20 @@ def families_table() -> str:
     return "\n".join(lines)
 
 
+def others_table() -> str:
+    """The classes that tests/differential/test_transformers_models.py serves, and those that are refused."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from tiny_others import REFUSED, SERVED
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+
+    served = {CLASSES[model_type] for model_type, _ in SERVED.values()}
+    refused: dict[str, list[str]] = {}
+    for name, (model_type, _, word) in REFUSED.items():
+        refused.setdefault(word, []).append(f"`{CLASSES.get(model_type, name)}`")
+    lines = [f"{len(served)} classes: {ticked(served)}.", "", "| refused | what the error names |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {', '.join(names)} | {word} |" for word, names in refused.items())])
+
+
 def harmless_keys() -> str:
     neutral = ", ".join(f"`{name}` of {value:g}" for name, value in NEUTRAL_KEYS.items())
     return f"Harmless in every family: {ticked(HARMLESS)}. Neutral: {neutral}."
@@ -310,6 +324,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "logit processors": processors_table,
     "model families": families_table,
     "harmless keys": harmless_keys,
+    "models of transformers' modules": others_table,
     "fields of /generate": generate_table,
     **{f"fields of {path}": partial(table_of, path) for path in (*OPENAI_PATHS, *LANGUAGE_PATHS)},
     "parsers and templates": parsers_table,

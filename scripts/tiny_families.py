@@ -140,7 +140,7 @@ def make_family(folder: str | Path, name: str, seed: int = 0, **more: Any) -> Pa
 
     model_type, changes, rewrite = FAMILIES[name]
     config = AutoConfig.for_model(model_type, **{**SIZES, **json.loads(json.dumps(changes)), **more})
-    return _write(Path(folder), AutoModelForCausalLM.from_config(config), seed, name in SHARDED, rewrite)
+    return write_checkpoint(Path(folder), AutoModelForCausalLM.from_config(config), seed, name in SHARDED, rewrite)
 
 
 def make_composite(folder: str | Path, seed: int = 0) -> Path:
@@ -152,10 +152,13 @@ def make_composite(folder: str | Path, seed: int = 0) -> Path:
     vision = SiglipVisionConfig(**VISION, vision_use_head=False)
     images = dict(mm_tokens_per_image=1, image_token_index=10, boi_token_index=11, eoi_token_index=12)
     config = Gemma3Config(text_config=text, vision_config=vision, **images)
-    return _write(Path(folder), Gemma3ForConditionalGeneration(config), seed, False, None)
+    return write_checkpoint(Path(folder), Gemma3ForConditionalGeneration(config), seed, False, None)
 
 
-def _write(folder: Path, model: Any, seed: int, sharded: bool, rewrite: Callable[[Config], None] | None) -> Path:
+def write_checkpoint(
+    folder: Path, model: Any, seed: int, sharded: bool = False, rewrite: Callable[[Config], None] | None = None
+) -> Path:
+    """A tokenizer beside it. WRITES the model's parameters."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -55,8 +55,8 @@ from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
 from ramet.runtime.models.causal import CausalModel
-from ramet.runtime.models.registry import read_shape
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.transformers.implementation import read_model
 from ramet.runtime.placement import bind_model, placement_of
 from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, on_device
@@ -185,7 +185,9 @@ class ModelRunner:
         self._launched: Deferred | None = None
         self._reached = 0  # the slot that the KV pool is told of next
         self._routes: RouteTable | None = None
-        self.shape: ModelShape = read_shape(args.model_folder, args.model.json_model_override_args)
+        self.shape: ModelShape = read_model(
+            args.model_folder, args.model.json_model_override_args, args.model.model_impl
+        )
         self.device = choose_device(args.execute.device)
         check_options(args, self.shape, self.device)
         self._copies = Copies() if self.device.type == "cuda" else None
@@ -448,6 +450,8 @@ class ModelRunner:
         ops = self._kernels
         if args.execute.disable_cuda_graph or not isinstance(ops, CpuOps) or self._attention.name != "cpu":
             return None
+        if not self._model.replayable:
+            return None
         return DeferredSteps(ops)
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
@@ -457,7 +461,7 @@ class ModelRunner:
     def _step_graphs(self, args: Args) -> StepGraphs | None:
         """None where the device or its attention cannot replay."""
         ops = self._kernels
-        if args.execute.disable_cuda_graph:
+        if args.execute.disable_cuda_graph or not self._model.replayable:
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
         if self.device.type == "cuda" and self._attention.name != "reference":

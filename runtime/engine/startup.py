@@ -22,10 +22,13 @@ from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
 from ramet.runtime.errors import ConfigError, card_advice, describe
 from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.ops import Ops
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.transformers.implementation import skeleton_of
 from ramet.runtime.sampling.penalties import state_bytes
+from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.files import check_weights, load_weights
 from ramet.runtime.weights.kept import KeptWeights
 from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
@@ -112,9 +115,9 @@ def check_float8(option: str, device: torch.device, remedy: str) -> None:
 
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
-    with torch.device("meta"):
-        skeleton = family_of(shape.architecture).decoder(shape, dtype, reference)
-    weights = weight_bytes(skeleton, dtype, form_of(args.model.quantization, shape.quantization))
+    weights = weight_bytes(
+        skeleton_of(shape, dtype, reference), dtype, form_of(args.model.quantization, shape.quantization)
+    )
     chunk = args.schedule.chunked_prefill_size or MAX_CHUNK
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
@@ -144,8 +147,10 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
     return plan_memory(needs, available, share)
 
 
-def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
+def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> CausalModel:
     """From the weights that an earlier start has packed and kept, or from the checkpoint."""
+    if shape.of_transformers:
+        return _load_of_transformers(args, shape, dtype, device, ops)
     kept = KeptWeights.of(args.model, args.model_folder, dtype, ops)
     if kept is not None:
         with torch.device("meta"):
@@ -178,6 +183,19 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
         if shape.quantization is not None and shape.quantization.kept is not None:
             form = FORMS[None]  # what the checkpoint has plain stays so
     pack_model(model, form, ops)
+    return model
+
+
+def _load_of_transformers(
+    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops
+) -> CausalModel:
+    from ramet.runtime.models.transformers.build import loaded_model  # loads transformers
+
+    is_random = args.model.load_format == "dummy"
+    source = (args.schedule.random_seed or 0) if is_random else opened(args.model_folder).tensors()
+    model = loaded_model(shape, dtype, device, ops, source)
+    pack_model(model, form_of(args.model.quantization, shape.quantization), ops)
+    model.check()
     return model
 
 

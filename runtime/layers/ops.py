@@ -32,6 +32,8 @@ class Ops(Protocol):
 
     def gather(self, table: Tensor, ids: Tensor, scale: float) -> Tensor: ...
 
+    def store_kv(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None: ...
+
     def place(
         self,
         qkv: Tensor,

@@ -40,9 +40,14 @@ def family_of(architecture: str) -> Family:
 
 
 def read_shape(folder: Path, overrides: str = "") -> ModelShape:
-    """The shape of the model in `folder`, with what --json-model-override-args says in the place of its own keys.
+    """Of the model in `folder`, by its family. Raises ConfigError that names the file and the key."""
+    return parse_shape(read_config(folder, overrides), str(folder / "config.json"))
 
-    Raises ConfigError that names the file and the key.
+
+def read_config(folder: Path, overrides: str = "") -> dict[str, Any]:
+    """config.json of `folder`, with what --json-model-override-args says in the place of its own keys.
+
+    Raises ConfigError.
     """
     path = folder / "config.json"
     try:
@@ -50,7 +55,7 @@ def read_shape(folder: Path, overrides: str = "") -> ModelShape:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     changes = _object(overrides, "--json-model-override-args") if overrides else {}
-    return parse_shape({**_object(text, str(path)), **changes}, str(path))
+    return {**_object(text, str(path)), **changes}
 
 
 def _object(text: str, place: str) -> dict[str, Any]:
@@ -63,12 +68,18 @@ def _object(text: str, place: str) -> dict[str, Any]:
     return values
 
 
-def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShape:
+def architecture_of(values: dict[str, Any], place: str) -> str:
+    """Raises ConfigError."""
     names = values.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise ConfigError(f"{place}: architectures is {names!r}, must be a list with the name of the model class")
-    family = family_of(names[0])
-    config = ConfigObject(values, names[0], place)
+    return names[0]
+
+
+def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShape:
+    name = architecture_of(values, place)
+    family = family_of(name)
+    config = ConfigObject(values, name, place)
     shape = replace(family.read_shape(config), quantization=read_quantization(config))
     config.refuse_unread(family.harmless)
     return shape

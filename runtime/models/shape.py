@@ -72,6 +72,7 @@ class ModelShape:
     embed_scale: float = 1.0  # embeddings are multiplied by this, rounded to their dtype
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
     quantization: CheckpointQuantization | None = None
+    of_transformers: str = ""  # config.json, of a model whose modules are transformers'; empty: they are our own
 
     @property
     def num_layers(self) -> int:
