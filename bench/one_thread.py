@@ -84,6 +84,7 @@ class KnownRunner:
     """What a scheduler asks of a runner that has no model. Subclasses launch."""
 
     hidden_size = 0
+    takes_embeds = True
     asynchronous = windowed = False
     cost = routes = boundary = None
 

@@ -371,6 +371,7 @@ class Limits(Message, frozen=True):
     hidden_size: int = 0  # numbers of a hidden state; 0: there are none
     resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
     routes: RouteLayout | None = None  # None: nobody keeps which experts a token went through
+    takes_embeds: bool = True  # embeddings in the place of a prompt's ids
 
 
 class Ready(Message, frozen=True):

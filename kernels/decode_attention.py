@@ -9,7 +9,7 @@ kernels/reference.py holds the oracle (`extend_attention` of one new token).
 R rows, H query heads, G kv heads, D head size, S slots of the pool, L longest context.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -180,6 +180,13 @@ class DecodeScratch:
             torch.zeros((num_rows, kv_heads), dtype=torch.int32, device=device),
             SharedScratch.of(num_rows, SPLITS, device),
         )  # fmt: skip
+
+    def beside(self, heads: int, kv_heads: int, head_dim: int) -> "DecodeScratch":
+        """For layers with such heads, of the same steps: it has the same plan."""
+        if self.partials.shape[1:] == (kv_heads, SPLITS, heads // kv_heads, head_dim):
+            return self
+        own = DecodeScratch.of(len(self.partials), heads, kv_heads, head_dim, self.items.device)
+        return replace(own, items=self.items, num_items=self.num_items, shared=self.shared)
 
 
 def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:

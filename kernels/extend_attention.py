@@ -25,14 +25,17 @@ def _extend(  # type: ignore[no-untyped-def]
     block_rows, block_starts, rows, firsts, num_new, seq_lens, out, sinks, scale, window, cap,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, TOKENS: tl.constexpr,
     LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
-    SINKS: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
+    SINKS: tl.constexpr, PARTS: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """A program: a tile of tokens and a kv head. Keys before `whole` are not masked. `sinks`: any without SINKS."""
-    head, block = tl.program_id(0), tl.program_id(1)
+    """A program: a kv head and one of the PARTS of a tile of tokens, TOKENS each. Keys before `whole` are not masked.
+
+    `sinks` is any tensor without SINKS.
+    """
+    head, block = tl.program_id(0), tl.program_id(1) // PARTS
     row = tl.load(block_rows + block)
-    start = tl.load(block_starts + block)  # first of the row's new tokens in this tile
+    start = tl.load(block_starts + block) + tl.program_id(1) % PARTS * TOKENS  # of the row's new tokens
     first, new, length = tl.load(firsts + row), tl.load(num_new + row), tl.load(seq_lens + row)
-    if start >= new:  # a tile that a graph has beside those of its step
+    if start >= new:  # nothing is left for this part, or the tile is one that a graph has beside those of its step
         return
     cached = length - new
     lanes, dims, cols = tl.arange(0, LANES), tl.arange(0, D_PAD), tl.arange(0, BLOCK)
@@ -142,27 +145,31 @@ def extend_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     tuning: ExtendTuning | None = None,
+    tile: int | None = None,
 ) -> None:
     """Causal attention of each row's new tokens over its cached prefix and themselves. WRITES out [T, H, D].
 
     q [T, H, D], k and v [T, G, D] (rows may be strided, k and v alike), keys and values [S, G, D], table [rows of the
     table, L] int32: the slot of every position. Row r of the table's `rows` [R] int32 owns tokens
     [firsts[r], firsts[r] + num_new[r]) of the T, the last of its seq_lens[r] [R] int32. block_rows, block_starts
-    [n] int32 as `Blocks` for `tokens_of_tile`. k and v are seen as the pool has them: rounded where it is of
-    float8_e4m3fn. sinks [H] as in the oracle.
+    [n] int32 as `Blocks` of `tile` tokens, or of `tokens_of_tile`. k and v are seen as the pool has them: rounded where
+    it is of float8_e4m3fn. sinks [H] as in the oracle.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = k.shape[1]
     tuning = tuning or extend_tuning(head_dim, processor_of(q.device))
     group = heads // kv_heads
     assert k.stride(0) == v.stride(0), "new keys and values are strided alike"
-    _extend[(kv_heads, len(block_rows))](
+    most = tokens_of_tile(heads, kv_heads, tuning)
+    parts = triton.cdiv(tile or most, most)
+    _extend[(kv_heads, len(block_rows) * parts)](
         q, q.stride(0), k, v, k.stride(0), keys, values, keys.stride(0), table, table.stride(0),
         block_rows, block_starts, rows, firsts, num_new, seq_lens, out, q if sinks is None else sinks,
         scale, window or 0, softcap or 1.0,
         GROUP=group, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
-        TOKENS=tokens_of_tile(heads, kv_heads, tuning),
+        TOKENS=triton.cdiv(tile or most, parts),
         LANES=max(tuning.queries, triton.next_power_of_2(group)),
         BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
-        SINKS=sinks is not None, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, **launched(tuning.warps, head_dim),
+        SINKS=sinks is not None, PARTS=parts, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
+        **launched(tuning.warps, head_dim),
     )  # fmt: skip

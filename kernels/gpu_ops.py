@@ -6,22 +6,23 @@ A module, as kernels/reference.py is one: what layers and the sampler take as th
 from torch import Tensor
 
 from ramet.kernels import reference_experts
-from ramet.kernels.gated import gelu_mul, silu_mul, softcap
+from ramet.kernels.gated import clamped_mul, gelu_mul, silu_mul, softcap
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 from ramet.kernels.norms import add_rms_norm, rms_norm
-from ramet.kernels.reference import count_tokens, draw, gather, mask, normalise, penalise, store_kv
+from ramet.kernels.reference import add_scaled, count_tokens, draw, gather, gelu_by, mask, normalise, penalise, store_kv
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, route, store_routes
 from ramet.kernels.rope import place
 
 __all__ = [
-    "add_rms_norm", "count_tokens", "draw", "gather", "gelu_mul", "mask", "mixture", "normalise", "penalise", "place",
-    "rms_norm", "route", "silu_mul", "softcap", "store_kv", "store_routes",
+    "add_rms_norm", "add_scaled", "clamped_mul", "count_tokens", "draw", "gather", "gelu_by", "gelu_mul", "mask",
+    "mixture", "normalise", "penalise", "place", "rms_norm", "route", "silu_mul", "softcap", "store_kv", "store_routes",
 ]  # fmt: skip
 
 
 def mixture(gate_up: Projections, activation: Gated, down: Projections) -> Mixture:
     """As kernels/reference_experts.py, which serves where weights are packed: it waits for the routing."""
     first, second = gate_up.stacked, down.stacked
+    biases = gate_up.stacked_bias, down.stacked_bias
     if first is None or second is None:
         return reference_experts.mixture(gate_up, activation, down)
 
@@ -29,7 +30,7 @@ def mixture(gate_up: Projections, activation: Gated, down: Projections) -> Mixtu
         x: Tensor, experts: Tensor, weights: Tensor, shared: Tensor | None = None, gates: Tensor | None = None
     ) -> Tensor:
         routes = sort_routes(experts, len(first))
-        made = scatter_linear(activation(gather_linear(x, first, None, routes)), second, None, routes)
+        made = scatter_linear(activation(gather_linear(x, first, biases[0], routes)), second, biases[1], routes)
         return reference_experts.joined(combine(made, weights), shared, gates)
 
     return mixed

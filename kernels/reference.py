@@ -29,6 +29,7 @@ class HeadNorms(NamedTuple):
     k: Tensor
     eps: float
     plus_one: bool
+    values: bool = False  # heads of values are normed too, without a weight
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
@@ -47,9 +48,9 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_o
     return rms_norm(residual, weight, eps, plus_one)
 
 
-def norm_heads(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> None:
-    """Each head's own norm. WRITES x [T, heads, D] (rows may be strided); weight [D]."""
-    x.copy_(rms_norm(x, weight, eps, plus_one))
+def norm_heads(x: Tensor, weight: Tensor | None, eps: float, plus_one: bool = False) -> None:
+    """Each head's own norm. WRITES x [T, heads, D] (rows may be strided); weight [D], or None: no weight."""
+    x.copy_(rms_norm(x, x.new_ones(x.shape[-1]) if weight is None else weight, eps, plus_one))
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -62,6 +63,29 @@ def gelu_mul(gate_up: Tensor, tanh: bool) -> Tensor:
     """[T, 2 F] -> [T, F]: gelu of the first half, exact or by tanh, rounded, times the second half."""
     gate, up = gate_up.chunk(2, dim=-1)
     return functional.gelu(gate, approximate="tanh" if tanh else "none") * up
+
+
+def gelu_by(gate: Tensor, up: Tensor, tanh: bool) -> Tensor:
+    """As `gelu_mul` of gate [T, F] and up [T, F] (rows may be strided)."""
+    return functional.gelu(gate, approximate="tanh" if tanh else "none") * up
+
+
+def add_scaled(x: Tensor, y: Tensor | None, factor: Tensor | None) -> None:
+    """x [T, N] is WRITTEN: (x + y) * factor, without what is None. y [T, N]; factor [1] float32."""
+    if y is not None:
+        x += y
+    if factor is not None:
+        x.copy_((x.float() * factor).to(x.dtype))
+
+
+def clamped_mul(gate_up: Tensor, alpha: float, limit: float) -> Tensor:
+    """[T, 2 F] -> [T, F]: gate * sigmoid(alpha * gate) * (up + 1), rounded once (gpt-oss).
+
+    The first half, gate, is `limit` at most; up lies between -limit and limit.
+    """
+    gate, up = gate_up.float().chunk(2, dim=-1)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (gate * torch.sigmoid(alpha * gate) * (up + 1)).to(gate_up.dtype)
 
 
 def softcap(x: Tensor, cap: float) -> None:
@@ -117,13 +141,15 @@ def place(
 ) -> None:
     """What comes between a layer's projection and its attention: norms of heads, `rotate`, `store_kv`.
 
-    qkv [T, H + 2 G, D] is WRITTEN where heads of queries and keys turn: it has H = `heads` of queries, then G of keys,
-    then G of values.
+    qkv [T, H + 2 G, D] is WRITTEN where heads are normed, or of queries and keys turn: it has H = `heads` of queries,
+    then G of keys, then G of values.
     """
     turning = qkv.shape[1] - keys.shape[1]
     if norms is not None:
         norm_heads(qkv[:, :heads], norms.q, norms.eps, norms.plus_one)
         norm_heads(qkv[:, heads:turning], norms.k, norms.eps, norms.plus_one)
+        if norms.values:
+            norm_heads(qkv[:, turning:], None, norms.eps)
     rotate(qkv[:, :turning], cos, sin, positions)
     store_kv(qkv[:, heads:turning], qkv[:, turning:], keys, values, slots)
 

@@ -40,6 +40,10 @@ class Projections(Protocol):
     def stacked(self) -> Tensor | None:
         """[E, M, N], whose parts are the plain weights; None: they are packed, or each has memory of its own."""
 
+    @property
+    def stacked_bias(self) -> Tensor | None:
+        """[E, M], whose parts are the biases, if there are some."""
+
 
 class Mixture(Protocol):
     """The experts of a layer."""
@@ -63,6 +67,7 @@ class RouteRule:
     groups: int = 1  # of experts, of which those are left out whose two best are not among the best
     kept_groups: int = 1
     scale: float = 1.0  # of weights
+    sharpness: float = 1.0  # of logits, which are multiplied by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,16 @@ class Routes:
         return len(self.order) // self.per_token
 
 
-def route(logits: Tensor, rule: RouteRule, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def route(
+    logits: Tensor, rule: RouteRule, bias: Tensor | None = None, of_experts: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """logits [T, E] float32 -> experts [T, K] int32, the best scores first, and their weights [T, K] float32.
 
     Probabilities are of all experts; of equals the lower number comes first. bias [E] float32 decides with the scores
-    which experts are chosen, and is no part of their weights (DeepSeek-V3, 2024).
+    which experts are chosen, and is no part of their weights (DeepSeek-V3, 2024). of_experts [E] float32 is what each
+    expert's weight is multiplied by (Gemma 4).
     """
+    logits = logits * rule.sharpness
     scores = torch.sigmoid(logits) if rule.scores == SIGMOID else torch.softmax(logits, dim=-1)
     choice = scores if bias is None else scores + bias
     if rule.groups > 1:
@@ -92,7 +101,10 @@ def route(logits: Tensor, rule: RouteRule, bias: Tensor | None = None) -> tuple[
     values = scores.gather(1, experts)
     if rule.normalise:
         values = values / (values.sum(dim=-1, keepdim=True) + 1e-20)
-    return experts.int().contiguous(), (values * rule.scale).contiguous()
+    values = values * rule.scale
+    if of_experts is not None:
+        values = values * of_experts[experts]
+    return experts.int().contiguous(), values.contiguous()
 
 
 def _kept(choice: Tensor, rule: RouteRule) -> Tensor:

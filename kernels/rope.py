@@ -26,14 +26,18 @@ def _part(x, scale, weight, INTERPRETED: tl.constexpr, PLUS_ONE: tl.constexpr, l
 def _place(  # type: ignore[no-untyped-def]
     x, x_stride, cos, sin, positions, q_weight, k_weight, eps, keys, values, new_slots, heads, kv_heads,
     head_dim, half,
-    NORMED: tl.constexpr, PLUS_ONE: tl.constexpr, INTERPRETED: tl.constexpr, HEADS: tl.constexpr,
+    NORMED: tl.constexpr, VALUES: tl.constexpr, PLUS_ONE: tl.constexpr, INTERPRETED: tl.constexpr, HEADS: tl.constexpr,
     BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """Of each head two halves of BLOCK numbers that turn, and REST that do not (0: there are none)."""
+    """Of each head two halves of BLOCK numbers that turn, and REST that do not (0: there are none).
+
+    VALUES: their heads are normed too, without a weight.
+    """
     token = tl.program_id(0).to(tl.int64)
     head, col = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, BLOCK)
     turning = head < heads + kv_heads
     there = head < heads + 2 * kv_heads
+    written = there if VALUES else turning
     kind = x.dtype.element_ty
     valid = there[:, None] & (col < half)[None, :]
     at = x + token * x_stride + head[:, None] * head_dim + col[None, :]
@@ -66,15 +70,21 @@ def _place(  # type: ignore[no-untyped-def]
                 tl.load(k_weight + further, mask=further < head_dim, other=0.0).to(tl.float32)[None, :],
             )  # fmt: skip
             rest = tl.where(turning[:, None], _part(rest, scale, w, INTERPRETED, PLUS_ONE, x), rest)
-            tl.store(rest_at, rest.to(kind), mask=within & turning[:, None])
+        if VALUES:
+            first = tl.where(turning[:, None], first, _rounded(first * scale, x, INTERPRETED))
+            second = tl.where(turning[:, None], second, _rounded(second * scale, x, INTERPRETED))
+            if REST > 0:
+                rest = tl.where(turning[:, None], rest, _rounded(rest * scale, x, INTERPRETED))
+        if REST > 0:
+            tl.store(rest_at, rest.to(kind), mask=within & written[:, None])
     angle = tl.load(positions + token) * half + col
     c = tl.load(cos + angle, mask=col < half, other=0.0)[None, :]
     s = tl.load(sin + angle, mask=col < half, other=0.0)[None, :]
     turned = _rounded(first * c - second * s, x, INTERPRETED)
     second = tl.where(turning[:, None], _rounded(second * c + first * s, x, INTERPRETED), second).to(kind)
     first = tl.where(turning[:, None], turned, first).to(kind)
-    tl.store(at, first, mask=valid & turning[:, None])
-    tl.store(at + half, second, mask=valid & turning[:, None])
+    tl.store(at, first, mask=valid & written[:, None])
+    tl.store(at + half, second, mask=valid & written[:, None])
     slot = tl.load(new_slots + token) * kv_heads
     is_key = turning & (head >= heads)
     key_at = (slot + head - heads)[:, None] * head_dim
@@ -116,11 +126,11 @@ def place(
     tokens, all_heads, head_dim = qkv.shape
     half, kv_heads = cos.shape[-1], keys.shape[1]
     if tokens:
-        q_weight, k_weight, eps, plus_one = (qkv, qkv, 0.0, False) if norms is None else norms
+        q_weight, k_weight, eps, plus_one, of_values = (qkv, qkv, 0.0, False, False) if norms is None else norms
         rest = head_dim - 2 * half
         _place[(tokens, triton.cdiv(all_heads, HEADS))](
             qkv, qkv.stride(0), cos, sin, positions, q_weight, k_weight, eps, keys, values, slots, heads, kv_heads,
-            head_dim, half, NORMED=norms is not None, PLUS_ONE=plus_one, INTERPRETED=INTERPRETED,
+            head_dim, half, NORMED=norms is not None, VALUES=of_values, PLUS_ONE=plus_one, INTERPRETED=INTERPRETED,
             HEADS=HEADS, BLOCK=triton.next_power_of_2(half), REST=triton.next_power_of_2(rest) if rest else 0,
             num_warps=4,
         )  # fmt: skip

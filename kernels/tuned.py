@@ -65,22 +65,24 @@ class GroupedTuning:
     stages: int
 
 
-# for head sizes up to 64, up to 128, and beyond
-HEAD_SIZES = (64, 128)
+# for head sizes up to 64, up to 128, up to 256, and beyond
+HEAD_SIZES = (64, 128, 256)
+WIDE = DecodeTuning(16, 4, 2, 2)
+WIDE_EXTEND = ExtendTuning(16, 16, 4, 2)
 DECODE = {
-    AMPERE: (DecodeTuning(64, 4, 3, 4), DecodeTuning(64, 4, 3, 4), DecodeTuning(32, 4, 3, 2)),
-    SMALL: (DecodeTuning(64, 4, 3, 4), DecodeTuning(64, 4, 3, 2), DecodeTuning(32, 4, 3, 2)),
-    HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(128, 4, 3, 6), DecodeTuning(32, 4, 5, 2)),
-    BLACKWELL: (DecodeTuning(64, 4, 5, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2)),
+    AMPERE: (DecodeTuning(64, 4, 3, 4), DecodeTuning(64, 4, 3, 4), DecodeTuning(32, 4, 3, 2), WIDE),
+    SMALL: (DecodeTuning(64, 4, 3, 4), DecodeTuning(64, 4, 3, 2), DecodeTuning(32, 4, 3, 2), WIDE),
+    HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(128, 4, 3, 6), DecodeTuning(32, 4, 5, 2), WIDE),
+    BLACKWELL: (DecodeTuning(64, 4, 5, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2), WIDE),
 }
 DECODE_FLOAT8 = {  # where they are cut otherwise: widening 128 keys of 128 takes more registers than there are
-    HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2)),
+    HOPPER: (DecodeTuning(128, 4, 3, 6), DecodeTuning(64, 4, 5, 6), DecodeTuning(32, 4, 5, 2), WIDE),
 }
 EXTEND = {
-    AMPERE: (ExtendTuning(32, 32, 4, 3), ExtendTuning(64, 32, 4, 3), ExtendTuning(64, 32, 8, 2)),
-    SMALL: (ExtendTuning(64, 32, 4, 2), ExtendTuning(32, 32, 4, 2), ExtendTuning(64, 32, 8, 2)),
-    HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 32, 8, 2)),
-    BLACKWELL: (ExtendTuning(64, 64, 8, 2), ExtendTuning(64, 64, 4, 2), ExtendTuning(64, 32, 8, 2)),
+    AMPERE: (ExtendTuning(32, 32, 4, 3), ExtendTuning(64, 32, 4, 3), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
+    SMALL: (ExtendTuning(64, 32, 4, 2), ExtendTuning(32, 32, 4, 2), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
+    HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
+    BLACKWELL: (ExtendTuning(64, 64, 8, 2), ExtendTuning(64, 64, 4, 2), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
 }
 # of experts that get up to 16, up to 64, and more tokens each
 TOKENS_OF_EXPERT = (16, 64)
@@ -118,7 +120,7 @@ def launched(warps: int, head_dim: int = 0) -> dict[str, int | None]:
     A multiprocessor holds two programs then, or one for head sizes beyond 128. Triton 3.6's assembler for Blackwell
     chooses fewer by itself, and spills.
     """
-    programs = 2 if head_dim <= HEAD_SIZES[-1] else 1
+    programs = 2 if head_dim <= 128 else 1
     return {"num_warps": warps, "maxnreg": min(MOST, REGISTERS // (programs * 32 * warps)) if warps > 4 else None}
 
 

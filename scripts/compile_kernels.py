@@ -59,7 +59,7 @@ TYPES = {
     **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x")},
     **dict.fromkeys(("num", "num_rows", "heads", "kv_heads", "size", "head_dim", "half", "window"), "i32"),
     **dict.fromkeys(("num_tokens", "num_in", "num_out"), "i32"),
-    **dict.fromkeys(("scale", "cap", "eps"), "fp32"),
+    **dict.fromkeys(("scale", "cap", "eps", "alpha", "limit"), "fp32"),
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
     **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
     **dict.fromkeys(("leaders", "members", "shared", "own_chunks"), "*i32"),
@@ -112,8 +112,8 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     """Decode and extend, for head sizes and groups that models have."""
     of = {"LOG2_E": triton_parts.LOG2_E, "INTERPRETED": False}
     plain = product(
-        HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2)), ((False, False), (True, False), (True, True)),
-        ((False, None),),
+        HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2), (512, 8)),
+        ((False, False), (True, False), (True, True)), ((False, None),),
     )  # fmt: skip
     caches = (None,) if processor.capability < LEAST_FP8 else (None, FP8)
     further = product(("bf16",), ((64, 8), (128, 4)), ((False, False), (True, False)), product((False, True), caches))
@@ -134,7 +134,7 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
                 "STAGES": many.stages, "num_warps": many.warps,
             }  # fmt: skip
         yield extend_attention._extend, kind, {
-            **heads, **rule, "TOKENS": many.queries // group, "LANES": many.queries, "BLOCK": many.block,
+            **heads, **rule, "TOKENS": many.queries // group, "PARTS": 1, "LANES": many.queries, "BLOCK": many.block,
             "STAGES": many.stages, **tuned.launched(many.warps, head_dim),
         }  # fmt: skip
 
@@ -155,10 +155,11 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
         heads = {"INTERPRETED": False, "num_warps": 4}
         for half, rest, normed in product((32, 64, 128), (0, 64), (False, True)):
             turned = {"HEADS": rope.HEADS, "BLOCK": half, "REST": rest, "NORMED": normed, "PLUS_ONE": normed}
+            turned["VALUES"] = normed
             yield rope._place, kind, {**heads, **turned}
             if processor.capability >= LEAST_FP8:
                 yield rope._place, kind, {**heads, **turned, "cache": FP8}
-        for activation in (gated.SILU, gated.GELU, gated.GELU_TANH):
+        for activation in (gated.SILU, gated.GELU, gated.GELU_TANH, gated.CLAMPED):
             yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
 
 

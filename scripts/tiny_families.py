@@ -26,6 +26,10 @@ LLAMA3 = dict(
     original_max_position_embeddings=64,
 )  # fmt: skip
 GEMMA = dict(head_dim=32, query_pre_attn_scalar=24, sliding_window=WINDOW, final_logit_softcapping=3.0)
+GEMMA4 = dict(
+    head_dim=32, global_head_dim=48, sliding_window=WINDOW, num_hidden_layers=6, vocab_size_per_layer_input=VOCABULARY,
+    layer_types=[*["sliding_attention", "sliding_attention", "full_attention"] * 2], final_logit_softcapping=3.0,
+)  # fmt: skip
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=8.0, original_max_position_embeddings=32, beta_fast=4.0)
 MOE = dict(num_experts=6, moe_intermediate_size=24)
 GEMMA3_ROPES = {
@@ -115,6 +119,14 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
         ),
         None,
     ),
+    "gpt-oss": (
+        "gpt_oss",
+        dict(
+            num_local_experts=5, num_experts_per_tok=2, head_dim=32, sliding_window=WINDOW, intermediate_size=40,
+            num_hidden_layers=3, rope_parameters=dict(YARN, truncate=False),
+        ),
+        None,
+    ),
     "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=2), published),
     "qwen2-moe": (
         "qwen2_moe",
@@ -124,6 +136,22 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
     "qwen3-moe": ("qwen3_moe", dict(MOE, num_experts_per_tok=2, norm_topk_prob=True, head_dim=32), published),
     "gemma2": ("gemma2", dict(GEMMA, attn_logit_softcapping=4.0), published_gemma2),
     "gemma3": ("gemma3_text", dict(GEMMA, num_hidden_layers=7, rope_parameters=GEMMA3_ROPES), None),
+    "gemma4": (
+        "gemma4_text",
+        dict(
+            GEMMA4, hidden_size_per_layer_input=16, num_kv_shared_layers=2, use_double_wide_mlp=True,
+            num_global_key_value_heads=1,
+        ),
+        None,
+    ),
+    "gemma4-moe": (
+        "gemma4_text",
+        dict(
+            GEMMA4, hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, num_experts=5,
+            enable_moe_block=True, top_k_experts=2, moe_intermediate_size=24, tie_word_embeddings=False,
+        ),
+        None,
+    ),
     "gemma3-published": (
         "gemma3_text",
         dict(GEMMA, num_hidden_layers=7, rope_parameters=GEMMA3_ROPES),
@@ -143,8 +171,10 @@ def make_family(folder: str | Path, name: str, seed: int = 0, **more: Any) -> Pa
     return write_checkpoint(Path(folder), AutoModelForCausalLM.from_config(config), seed, name in SHARDED, rewrite)
 
 
-def make_composite(folder: str | Path, seed: int = 0) -> Path:
-    """A Gemma 3 beside its vision tower, as the larger ones are published."""
+def make_composite(folder: str | Path, seed: int = 0, generation: int = 3) -> Path:
+    """A Gemma 3 or 4 beside its vision tower, as the larger ones are published."""
+    if generation == 4:
+        return write_checkpoint(Path(folder), _gemma4_with_tower(), seed)
     from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3TextConfig, SiglipVisionConfig
 
     _, changes, _ = FAMILIES["gemma3"]
@@ -153,6 +183,17 @@ def make_composite(folder: str | Path, seed: int = 0) -> Path:
     images = dict(mm_tokens_per_image=1, image_token_index=10, boi_token_index=11, eoi_token_index=12)
     config = Gemma3Config(text_config=text, vision_config=vision, **images)
     return write_checkpoint(Path(folder), Gemma3ForConditionalGeneration(config), seed, False, None)
+
+
+def _gemma4_with_tower() -> Any:
+    from transformers import Gemma4Config, Gemma4ForConditionalGeneration
+
+    _, changes, _ = FAMILIES["gemma4"]
+    vision = {**VISION, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 14, "position_embedding_size": 16}
+    del vision["image_size"]
+    tokens = dict(image_token_id=10, boi_token_id=11, eoi_token_id=12, video_token_id=13, audio_token_id=14)
+    text = {**SIZES, **json.loads(json.dumps(changes))}
+    return Gemma4ForConditionalGeneration(Gemma4Config(text_config=text, vision_config=vision, **tokens))
 
 
 def write_checkpoint(
@@ -164,7 +205,7 @@ def write_checkpoint(
         for name, parameter in model.named_parameters():
             _fill(name, parameter, seed)
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "layer_scalar")):
                 _fill(name, buffer, seed)
     model.save_pretrained(folder, max_shard_size="100KB" if sharded else "1GB")
     if rewrite is not None:
@@ -179,10 +220,14 @@ def _fill(name: str, parameter: torch.Tensor, seed: int) -> None:
     """WRITES parameter: biases and norms near what they start as, matrices so that layers outweigh the embedding."""
     noise = torch.empty(parameter.shape)
     noise.normal_(generator=torch.Generator().manual_seed(zlib.crc32(name.encode(), seed)))
-    if parameter.ndim == 1:
+    if "sinks" in name:
+        parameter.copy_(noise * 2)
+    elif parameter.ndim == 1:
         parameter.add_(noise * 0.1 + 2.0 * ("layernorm" in name and "post_" in name))
     elif "embed_tokens" in name:
         parameter.copy_(noise * 0.1)
+    elif name.endswith("_proj_bias"):
+        parameter.copy_(noise * 0.3)
     else:
         parameter.copy_(noise * 1.5 / parameter.shape[-1] ** 0.5)
 

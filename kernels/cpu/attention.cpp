@@ -64,6 +64,9 @@ inline void put_in_order(const float *from, float *to, int head_dim, int whole) 
     for (; d < head_dim; d += LANES) store(to + d, load(from + d));
 }
 
+// Of a head's sink, which like a score has its part of the weights; `best` is the largest score, an exponent of 2.
+inline float weight_of_sink(const Rule &rule, int h, float best) { return rule.sinks ? std::exp2(rule.sinks[h] * LOG2_E - best) : 0.0f; }
+
 // The first key of an item that one of its queries sees.
 inline int first_key(const Plan &p, const Rule &rule, const Item &item) {
     if (!rule.window) return item.start;
@@ -219,15 +222,16 @@ struct Work {
     void give(int g, int i, const float *from) {
         const int h = g * group + i % group;
         const size_t query = (size_t)g * num + i;
-        const float best = s.best[query], sum = few ? sum_of(load(s.sum.data() + query * LANES)) : s.sum[query];
+        const float best = s.best[query], of_keys = few ? sum_of(load(s.sum.data() + query * LANES)) : s.sum[query];
         const int64_t partial = p.partials[item.first_member + i / group];
         if (partial < 0) {
             T *to = call.out + ((int64_t)token(i) * p.heads + h) * head_dim;
+            const float sum = of_keys + weight_of_sink(call.rule, h, best);
             for (int d = 0; d < head_dim; d += LANES) store(to + d, load(from + d) * (1.0f / sum));
         } else {
             float *to = p.partial_out + (partial * p.heads + h) * head_dim, *lse = p.partial_lse + (partial * p.heads + h) * 2;
             std::memcpy(to, from, head_dim * sizeof(float));
-            lse[0] = best, lse[1] = sum;
+            lse[0] = best, lse[1] = of_keys;
         }
     }
 };
@@ -242,7 +246,7 @@ void attend_item(const Call<T, C> &call, const Item &item) {
 }
 
 template <class T>
-void merge(const Plan &p, const int32_t *job, T *out) {
+void merge(const Plan &p, const Rule &rule, const int32_t *job, T *out) {
     const int D = p.head_dim, H = p.heads;
     for (int h = 0; h < H; h++) {
         const float *parts = p.partial_out + ((int64_t)job[1] * H + h) * D, *lse = p.partial_lse + ((int64_t)job[1] * H + h) * 2;
@@ -253,6 +257,7 @@ void merge(const Plan &p, const int32_t *job, T *out) {
             sum += lse[i * H * 2 + 1] * weight;
             for (int d = 0; d < D; d += LANES) store(total + d, load(total + d) + load(parts + (int64_t)i * H * D + d) * weight);
         }
+        sum += weight_of_sink(rule, h, best);
         T *to = out + ((int64_t)job[0] * H + h) * D;
         for (int d = 0; d < D; d += LANES) store(to + d, load(total + d) * (1.0f / sum));
     }
@@ -273,7 +278,7 @@ void run(const Call<T, C> &call) {
         }
         attend_item<false, IN_FLOATS>(call, p.items[i]);
     });
-    pool::each_of_many(p.threads, p.num_merges, 4 * p.heads * p.head_dim, [&](int64_t i) { merge(p, p.merges + i * 3, call.out); });
+    pool::each_of_many(p.threads, p.num_merges, 4 * p.heads * p.head_dim, [&](int64_t i) { merge(p, call.rule, p.merges + i * 3, call.out); });
 }
 
 template <class T>
@@ -324,7 +329,7 @@ extern "C" void ramet_attention(const Plan *plan, const Rule *rule, int dtype, i
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
         const char *k = (const char *)keys, *v = (const char *)values;
-        const Rule in_base_2 = {rule->scale * LOG2_E, rule->window, rule->softcap * LOG2_E};
+        const Rule in_base_2 = {rule->scale * LOG2_E, rule->window, rule->softcap * LOG2_E, rule->sinks};
         if (cache == INT8)
             run(Call<T, int8_t>{*plan, in_base_2, (const T *)q, q_stride, k, v, (T *)out});
         else

@@ -14,8 +14,9 @@
 // What a layer does with its scores.
 struct Rule {
     float scale;
-    int32_t window;  // keys that a query sees, its own included; 0: all before it
-    float softcap;   // scaled scores s become softcap * tanh(s / softcap); 0: they stay
+    int32_t window;      // keys that a query sees, its own included; 0: all before it
+    float softcap;       // scaled scores s become softcap * tanh(s / softcap); 0: they stay
+    const float *sinks;  // [H] scores that take their part of the weights and have no value, or null
 };
 
 namespace attention {
@@ -23,7 +24,7 @@ namespace attention {
 constexpr int TILE = 16;             // keys computed at once for few queries, which wait for them to come from memory
 constexpr int WIDE_TILE = 2 * TILE;  // and for many
 constexpr int PARTS = TILE / LANES;
-constexpr int MAX_HEAD_DIM = 256;
+constexpr int MAX_HEAD_DIM = 512;
 constexpr float LOWEST = -1e30f; // instead of minus infinity: differences stay finite
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int SUMS = 16;  // vectors of sums that stay in registers, beside their factors

@@ -26,7 +26,8 @@ struct Rule {
     bool normalise, sigmoid;
     const float *bias;  // [E] that decides with the scores which experts are chosen, or null
     int64_t groups, kept;
-    float scale;
+    float scale, sharpness;   // of weights, of logits
+    const float *of_experts;  // [E] that weights are multiplied by, or null
 };
 
 // All but the `kept` groups of experts whose two best scores are the largest together.
@@ -51,10 +52,10 @@ void route(const float *logits, const Rule &rule, int32_t *experts, float *weigh
     std::vector<char> taken(num, 0);
     float largest = -INFINITY, total = 0, of_chosen = 0;
     if (rule.sigmoid) {
-        for (int64_t e = 0; e < num; e++) scores[e] = 1.0f / (1.0f + std::exp(-logits[e])), choice[e] = scores[e] + (rule.bias ? rule.bias[e] : 0.0f);
+        for (int64_t e = 0; e < num; e++) scores[e] = 1.0f / (1.0f + std::exp(-logits[e] * rule.sharpness)), choice[e] = scores[e] + (rule.bias ? rule.bias[e] : 0.0f);
     } else {
         for (int64_t e = 0; e < num; e++) largest = std::max(largest, logits[e]);
-        for (int64_t e = 0; e < num; e++) total += scores[e] = std::exp(logits[e] - largest);
+        for (int64_t e = 0; e < num; e++) total += scores[e] = std::exp((logits[e] - largest) * rule.sharpness);
         for (int64_t e = 0; e < num; e++) scores[e] /= total;
     }
     if (rule.groups > 1 && !rule.sigmoid) choice = scores;  // sums of two are of probabilities
@@ -65,7 +66,7 @@ void route(const float *logits, const Rule &rule, int32_t *experts, float *weigh
         of_chosen += weights[k] = scores[best];
     }
     const float by = rule.normalise ? rule.scale / (of_chosen + 1e-20f) : rule.scale;
-    for (int64_t k = 0; k < rule.per_token; k++) weights[k] *= by;
+    for (int64_t k = 0; k < rule.per_token; k++) weights[k] *= rule.of_experts ? by * rule.of_experts[experts[k]] : by;
 }
 
 template <class T>
@@ -83,10 +84,12 @@ void combine(const T *x, const int32_t *places, const float *weights, const T *s
 }  // namespace
 
 // logits [T, E] float32 -> experts [T, K], those with the best scores first, of equals the lower number, and their weights
-// [T, K]: probabilities of all experts or sigmoids, divided by their sum if `normalise`, times `scale`
+// [T, K]: probabilities of all experts or sigmoids, divided by their sum if `normalise`, times `scale` and times of_experts [E]
+// if these are given. Logits count `sharpness` times.
 extern "C" void ramet_route(const float *logits, int64_t tokens, int64_t num, int64_t per_token, int normalise, int sigmoid, const float *bias,
-                            int64_t groups, int64_t kept, float scale, int32_t *experts, float *weights, int threads) {
-    const Rule rule = {num, per_token, normalise != 0, sigmoid != 0, bias, groups, kept, scale};
+                            int64_t groups, int64_t kept, float scale, float sharpness, const float *of_experts, int32_t *experts, float *weights,
+                            int threads) {
+    const Rule rule = {num, per_token, normalise != 0, sigmoid != 0, bias, groups, kept, scale, sharpness, of_experts};
     pool::each_of_many(threads, tokens, num * (per_token + 8), [&](int64_t t) {
         route(logits + t * num, rule, experts + t * per_token, weights + t * per_token);
     });

@@ -58,9 +58,9 @@ class Step(Structure):
 
 
 class Rule(Structure):
-    """What a layer does with its scores; field for field the struct of attention.cpp. 0 is no window and no cap."""
+    """What a layer does with its scores; field for field the struct of attention.h. 0: no window, no cap, no sinks."""
 
-    _fields_ = (("scale", c_float), ("window", c_int32), ("softcap", c_float))
+    _fields_ = (("scale", c_float), ("window", c_int32), ("softcap", c_float), ("sinks", c_void_p))
 
 
 class Call(Structure):

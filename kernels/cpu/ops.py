@@ -36,6 +36,9 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "norm_heads": "ipnpnnnfii",
     "silu_mul": "ipnpnni",
     "gelu_mul": "ipnpnnii",
+    "gelu_by": "ipnpnpnnii",
+    "add_scaled": "ipppnni",
+    "clamped_mul": "ipnffpnni",
     "softcap": "pnnfi",
     "gather": "ippfpnni",
     "rotate": "ipnpppnnnni",
@@ -58,7 +61,7 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "linear_int8": "ipnpppppnnnnii",
     "linear_int8wo": "ipnppppnnnnii",
     "linear_int4": "ipnppnppnnnnii",
-    "route": "pnnniipnnfppi",
+    "route": "pnnniipnnffpppi",
     "store_routes": "ppnnp",
     "sort_routes": "pnnnppp",
     "linear_of_experts": "ppnppnippnni",
@@ -74,6 +77,9 @@ class CpuOps:
     _norm_heads: Native
     _silu_mul: Native
     _gelu_mul: Native
+    _gelu_by: Native
+    _add_scaled: Native
+    _clamped_mul: Native
     _softcap: Native
     _gather: Native
     _rotate: Native
@@ -150,8 +156,8 @@ class CpuOps:
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
         return self._norm(x, residual.data_ptr(), weight, eps, plus_one)
 
-    def norm_heads(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> None:
-        at, w, sizes = x.data_ptr(), weight.data_ptr(), x.shape
+    def norm_heads(self, x: Tensor, weight: Tensor | None, eps: float, plus_one: bool = False) -> None:
+        at, w, sizes = x.data_ptr(), None if weight is None else weight.data_ptr(), x.shape
         self._norm_heads(DTYPES[x.dtype], at, x.stride(0), w, *sizes, eps, plus_one, self.threads)
 
     def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float, plus_one: bool) -> Tensor:
@@ -175,8 +181,30 @@ class CpuOps:
         self._gelu_mul(DTYPES[gate_up.dtype], at, gate_up.stride(0), to, tokens, both // 2, tanh, self.threads)
         return out
 
-    def route(self, logits: Tensor, rule: RouteRule, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def clamped_mul(self, gate_up: Tensor, alpha: float, limit: float) -> Tensor:
+        tokens, both = gate_up.shape
+        out = self.empty(tokens, both // 2, dtype=gate_up.dtype)
+        source, to = (gate_up.data_ptr(), gate_up.stride(0)), out.data_ptr()
+        self._clamped_mul(DTYPES[out.dtype], *source, alpha, limit, to, tokens, both // 2, self.threads)
+        return out
+
+    def gelu_by(self, gate: Tensor, up: Tensor, tanh: bool) -> Tensor:
+        out = self.empty(*gate.shape, dtype=gate.dtype)
+        sources = gate.data_ptr(), gate.stride(0), up.data_ptr(), up.stride(0)
+        self._gelu_by(DTYPES[gate.dtype], *sources, out.data_ptr(), *gate.shape, tanh, self.threads)
+        return out
+
+    def add_scaled(self, x: Tensor, y: Tensor | None, factor: Tensor | None) -> None:
+        assert x.is_contiguous() and (y is None or (y.is_contiguous() and y.dtype == x.dtype)), x.stride()
+        assert factor is None or factor.dtype == torch.float32, "a factor keeps its bits"
+        beside = (None if each is None else each.data_ptr() for each in (y, factor))
+        self._add_scaled(DTYPES[x.dtype], x.data_ptr(), *beside, *x.shape, self.threads)
+
+    def route(
+        self, logits: Tensor, rule: RouteRule, bias: Tensor | None = None, of_experts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """As kernels/reference_experts.py; logits [T, E] float32."""
+        assert of_experts is None or of_experts.dtype == torch.float32, "weights are float32"
         assert logits.dtype == torch.float32 and logits.is_contiguous(), logits.dtype
         assert bias is None or bias.dtype == torch.float32, "what decides with the scores is float32 as they are"
         tokens, num = logits.shape
@@ -184,7 +212,8 @@ class CpuOps:
         weights = self.empty(tokens, rule.per_token, dtype=torch.float32)
         addresses = experts.data_ptr(), weights.data_ptr()
         how = rule.normalise, rule.scores == SIGMOID, None if bias is None else bias.data_ptr()
-        groups = rule.groups, rule.kept_groups, rule.scale
+        of_all = None if of_experts is None else of_experts.data_ptr()
+        groups = rule.groups, rule.kept_groups, rule.scale, rule.sharpness, of_all
         self.call("route")(logits.data_ptr(), tokens, num, rule.per_token, *how, *groups, *addresses, self.threads)
         return experts, weights
 
@@ -233,6 +262,8 @@ class CpuOps:
         if norms is not None:
             self.norm_heads(qkv[:, :heads], norms.q, norms.eps, norms.plus_one)
             self.norm_heads(qkv[:, heads:turning], norms.k, norms.eps, norms.plus_one)
+            if norms.values:
+                self.norm_heads(qkv[:, turning:], None, norms.eps)
         self.rotate(qkv[:, :turning], cos, sin, positions)
         self.store_kv(qkv[:, heads:turning], qkv[:, turning:], keys, values, slots)
 

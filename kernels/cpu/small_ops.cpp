@@ -42,7 +42,7 @@ void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, fl
     const T *from = residual ? residual : x;
     const float scale = 1.0f / std::sqrt(sum_of(squares) / size + eps);
     each(size, [&](int64_t i, int64_t n) {
-        const vf value = get(from + i, n) * scale, w = get(weight + i, n);
+        const vf value = get(from + i, n) * scale, w = weight ? get(weight + i, n) : splat(1.0f);
         put(out + i, PLUS_ONE ? (w + 1.0f) * value : w * rounded<T>(value), n);
     });
 }
@@ -91,11 +91,26 @@ vf gelu(vf x) {
 }
 
 template <class T, bool TANH>
-void gelu_mul(const void *gate_up, int64_t stride, void *out, int64_t tokens, int64_t size, int threads) {
+void gelu_by(const T *gate, int64_t gate_stride, const T *up, int64_t up_stride, T *out, int64_t tokens, int64_t size, int threads) {
+    pool::each_of_many(threads, tokens, 2 * size, [&](int64_t t) {
+        const T *g = gate + t * gate_stride, *u = up + t * up_stride;
+        T *to = out + t * size;
+        each(size, [&](int64_t i, int64_t n) { put(to + i, rounded<T>(gelu<TANH>(get(g + i, n))) * get(u + i, n), n); });
+    });
+}
+
+// alpha, limit: as kernels/reference.py has them
+template <class T>
+void clamped_mul(const void *gate_up, int64_t stride, float alpha, float limit, void *out, int64_t tokens, int64_t size, int threads) {
+    const vf most = splat(limit);
     pool::each_of_many(threads, tokens, 2 * size, [&](int64_t t) {
         const T *gate = (const T *)gate_up + t * stride, *up = gate + size;
         T *to = (T *)out + t * size;
-        each(size, [&](int64_t i, int64_t n) { put(to + i, rounded<T>(gelu<TANH>(get(gate + i, n))) * get(up + i, n), n); });
+        each(size, [&](int64_t i, int64_t n) {
+            const vf all = get(gate + i, n), other = get(up + i, n);
+            const vf g = all > most ? most : all, u = larger(other > most ? most : other, -most);
+            put(to + i, g / (exp2_of(g * (-LOG2_E * alpha)) + 1.0f) * (u + 1.0f), n);
+        });
     });
 }
 
@@ -142,7 +157,7 @@ extern "C" void ramet_rms_norm(int dtype, const void *x, int64_t x_stride, void 
 }
 REPLAYABLE(ramet_rms_norm)
 
-// x [T, heads, D] is written: each head's own norm.
+// x [T, heads, D] is written: each head's own norm; weight [D] or null.
 extern "C" void ramet_norm_heads(int dtype, void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps,
                                  int plus_one, int threads) {
     with_dtype(dtype, [&](auto value) {
@@ -180,10 +195,47 @@ REPLAYABLE(ramet_rotate)
 extern "C" void ramet_gelu_mul(int dtype, const void *gate_up, int64_t stride, void *out, int64_t tokens, int64_t size, int is_tanh, int threads) {
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
-        is_tanh ? gelu_mul<T, true>(gate_up, stride, out, tokens, size, threads) : gelu_mul<T, false>(gate_up, stride, out, tokens, size, threads);
+        const T *const gate = (const T *)gate_up;
+        is_tanh ? gelu_by<T, true>(gate, stride, gate + size, stride, (T *)out, tokens, size, threads)
+                : gelu_by<T, false>(gate, stride, gate + size, stride, (T *)out, tokens, size, threads);
     });
 }
 REPLAYABLE(ramet_gelu_mul)
+
+// out [T, F] from gate and up [T, F] with rows a stride of elements apart
+extern "C" void ramet_gelu_by(int dtype, const void *gate, int64_t gate_stride, const void *up, int64_t up_stride, void *out, int64_t tokens,
+                              int64_t size, int is_tanh, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        is_tanh ? gelu_by<T, true>((const T *)gate, gate_stride, (const T *)up, up_stride, (T *)out, tokens, size, threads)
+                : gelu_by<T, false>((const T *)gate, gate_stride, (const T *)up, up_stride, (T *)out, tokens, size, threads);
+    });
+}
+REPLAYABLE(ramet_gelu_by)
+
+// x [T, N] is written: x + y, rounded, times factor [1], without what is null
+extern "C" void ramet_add_scaled(int dtype, void *x, const void *y, const float *factor, int64_t tokens, int64_t size, int threads) {
+    with_dtype(dtype, [&](auto value) {
+        using T = decltype(value);
+        pool::each_of_many(threads, tokens, size, [&](int64_t t) {
+            T *const row = (T *)x + t * size;
+            const T *const other = y ? (const T *)y + t * size : nullptr;
+            each(size, [&](int64_t i, int64_t n) {
+                vf sum = get(row + i, n);
+                if (other) sum = rounded<T>(sum + get(other + i, n));
+                put(row + i, factor ? sum * *factor : sum, n);
+            });
+        });
+    });
+}
+REPLAYABLE(ramet_add_scaled)
+
+// out [T, F] from gate_up [T, 2 F]
+extern "C" void ramet_clamped_mul(int dtype, const void *gate_up, int64_t stride, float alpha, float limit, void *out, int64_t tokens, int64_t size,
+                                  int threads) {
+    with_dtype(dtype, [&](auto value) { clamped_mul<decltype(value)>(gate_up, stride, alpha, limit, out, tokens, size, threads); });
+}
+REPLAYABLE(ramet_clamped_mul)
 
 // out [T, N]: the rows ids [T] of table [V, N], times `scale`
 extern "C" void ramet_gather(int dtype, const void *table, const int64_t *ids, float scale, void *out, int64_t tokens, int64_t size, int threads) {

@@ -41,7 +41,7 @@ class Plan(ctypes.Structure):
     names = ("num_items", "num_merges", "heads", "kv_heads", "head_dim", "threads")
     _fields_ += list(zip(names, [ctypes.c_int32] * 6))
 class Rule(ctypes.Structure):
-    _fields_ = [("scale", ctypes.c_float), ("window", ctypes.c_int32), ("softcap", ctypes.c_float)]
+    _fields_ = [("scale", ctypes.c_float), ("window", ctypes.c_int32), ("softcap", ctypes.c_float), ("sinks", p)]
 library.ramet_attention.argtypes = (p, p, i, i, p, n, p, p, p)
 q, k, v = made(T, H, D), made(K, H, D), made(K, H, D)
 columns = [[0, T, 0, 0, K], range(T), range(K - T + 1, K + 1), [-1] * T, [0], range(K)]
@@ -51,7 +51,7 @@ found = []
 for tiles in (0, 1):
     library.ramet_choose_attention(0, tiles)
     out = np.zeros((T, H, D), np.uint16)
-    rule = Rule(D**-0.5, 0, 0)
+    rule = Rule(D**-0.5, 0, 0, None)
     at = [each.ctypes.data for each in (q, k, v, out)]
     library.ramet_attention(ctypes.byref(plan), ctypes.byref(rule), 1, 1, at[0], H * D, *at[1:])
     found.append((out.astype(np.uint32) << 16).view(np.float32))

@@ -54,6 +54,12 @@ class LayerAttention:
     scale: float  # of queries times keys
     window: int | None = None  # keys that a query sees, its own included; None: all before it
     softcap: float | None = None  # scaled scores s become softcap * tanh(s / softcap)
+    sinks: bool = False  # a score of each head, learnt, takes its part of the weights and has no value (gpt-oss)
+    keys_of: int | None = None  # the layer whose keys and values it reads; None: it has its own
+
+    def source(self, layer: int) -> int:
+        """Of layer number `layer`: the one whose keys and values it reads."""
+        return layer if self.keys_of is None else self.keys_of
 
 
 class AttentionBackend(Protocol):
@@ -66,8 +72,17 @@ class AttentionBackend(Protocol):
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer in the pool, [S, G, D] each."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        layer: int,
+        inputs: ForwardInputs,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Attend causally. q [T, H, D], k and v [T, G, D], rows may be strided -> [T, H, D].
 
-        k and v are what the pool has at inputs.slots by now.
+        k and v are what the pool has at inputs.slots by now; None of a layer that reads those of another. sinks [H]
+        float32, of a layer that has some: always in the same memory.
         """

@@ -19,13 +19,13 @@ from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.long_extends import LongRow, attend_row
 from ramet.runtime.cache.pool import KVPool
 
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 512
 
 
 def fits(pool: KVPool) -> bool:
     """What the kernel is compiled for."""
-    size = pool.head_dim
-    return size is not None and size % 16 == 0 and size <= MAX_HEAD_DIM and pool.dtype in (*DTYPES, torch.int8)
+    is_read = all(of.key == of.value and of.key % 16 == 0 and of.key <= MAX_HEAD_DIM for of in pool.shapes)
+    return is_read and pool.dtype in (*DTYPES, torch.int8)
 
 
 class CpuAttention:
@@ -38,9 +38,9 @@ class CpuAttention:
         self._layers = layers
         self._rules = [Rule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
         self._ops = ops
-        kv_heads, head_dim = pool.keys[0].shape[1], pool.head_dim
-        assert head_dim is not None, "layers differ"
-        self._planner = None if ops is None else Planner(ops.library, heads, kv_heads, head_dim)
+        planners = {} if ops is None else {of: Planner(ops.library, heads, of.heads, of.key) for of in pool.shapes}
+        self._planners = list(planners.values())
+        self._planner_of = [planners.get(pool.layers[layer.source(i)]) for i, layer in enumerate(layers)]
 
     def plan(self, inputs: ForwardInputs) -> None:
         num_new = inputs.num_new
@@ -49,21 +49,38 @@ class CpuAttention:
         self._long = [self._long_row(inputs, int(r), firsts) for r in np.flatnonzero(long)]
         short = np.flatnonzero(~long).astype(np.int32)
         self._has_short = len(short) > 0
-        if self._has_short and self._planner is not None:
+        if self._has_short:
             self._plan_short(inputs, short, firsts)
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self.pool.keys[layer], self.pool.values[layer]
+        return self.pool.of(self._layers[layer].source(layer))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        (keys, values), ops = self.cache(layer), self._ops
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        layer: int,
+        inputs: ForwardInputs,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        (keys, values), ops, planner, rule = self.cache(layer), self._ops, self._planner_of[layer], self._layers[layer]
         out = torch.empty(q.shape, dtype=q.dtype) if ops is None else ops.empty(*q.shape, dtype=q.dtype)
-        if ops is not None and self._planner is not None and self._has_short:
-            ops.attend(self._planner, self._rules[layer], q, keys, values, out)
+        if ops is not None and planner is not None and self._has_short:
+            ops.attend(planner, self._rule(layer, sinks), q, keys, values, out)
         for row in self._long:
             at = slice(row.first, row.stop)
-            out[at] = self.attend_row(row, q[at], k[at], v[at], keys, values, self._layers[layer])
+            own = None if k is None or v is None else (k[at], v[at])
+            out[at] = self.attend_row(row, q[at], own, keys, values, rule, sinks)
         return out
+
+    def _rule(self, layer: int, sinks: Tensor | None) -> Rule:
+        """A replay reads it again."""
+        rule = self._rules[layer]
+        if sinks is not None:
+            assert sinks.dtype == torch.float32 and sinks.is_contiguous(), sinks.dtype
+            rule.sinks = sinks.data_ptr()
+        return rule
 
     def _long_row(self, inputs: ForwardInputs, r: int, firsts: Ints) -> LongRow:
         first = int(firsts[r])
@@ -71,8 +88,9 @@ class CpuAttention:
         return LongRow(first, first + int(inputs.num_new[r]), slots)
 
     def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints) -> None:
-        assert self._ops is not None and self._planner is not None
+        assert self._ops is not None, "without compiled kernels all rows are long"
         at = slice(None) if len(short) == len(inputs.rows) else short  # all: where they are, which a replay reads again
         shifts = None if inputs.shifts is None else inputs.shifts[at]
         columns = inputs.rows[at], firsts[at], inputs.num_new[at], inputs.seq_lens[at]
-        self._ops.plan(self._planner, inputs.table, *columns, shifts)
+        for planner in self._planners:
+            self._ops.plan(planner, inputs.table, *columns, shifts)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention import triton
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
-from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.errors import ConfigError
 
 WORKSPACE_BYTES = 128 << 20  # what FlashInfer recommends
@@ -41,10 +41,10 @@ class Planner:
             self._planned.synchronize()
         starts = _starts(num_new), _starts(seq_lens)
         last_page = torch.ones(len(seq_lens), dtype=torch.int32)
-        kv_heads = pool.keys[0].shape[1]
+        (of,) = pool.shapes
         for kind, wrapper in self._wrappers.items():
             wrapper.plan(
-                *starts, slots, last_page, heads, kv_heads, pool.head_dim, 1, causal=True, sm_scale=kind.scale,
+                *starts, slots, last_page, heads, of.heads, of.key, 1, causal=True, sm_scale=kind.scale,
                 window_left=-1 if kind.window is None else kind.window - 1, logits_soft_cap=kind.softcap or 0.0,
                 q_data_type=dtype, kv_data_type=pool.dtype,
             )  # fmt: skip
@@ -85,8 +85,16 @@ class FlashInferAttention(triton.TritonAttention):
         planner.plan(num_new[num:], seq_lens[num:], slots, self._heads, self.pool, self._dtype)
         self._extending = planner
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        out, num = super().forward(q, k, v, layer, inputs), inputs.num_decode
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        layer: int,
+        inputs: ForwardInputs,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        out, num = super().forward(q, k, v, layer, inputs, sinks), inputs.num_decode
         if self._extending is not None:
             self._extending.run(q[num:], *self.cache(layer), self._layers[layer], out[num:])
         return out
@@ -104,8 +112,11 @@ def package() -> Any:
     return flashinfer
 
 
-def fits(pool: KVPool, dtype: torch.dtype) -> bool:
-    return dtype in QUERIES and pool.dtype in (dtype, torch.float8_e4m3fn) and pool.head_dim in HEAD_SIZES
+def fits(pool: KVPool, layers: Sequence[LayerAttention], dtype: torch.dtype) -> bool:
+    """Its kernels read heads of one size, and know no sinks."""
+    is_read = pool.shapes in [(KVShape.of(pool.shapes[0].heads, size),) for size in HEAD_SIZES]
+    is_read = is_read and not any(layer.sinks for layer in layers)
+    return is_read and dtype in QUERIES and pool.dtype in (dtype, torch.float8_e4m3fn)
 
 
 def slots_of(table: Tensor, rows: Ints, seq_lens: Ints) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
-from ramet.runtime.attention.long_extends import LongRow, attend_densely, attend_row
+from ramet.runtime.attention.long_extends import LongRow, Own, attend_densely, attend_row
 
 
 class GatheredAttention(CpuAttention):
@@ -18,8 +18,14 @@ class GatheredAttention(CpuAttention):
 
     @staticmethod
     def attend_row(
-        row: LongRow, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+        row: LongRow,
+        q: Tensor,
+        own: Own | None,
+        keys: Tensor,
+        values: Tensor,
+        layer: LayerAttention,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         if not len(row.prefix):
-            return attend_row(row, q, k, v, keys, values, layer)
-        return attend_densely(q, keys.index_select(0, row.slots), values.index_select(0, row.slots), layer)
+            return attend_row(row, q, own, keys, values, layer, sinks)
+        return attend_densely(q, keys.index_select(0, row.slots), values.index_select(0, row.slots), layer, sinks)

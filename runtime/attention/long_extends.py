@@ -16,6 +16,7 @@ from ramet.runtime.attention.base import LayerAttention
 
 BLOCK = 256  # queries
 
+Own = tuple[Tensor, Tensor]  # keys and values of n new tokens, [n, G, D] each
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -34,17 +35,25 @@ class LongRow:
 
 
 def attend_row(
-    row: LongRow, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+    row: LongRow,
+    q: Tensor,
+    own: Own | None,
+    keys: Tensor,
+    values: Tensor,
+    layer: LayerAttention,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    if layer.softcap is not None or (layer.window is not None and layer.window < len(row.slots)):
-        return attend_in_blocks(q, keys, values, row.slots, layer)
-    return attend_long(q, k, v, keys, values, row.prefix, layer.scale)
+    """q [n, H, D] of the row's new tokens, whose keys and values `own` are in the pool as well -> [n, H, D]."""
+    hides = layer.window is not None and layer.window < len(row.slots)
+    if own is None or layer.softcap is not None or hides or sinks is not None:
+        return attend_in_blocks(q, keys, values, row.slots, layer, sinks)
+    return attend_long(q, own, keys, values, row.prefix, layer.scale)
 
 
-def attend_long(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, scale: float) -> Tensor:
-    """q [n, H, D] over its own k, v [n, G, D] causally and over the pool's slots `prefix` [P] whole -> [n, H, D]."""
-    queries = heads_first(q)
-    own, own_lse = flash(queries, heads_first(k), heads_first(v), 0.0, True, scale=scale)  # [1, H, n, D], [1, H, n]
+def attend_long(q: Tensor, new: Own, keys: Tensor, values: Tensor, prefix: Tensor, scale: float) -> Tensor:
+    """q [n, H, D] over `new` keys and values causally and over the pool's slots `prefix` [P] whole -> [n, H, D]."""
+    queries, (k, v) = heads_first(q), map(heads_first, new)
+    own, own_lse = flash(queries, k, v, 0.0, True, scale=scale)  # [1, H, n, D], [1, H, n]
     if not len(prefix):
         return own[0].transpose(0, 1)
     cached_k, cached_v = keys.index_select(0, prefix), values.index_select(0, prefix)  # [P, G, D]
@@ -53,7 +62,9 @@ def attend_long(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, p
     return torch.lerp(cached.float(), own.float(), share)[0].transpose(0, 1)
 
 
-def attend_in_blocks(q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, layer: LayerAttention) -> Tensor:
+def attend_in_blocks(
+    q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, layer: LayerAttention, sinks: Tensor | None
+) -> Tensor:
     """q [n, H, D] are the last of a row whose tokens are all in the pool, at slots [P + n] int64 -> [n, H, D]."""
     out = torch.empty(q.shape, dtype=q.dtype)
     num_cached = len(slots) - len(q)
@@ -64,15 +75,13 @@ def attend_in_blocks(q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, lay
         at = slots[oldest : num_cached + stop]
         k, v = keys.index_select(0, at), values.index_select(0, at)  # [K, G, D]
         hidden = _hidden(stop - start, len(at), layer.window)
-        attend = _attend if layer.softcap is None else _attend_capped
-        out[start:stop] = attend(q[start:stop], k, v, hidden, layer)
+        out[start:stop] = _attend(q[start:stop], k, v, hidden, layer, sinks)
     return out
 
 
-def attend_densely(q: Tensor, k: Tensor, v: Tensor, layer: LayerAttention) -> Tensor:
+def attend_densely(q: Tensor, k: Tensor, v: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
     """q [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
-    hidden = _hidden(len(q), len(k), layer.window)
-    return (_attend if layer.softcap is None else _attend_capped)(q, k, v, hidden, layer)
+    return _attend(q, k, v, _hidden(len(q), len(k), layer.window), layer, sinks)
 
 
 def heads_first(x: Tensor) -> Tensor:
@@ -87,19 +96,29 @@ def _hidden(num_queries: int, num_keys: int, window: int | None) -> Tensor:
     return key > own if window is None else (key > own) | (key <= own - window)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttention) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
+    if layer.softcap is not None:
+        return _attend_capped(q, k, v, hidden, layer, sinks)
     mask = torch.zeros(hidden.shape, dtype=q.dtype).masked_fill_(hidden, -torch.inf)
     queries = heads_first(q)
-    out, _ = flash(queries, heads_first(k), heads_first(v), 0.0, False, attn_mask=mask, scale=layer.scale)
+    out, lse = flash(queries, heads_first(k), heads_first(v), 0.0, False, attn_mask=mask, scale=layer.scale)
+    if sinks is not None:  # [H, n, 1]: what keys have of the weights
+        out = (out.float() * torch.sigmoid(lse - sinks[:, None])[..., None]).to(q.dtype)
     return out[0].transpose(0, 1)
 
 
-def _attend_capped(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttention) -> Tensor:
+def _attend_capped(
+    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttention, sinks: Tensor | None
+) -> Tensor:
     """torch's fused attention has no cap, so scores are made here, in float32."""
     assert layer.softcap is not None, "a layer without a cap takes the fused way"
     group = q.shape[1] // k.shape[1]
     queries = q.float().unflatten(1, (-1, group)).permute(1, 2, 0, 3)  # [G, H / G, n, D]
     cached_k, cached_v = (x.float().transpose(0, 1)[:, None] for x in (k, v))  # [G, 1, K, D]
     scores = (queries @ cached_k.transpose(2, 3)).mul_(layer.scale / layer.softcap).tanh_().mul_(layer.softcap)
-    weights = scores.masked_fill_(hidden, -torch.inf).softmax(dim=-1)
+    scores = scores.masked_fill_(hidden, -torch.inf)
+    if sinks is not None:
+        of_heads = sinks.view(*scores.shape[:2], 1, 1).expand(-1, -1, len(q), -1)
+        scores = torch.cat((scores, of_heads), dim=-1)
+    weights = scores.softmax(dim=-1)[..., : len(k)]
     return (weights @ cached_v).permute(2, 0, 1, 3).flatten(1, 2).to(q.dtype)  # [n, H, D]

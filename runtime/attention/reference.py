@@ -24,10 +24,17 @@ class ReferenceAttention:
         self._num_new, self._seq_lens = inputs.num_new.tolist(), inputs.seq_lens.tolist()
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self.pool.keys[layer], self.pool.values[layer]
+        return self.pool.of(self._layers[layer].source(layer))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        layer: int,
+        inputs: ForwardInputs,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         rule, (keys, values) = self._layers[layer], self.cache(layer)
-        return kernels.extend_attention(
-            q, keys, values, self._table, self._num_new, self._seq_lens, rule.scale, rule.window, rule.softcap
-        )
+        asked = rule.scale, rule.window, rule.softcap, sinks
+        return kernels.extend_attention(q, keys, values, self._table, self._num_new, self._seq_lens, *asked)

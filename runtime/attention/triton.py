@@ -18,6 +18,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import Extends, ForwardInputs, LayerAttention
 from ramet.runtime.cache.pool import KVPool
 
+MAX_HEAD_DIM = 512
 ALIGNED = 4  # numbers of 16 bytes: so kernels are compiled once
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
@@ -28,13 +29,16 @@ class TritonAttention:
     def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int) -> None:
         """`max_rows` may decode in one step."""
         self.pool, self._layers = pool, layers
-        device, kv_heads, head_dim = pool.keys[0].device, pool.keys[0].shape[1], pool.head_dim
-        assert head_dim is not None, "layers differ"
-        self._scratch = DecodeScratch.of(max_rows, heads, kv_heads, head_dim, device)
-        tuning = extend_tuning(head_dim, processor_of(device))
-        self.tokens_of_tile = tokens_of_tile(heads, kv_heads, tuning)
-        self._rows_of_tile = rows_of_tile(heads, kv_heads, tuning)
-        self._can_share = any(layer.window is None for layer in layers)
+        device = pool.keys[0].device
+        self._scratch = DecodeScratch.of(max_rows, heads, pool.shapes[0].heads, pool.shapes[0].key, device)
+        scratches = {of: self._scratch.beside(heads, of.heads, of.key) for of in pool.shapes}
+        shapes = [pool.layers[layer.source(i)] for i, layer in enumerate(layers)]
+        self._scratch_of = [scratches[of] for of in shapes]
+        cuts = {of: (heads, of.heads, extend_tuning(of.key, processor_of(device))) for of in pool.shapes}
+        self.tokens_of_tile = max(tokens_of_tile(*cut) for cut in cuts.values())  # layers with larger heads cut it
+        whole = [of for of, layer in zip(shapes, layers, strict=True) if layer.window is None]
+        self._rows_of_tile = min((rows_of_tile(*cuts[of]) for of in whole), default=0)
+        self._can_share = bool(whole)
         self._shares = False
         self._decoding: tuple[Tensor, Tensor] | None = None  # rows of the table and their lengths
         self._extends: Extends | None = None
@@ -64,26 +68,41 @@ class TritonAttention:
         return blocks.rows, blocks.starts
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self.pool.keys[layer], self.pool.values[layer]
+        return self.pool.of(self._layers[layer].source(layer))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        layer: int,
+        inputs: ForwardInputs,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         (keys, values), rule = self.cache(layer), self._layers[layer]
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         asked = rule.scale, rule.window, rule.softcap
         if self._decoding is not None:
-            num, scratch, shares = inputs.num_decode, self._scratch, self._shares and rule.window is None
+            num, scratch, shares = inputs.num_decode, self._scratch_of[layer], self._shares and rule.window is None
             if shares:
                 into = inputs.table, self._decoding[0], scratch.shared, scratch.partials, scratch.sums
                 shared_attention(q[:num], keys, values, *into, rule.scale, rule.softcap)
-            decode_attention(q[:num], keys, values, inputs.table, out[:num], scratch, *asked, shares=shares)
+            decode_attention(q[:num], keys, values, inputs.table, out[:num], scratch, *asked, sinks, shares)
         if self._extends is not None:
-            extend_attention(q, k, v, keys, values, inputs.table, *self._extends, out, *asked)
+            new = (k, v) if k is not None and v is not None else stored(keys, values, inputs.slots, q.dtype)
+            pool = keys, values, inputs.table
+            extend_attention(q, *new, *pool, *self._extends, out, *asked, sinks, tile=self.tokens_of_tile)
         return out
 
 
 def fits(pool: KVPool) -> bool:
     """What the kernels can read."""
-    return pool.dtype in DTYPES and pool.head_dim is not None and pool.head_dim <= 256
+    return pool.dtype in DTYPES and all(of.key == of.value and of.key <= MAX_HEAD_DIM for of in pool.shapes)
+
+
+def stored(keys: Tensor, values: Tensor, slots: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """keys and values [S, G, D] at slots [T] -> [T, G, D] each"""
+    return keys[slots].to(dtype), values[slots].to(dtype)
 
 
 def placed(columns: Sequence[Ints], device: torch.device) -> list[Tensor]:

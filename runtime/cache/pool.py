@@ -44,7 +44,7 @@ class KVPool:
         device: torch.device,
     ) -> None:
         self.page_size, self.dtype = page_size, dtype
-        self.uniform = layers[0] if len(set(layers)) == 1 else None  # None: layers differ
+        self.layers = tuple(layers)
         slots = max_total_tokens + page_size
 
         def zeros(heads: int, size: int) -> Tensor:
@@ -62,15 +62,19 @@ class KVPool:
         self._ahead = memory_ahead((*self.keys, *self.values)) if device.type == "cpu" else []
 
     @property
-    def head_dim(self) -> int | None:
-        """Of keys and values of all layers; None: they differ."""
-        of = self.uniform
-        return of.key if of is not None and of.key == of.value else None
+    def shapes(self) -> tuple[KVShape, ...]:
+        """Those that layers have, each once."""
+        return tuple(dict.fromkeys(of for of in self.layers if of.heads))
 
     @property
     def heads_are(self) -> str:
         """In words: "head size 64"."""
-        return "heads of several sizes" if self.head_dim is None else f"head size {self.head_dim}"
+        sizes = dict.fromkeys(str(of.key) if of.key == of.value else f"{of.key}/{of.value}" for of in self.shapes)
+        return f"head size{'s' * (len(sizes) > 1)} {', '.join(sizes)}"
+
+    def of(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer that keeps some, [S, G, D] each."""
+        return self.keys[layer], self.values[layer]
 
     def take_memory(self) -> None:
         """Now, and not when slots are first written: that takes a step 0.1 s for every 2 MiB of all layers."""

@@ -133,7 +133,7 @@ def choose_attention(
     if name in ("cpu", "gather") and not possible:
         raise ConfigError(
             f"--attention-backend is {name}, but the pool is on {device.type} with {pool.heads_are}: it "
-            "needs a cpu and a multiple of 16 up to 256; use auto"
+            "needs a cpu and multiples of 16 up to 512; use auto"
         )
     is_int8 = pool.dtype == torch.int8
     if is_int8 and name == "gather":
@@ -160,7 +160,7 @@ def _choose_triton(
     if name == "triton":
         raise ConfigError(
             f"--attention-backend is triton, but the pool is of {str(pool.dtype).removeprefix('torch.')} on "
-            f"{pool.keys[0].device.type} with {pool.heads_are}: it needs cuda, no int8, at most 256; use auto"
+            f"{pool.keys[0].device.type} with {pool.heads_are}: it needs cuda, no int8, at most 512; use auto"
         )
     why = f"our kernels read no {str(pool.dtype).removeprefix('torch.')} with {pool.heads_are}"
     log.warning("attention in plain torch, and no step is prepared, which costs time: %s", why)
@@ -174,12 +174,13 @@ def _choose_flashinfer(
         raise ConfigError("--attention-backend is flashinfer, which needs --device cuda; use auto")
     from ramet.runtime.attention import flashinfer  # loads triton
 
-    if not flashinfer.fits(pool, dtype):
+    if not flashinfer.fits(pool, layers, dtype):
         kinds = [str(kind).removeprefix("torch.") for kind in (dtype, pool.dtype)]
+        sinks = ", and layers have sinks" * any(layer.sinks for layer in layers)
         raise ConfigError(
-            f"--attention-backend is flashinfer, but queries are {kinds[0]}, the pool is {kinds[1]} and heads have "
-            f"{pool.head_dim}: it takes bfloat16 or float16, a pool of the same or of fp8, and heads of 64, 128 or "
-            "256; use triton"
+            f"--attention-backend is flashinfer, but queries are {kinds[0]}, the pool is {kinds[1]} with "
+            f"{pool.heads_are}{sinks}: it takes bfloat16 or float16, a pool of the same or of fp8, one head size of "
+            "64, 128 or 256, and no sinks; use triton"
         )
     log.info("attention by FlashInfer's kernels, of rows that decode by our Triton kernels: %s", describe(layers))
     return flashinfer.FlashInferAttention(pool, heads, layers, max_rows, dtype)
@@ -191,6 +192,8 @@ def describe(layers: Sequence[LayerAttention]) -> str:
     for number, layer in enumerate(layers):
         marks = [f"window {layer.window}"] if layer.window is not None else []
         marks += [f"soft cap {layer.softcap:g}"] if layer.softcap is not None else []
+        marks += ["sinks"] if layer.sinks else []
+        marks += [f"keys of layer {layer.keys_of}"] if layer.keys_of is not None else []
         alike.setdefault("with " + " and ".join(marks) if marks else "plain", []).append(number)
     return "; ".join(f"layer{'s' * (len(numbers) > 1)} {spans(numbers)} {marks}" for marks, numbers in alike.items())
 

@@ -156,6 +156,10 @@ class LoadedRunner(Runner, Protocol):
         """Numbers of a hidden state; 0: there are none."""
 
     @property
+    def takes_embeds(self) -> bool:
+        """Embeddings in the place of a prompt's ids."""
+
+    @property
     def context_length(self) -> int:
         """Tokens of prompt and output together."""
 

@@ -259,6 +259,10 @@ class ModelRunner:
         return self.shape.hidden
 
     @property
+    def takes_embeds(self) -> bool:
+        return self.shape.layer_embeds is None  # which are found by ids
+
+    @property
     def max_total_tokens(self) -> int:
         return self.plan.max_total_tokens
 

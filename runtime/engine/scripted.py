@@ -22,6 +22,7 @@ class ScriptedRunner:
     """Runner whose token depends on nothing but (seed, position)."""
 
     hidden_size = 0
+    takes_embeds = True
     asynchronous = windowed = False
     boundary: int | None = None
     routes: RouteSource | None = None

@@ -134,7 +134,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
             tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + args.max_running,
             draws=args.max_running,
             hidden=shape.hidden,
-            qkv=shape.query_size + 2 * shape.kv_size,
+            qkv=shape.widest_qkv,
             intermediate=shape.widest,
             vocab_size=shape.vocab_size,
             dtype_bytes=dtype.itemsize,

@@ -75,6 +75,8 @@ def pack_embeds(place: str, rows: list[list[float]], limits: Limits) -> bytes:
     hidden_size = limits.hidden_size
     if not hidden_size:
         raise ClientError(place, "is set, but what runs here has no embeddings")
+    if not limits.takes_embeds:
+        raise ClientError(place, "is set, but layers of this model have embeddings of their own, which need token ids")
     if not rows:
         raise ClientError(place, "is [], must not be empty: at least one entry")
     check_context(place, len(rows), limits)

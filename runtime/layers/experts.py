@@ -10,8 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ramet.kernels.reference_experts import Mixture, RouteRule
-from ramet.runtime.layers.activation import gated_activation
+from ramet.kernels.reference_experts import Gated, Mixture, RouteRule
 from ramet.runtime.layers.modules import Linear
 from ramet.runtime.layers.ops import Ops
 
@@ -19,19 +18,25 @@ from ramet.runtime.layers.ops import Ops
 class ExpertLinears(nn.Module):
     """One linear layer of each expert. On a GPU plain weights are parts of one tensor, which one kernel reads."""
 
-    def __init__(self, num: int, num_in: int, num_out: int, dtype: torch.dtype) -> None:
+    def __init__(self, num: int, num_in: int, num_out: int, bias: bool, dtype: torch.dtype) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Linear(num_in, num_out, bias=False, dtype=dtype) for _ in range(num))
+        self.layers = nn.ModuleList(Linear(num_in, num_out, bias=bias, dtype=dtype) for _ in range(num))
         self._stacked: Tensor | None = None
+        self._stacked_bias: Tensor | None = None
         first = next(iter(self)).weight
         if first is not None and first.device.type == "cuda":
             self.stack()
 
     def stack(self) -> None:
-        """Weights that are plain, with what they hold."""
+        """Weights that are plain, and biases, with what they hold."""
         self._stacked = torch.stack([layer.weight for layer in self if layer.weight is not None])
         for layer, part in zip(self, self._stacked, strict=True):
             layer.weight = nn.Parameter(part, requires_grad=False)
+        biases: list[Tensor] = [layer.bias for layer in self if layer.bias is not None]
+        if biases:
+            self._stacked_bias = torch.stack(biases)
+            for layer, part in zip(self, self._stacked_bias, strict=True):
+                layer.bias = nn.Parameter(part, requires_grad=False)
 
     def __iter__(self) -> Iterator[Linear]:
         return iter(cast(Iterable[Linear], self.layers))
@@ -41,6 +46,11 @@ class ExpertLinears(nn.Module):
         """[E, M, N]; None where weights are packed, or have memory of their own."""
         return self._stacked if all(layer.weight is not None for layer in self) else None
 
+    @property
+    def stacked_bias(self) -> Tensor | None:
+        """[E, M]; None where there are none, or each has memory of its own."""
+        return self._stacked_bias
+
 
 class ChoiceBias(nn.Module):
     """What decides with the router's scores which experts are chosen: float32 whatever the model's dtype."""
@@ -48,6 +58,14 @@ class ChoiceBias(nn.Module):
     def __init__(self, num: int) -> None:
         super().__init__()
         self.e_score_correction_bias = nn.Parameter(torch.empty(num, dtype=torch.float32), requires_grad=False)
+
+
+class ExpertScales(nn.Module):
+    """What each expert's weight is multiplied by: float32 whatever the model's dtype."""
+
+    def __init__(self, num: int) -> None:
+        super().__init__()
+        self.per_expert_scale = nn.Parameter(torch.empty(num, dtype=torch.float32), requires_grad=False)
 
 
 class Experts(nn.Module):
@@ -63,26 +81,32 @@ class Experts(nn.Module):
         *,
         shared_gate: bool,
         choice_bias: bool,
-        activation: str,
+        bias: bool,
+        scales: bool = False,
+        activation: Gated,
         dtype: torch.dtype,
         ops: Ops,
     ) -> None:
         super().__init__()
-        self.router = Linear(size, num, bias=False, dtype=dtype, may_round=False)
-        self.gate_up = ExpertLinears(num, size, 2 * intermediate, dtype)
-        self.down = ExpertLinears(num, intermediate, size, dtype)
+        self.router = Linear(size, num, bias=bias, dtype=dtype, may_round=False)
+        self.gate_up = ExpertLinears(num, size, 2 * intermediate, bias, dtype)
+        self.down = ExpertLinears(num, intermediate, size, bias, dtype)
         self.choice = ChoiceBias(num) if choice_bias else None
+        self.scales = ExpertScales(num) if scales else None
         self.shared = None if make_shared is None else make_shared()
         self.shared_gate = Linear(size, 1, bias=False, dtype=dtype, may_round=False) if shared_gate else None
-        self._rule, self._activation, self._ops = rule, gated_activation(activation, ops), ops
+        self._rule, self._activation, self._ops = rule, activation, ops
         self._mixture: Mixture | None = None  # once the weights are in
         self.on_routes: Callable[[Tensor], None] | None = None  # takes the experts [T, K] int32 of every forward pass
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, routed_by: Tensor | None = None) -> Tensor:
+        """`routed_by` [T, N]: what the router reads; None: x."""
         if self._mixture is None:
             self._mixture = self._ops.mixture(self.gate_up, self._activation, self.down)
         bias = None if self.choice is None else self.choice.e_score_correction_bias
-        experts, weights = self._ops.route(self.router.wide(x), self._rule, bias)
+        scales = None if self.scales is None else self.scales.per_expert_scale
+        logits = self.router.wide(x if routed_by is None else routed_by)
+        experts, weights = self._ops.route(logits, self._rule, bias, scales)
         if self.on_routes is not None:
             self.on_routes(experts)
         shared = None if self.shared is None else self.shared(x)

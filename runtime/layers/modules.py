@@ -149,9 +149,10 @@ class RMSNorm(nn.Module):
         """The norm of x + residual; residual [T, N] is WRITTEN with the sum."""
         return self._ops.add_rms_norm(x, residual, self.weight, self._eps, self._plus_one)
 
-    def with_keys(self, k_norm: "RMSNorm") -> HeadNorms:
-        """This norm of query heads and that of key heads, which differ in their weights alone."""
-        return HeadNorms(self.weight, k_norm.weight, self._eps, self._plus_one)
+    def with_keys(self, k_norm: "RMSNorm | None", values: bool) -> HeadNorms:
+        """This norm of query heads and that of key heads, if there are any; they differ in their weights alone."""
+        of_keys = self.weight if k_norm is None else k_norm.weight
+        return HeadNorms(self.weight, of_keys, self._eps, self._plus_one, values)
 
 
 class GatedMLP(nn.Module):
@@ -170,7 +171,10 @@ class GatedMLP(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """x [T, N] -> [T, N]. `qkv` packs the three projections: rows are H query heads, then G key, then G value heads."""
+    """x [T, N] -> [T, N]. `qkv` packs the three projections: rows are H query heads, then G key, then G value heads.
+
+    Without kv heads it attends to the keys and values of another layer.
+    """
 
     def __init__(
         self,
@@ -182,15 +186,19 @@ class SelfAttention(nn.Module):
         head_dim: int,
         qkv_bias: bool,
         o_bias: bool,
+        sinks: bool,
         qk_norms: tuple[RMSNorm, RMSNorm] | None,
+        v_norm: bool,
         dtype: torch.dtype,
         ops: Ops,
     ) -> None:
         super().__init__()
         self.qkv = Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias, dtype=dtype)
         self.o = Linear(heads * head_dim, hidden, bias=o_bias, dtype=dtype)
+        self.sinks = nn.Parameter(torch.empty(heads, dtype=torch.float32), requires_grad=False) if sinks else None
         self.q_norm = None if qk_norms is None else qk_norms[0]
-        self.k_norm = None if qk_norms is None else qk_norms[1]
+        self.k_norm = None if qk_norms is None or not kv_heads else qk_norms[1]
+        self._v_norm = v_norm and kv_heads > 0
         self._layer, self._ops = layer, ops
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
 
@@ -208,9 +216,11 @@ class SelfAttention(nn.Module):
         """
         qkv = self.qkv(x).view(-1, self._heads + 2 * self._kv_heads, self._head_dim)  # [T, H + 2 G, D]
         turning = self._heads + self._kv_heads
-        norms = None if self.q_norm is None or self.k_norm is None else self.q_norm.with_keys(self.k_norm)
+        norms = None if self.q_norm is None else self.q_norm.with_keys(self.k_norm, self._v_norm)
         positions = inputs.positions if inputs.shifted is None else inputs.shifted
-        self._ops.place(qkv, self._heads, *rope, positions, norms, *attention.cache(self._layer), inputs.slots)
+        keys, values = attention.cache(self._layer)
+        own = (keys, values) if self._kv_heads else (keys[:, :0], values[:, :0])  # those of another are there already
+        self._ops.place(qkv, self._heads, *rope, positions, norms, *own, inputs.slots)
         q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
         if wanted is not None:
             if not len(wanted.rows):
@@ -219,5 +229,6 @@ class SelfAttention(nn.Module):
             q, k, v = rows[:, : self._heads], rows[:, self._heads : turning], rows[:, turning:]
             inputs = wanted
             attention.plan(inputs)
-        out = attention.forward(q, k, v, self._layer, inputs)  # [T, H, D]
+        new = (k, v) if self._kv_heads else (None, None)
+        out = attention.forward(q, *new, self._layer, inputs, self.sinks)  # [T, H, D]
         return self.o(out.view(-1, self._heads * self._head_dim))

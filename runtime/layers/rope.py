@@ -20,7 +20,7 @@ from ramet.runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class RopeShape:
-    """Which frequencies, and how they are stretched. `kind` is default, linear, dynamic, llama3, yarn or longrope."""
+    """Which frequencies, and how they are stretched. `kind` is a case of `inverse_frequencies`."""
 
     kind: str
     theta: float
@@ -32,6 +32,7 @@ class RopeShape:
     fast_turns: float = 32.0  # yarn: what turns more often in the trained context is kept
     slow_turns: float = 1.0  # yarn: what turns less often is slowed by `factor`
     whole_bounds: bool = True  # yarn: between which of the numbers of a head that is blended, rounded outwards
+    turned: float = 1.0  # proportional: which part of the numbers turns, the fastest; the others stay
     attention_factor: float = 1.0  # yarn, longrope: cosines and sines are multiplied by it, so scores by its square
     short_factors: tuple[float, ...] = ()  # longrope: waves are so much longer, each by its own [rotary_dim / 2]
     long_factors: tuple[float, ...] = ()  # the same, of sequences beyond the trained context
@@ -56,8 +57,12 @@ def inverse_frequencies(rope: RopeShape, is_long: bool = False) -> Tensor:
         case "longrope":
             factors = torch.tensor(rope.long_factors if is_long else rope.short_factors, dtype=torch.float32)
             return 1.0 / (factors * rope.theta ** _exponents(rope))
+        case "proportional":
+            turned = torch.arange(len(plain)) < int(rope.turned * rope.rotary_dim // 2)
+            return torch.where(turned, plain, torch.zeros_like(plain)) / rope.factor
         case _:
-            raise ConfigError(f"rope_type is {rope.kind!r}, must be default, linear, dynamic, llama3, yarn or longrope")
+            kinds = "default, linear, dynamic, llama3, yarn, longrope or proportional"
+            raise ConfigError(f"rope_type is {rope.kind!r}, must be {kinds}")
 
 
 def _llama3(plain: Tensor, rope: RopeShape) -> Tensor:

@@ -132,12 +132,14 @@ class ConfigObject:
             raise self.error(found[0], f"must be one of {', '.join(valid)}")
         return str(value)
 
-    def object(self, name: str) -> "ConfigObject":
-        """An empty one where the key is absent or null."""
+    def object(self, name: str, default: dict[str, Any] | None = None) -> "ConfigObject":
+        """An empty one, or the default, where the key is absent or null."""
         value = self.get(name)
         if value is not None and not isinstance(value, dict):
             raise self.error(name, "must be an object or null")
-        inner = ConfigObject(value or {}, self.architecture, self._place, f"{self._prefix}{name}.")
+        inner = ConfigObject(
+            (default or {}) if value is None else value, self.architecture, self._place, f"{self._prefix}{name}."
+        )
         self._objects.append(inner)
         return inner
 

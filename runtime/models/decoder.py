@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
 from ramet.runtime.models.causal import CausalModel
-from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.shape import ExpertsShape, ModelShape
 
 Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim / 2]
 
@@ -28,40 +29,52 @@ def norm_of(shape: ModelShape, dtype: torch.dtype, ops: Ops, size: int | None = 
     return RMSNorm(size or shape.hidden, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
 
 
-def _head_norms(shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
-    return norm_of(shape, dtype, ops, shape.head_dim), norm_of(shape, dtype, ops, shape.head_dim)
+def _head_norms(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
+    return norm_of(shape, dtype, ops, size), norm_of(shape, dtype, ops, size)
 
 
 def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
-    """[T, N] -> [T, N]"""
+    """[T, N] -> [T, N]: one MLP, or experts in its place."""
+    own = shape.layers[layer]
+    if own.experts is None or own.experts.beside:
+        return dense_of(own.intermediate or shape.intermediate, shape, dtype, ops)
+    return experts_of(own.experts, shape, dtype, ops)
 
-    def dense(intermediate: int) -> GatedMLP:
-        options: Any = dict(activation=shape.activation, dtype=dtype, ops=ops)
-        return GatedMLP(shape.hidden, intermediate, bias=shape.mlp_bias, **options)
 
-    of = shape.layers[layer].experts
-    if of is None:
-        return dense(shape.intermediate)
-    make_shared = partial(dense, of.shared_intermediate) if of.shared_intermediate else None
+def dense_of(intermediate: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> GatedMLP:
+    options: Any = dict(activation=shape.activation, dtype=dtype, ops=ops)
+    return GatedMLP(shape.hidden, intermediate, bias=shape.mlp_bias, **options)
+
+
+def experts_of(of: ExpertsShape, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> Experts:
+    if of.clamp is None:
+        activation = gated_activation(shape.activation, ops)
+    else:
+        activation = partial(ops.clamped_mul, alpha=of.clamp.alpha, limit=of.clamp.limit)
+    shared = of.shared_intermediate
+    make_shared = partial(dense_of, shared, shape, dtype, ops) if shared else None
     return Experts(
         shape.hidden, of.num, of.intermediate, of.rule, make_shared, shared_gate=of.shared_gate,
-        choice_bias=of.choice_bias, activation=shape.activation, dtype=dtype, ops=ops,
+        choice_bias=of.choice_bias, bias=of.bias, scales=of.beside, activation=activation, dtype=dtype, ops=ops,
     )  # fmt: skip
 
 
 class DecoderLayer(nn.Module):
     def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
+        own, kv = shape.layers[layer], shape.kv_shapes[layer]
         self.input_norm = norm_of(shape, dtype, ops)
         self.attention = SelfAttention(
             layer,
             hidden=shape.hidden,
             heads=shape.heads,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
+            kv_heads=kv.heads,
+            head_dim=kv.key,
             qkv_bias=shape.qkv_bias,
             o_bias=shape.o_bias,
-            qk_norms=_head_norms(shape, dtype, ops) if shape.layers[layer].qk_norm else None,
+            sinks=own.attention.sinks,
+            qk_norms=_head_norms(kv.key, shape, dtype, ops) if own.qk_norm else None,
+            v_norm=own.v_norm,
             dtype=dtype,
             ops=ops,
         )
@@ -84,8 +97,11 @@ class DecoderLayer(nn.Module):
         x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
         return self.attention(x, rope, attention, inputs, wanted)
 
-    def feed(self, x: Tensor, residual: Tensor) -> Tensor:
-        """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN."""
+    def feed(self, x: Tensor, residual: Tensor, beside: Tensor | None = None) -> Tensor:
+        """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN.
+
+        `beside` [T, size]: the layer's own embeddings of the tokens, of a model that has some.
+        """
         fed: Tensor = self.mlp(self.mlp_norm.add(x, residual))
         return fed
 
@@ -129,6 +145,7 @@ class Decoder(CausalModel):
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
             residual[first : first + len(values)] = values
+        beside = self.layer_embeds(inputs, residual)
         x: Tensor | None = None
         layers = cast(Sequence[DecoderLayer], self.layers)
         for i, (layer, rope) in enumerate(zip(layers, self._ropes, strict=True), 1):
@@ -136,10 +153,20 @@ class Decoder(CausalModel):
             x = layer.attend(x, residual, rope, attention, inputs, last)
             if last is not None:
                 residual = self._ops.gather(residual, inputs.last_tokens, 1.0)
+                beside = None if beside is None else self._ops.gather(beside, inputs.last_tokens, 1.0)
             if len(x):
-                x = layer.feed(x, residual)
+                x = layer.feed(x, residual, None if beside is None else self.part(beside, i - 1))
         assert x is not None, "a model has at least one layer"
         return x, residual
+
+    def layer_embeds(self, inputs: ForwardInputs, embedded: Tensor) -> Tensor | None:
+        """[T, layers * size] beside the embedded tokens [T, N], where layers have embeddings of their own."""
+        return None
+
+    def part(self, beside: Tensor, layer: int) -> Tensor:
+        """[T, size] of [T, layers * size]"""
+        size = beside.shape[1] // len(self.layers)
+        return beside[:, layer * size : (layer + 1) * size]
 
     def final_states(self, x: Tensor, residual: Tensor, at: Tensor) -> Tensor:
         """x, residual [T, N]; at [Q] int64 indices into T -> [Q, N] after the final norm, what the head reads."""

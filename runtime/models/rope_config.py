@@ -7,6 +7,7 @@ one for each layer type "rope_parameters": {"full_attention": {...}, "sliding_at
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models.config_json import ConfigObject
@@ -24,16 +25,17 @@ def read_rope(
     original: int | None = None,
     kinds: tuple[str, ...] = KINDS,
     longropes: tuple[str, ...] = (),
+    usual: dict[str, Any] | None = None,
 ) -> RopeShape:
     """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level.
 
     `partial`: of a family that may turn a part of each head, which part by default. `original`: the trained length that
     its class has. `longropes`: names that it has for longrope; a family has some where a sequence that grows beyond the
-    trained length is computed anew.
+    trained length is computed anew. `usual`: what its class has where neither object is in the file.
     """
     inner = config.object("rope_scaling")
     if inner.is_empty:
-        inner = config.object("rope_parameters")
+        inner = config.object("rope_parameters", usual)
     config.get("rope_parameters")
     original = config.optional_count("original_max_position_embeddings", original)
     theta = config.positive("rope_theta", default_theta)
@@ -84,6 +86,11 @@ def rope_of(
                 low_freq_factor=inner.positive("low_freq_factor"),
                 high_freq_factor=inner.positive("high_freq_factor"),
             )
+        case "proportional":
+            part = inner.positive("partial_rotary_factor", 1.0)
+            if part > 1:
+                raise inner.error("partial_rotary_factor", "must be at most 1")
+            return replace(plain, kind="proportional", factor=inner.positive("factor", 1.0), turned=part)
         case "yarn":
             return _yarn(inner, plain, context)
         case _:

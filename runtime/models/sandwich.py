@@ -28,8 +28,8 @@ class SandwichLayer(DecoderLayer):
     ) -> Tensor:
         return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs, wanted))
 
-    def feed(self, x: Tensor, residual: Tensor) -> Tensor:
-        return self.mlp_out_norm(super().feed(x, residual))
+    def feed(self, x: Tensor, residual: Tensor, beside: Tensor | None = None) -> Tensor:
+        return self.mlp_out_norm(super().feed(x, residual, beside))
 
 
 class SandwichDecoder(Decoder):

@@ -9,6 +9,14 @@ from ramet.runtime.layers.rope import RopeShape
 
 
 @dataclass(frozen=True, slots=True)
+class Clamp:
+    """Of experts whose gate and up are clamped before they are multiplied: as `clamped_mul` of kernels/reference.py."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsShape:
     """Of a layer that has experts in the place of one MLP."""
 
@@ -18,6 +26,9 @@ class ExpertsShape:
     shared_intermediate: int = 0  # of the one that every token has; 0: there is none
     shared_gate: bool = False  # how much of that one a token takes is learnt
     choice_bias: bool = False  # what decides with the scores which experts are chosen is learnt
+    bias: bool = False  # of the router and of both linear layers of each
+    clamp: Clamp | None = None  # None: their activation is the model's
+    beside: bool = False  # of the layer's one MLP, and not in its place
 
     @property
     def num_of_a_token(self) -> int:
@@ -34,6 +45,9 @@ class LayerShape:
     qk_norm: bool = False  # queries and keys are normed head by head before they are rotated
     experts: ExpertsShape | None = None
     kv: KVShape | None = None  # None: the model's heads and their size
+    values_are_keys: bool = False  # the same projection makes both
+    v_norm: bool = False  # values are normed head by head, without a weight
+    intermediate: int | None = None  # None: the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,14 @@ class CheckpointQuantization:
     bits: tuple[int, ...] = (4,)  # of whole numbers that are packed
     block: tuple[int, int] | None = None  # outputs and inputs that share a scale
     weight_only: bool = True  # inputs are not rounded, where the kernel leaves it open
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEmbeds:
+    """Of tokens, for each layer (Gemma 3n; Gemma 4)."""
+
+    vocab_size: int
+    size: int  # of those of one layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,7 @@ class ModelShape:
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
     quantization: CheckpointQuantization | None = None
     of_transformers: str = ""  # config.json, of a model whose modules are transformers'; empty: they are our own
+    layer_embeds: LayerEmbeds | None = None
 
     @property
     def num_layers(self) -> int:
@@ -98,7 +121,13 @@ class ModelShape:
     def widest(self) -> int:
         """Intermediate numbers of a token, at most."""
         of = self.experts
-        return self.intermediate if of is None else max(self.intermediate, of.num_of_a_token)
+        dense = max(layer.intermediate or self.intermediate for layer in self.layers)
+        return dense if of is None else max(dense, of.num_of_a_token)
+
+    @property
+    def widest_qkv(self) -> int:
+        """Numbers of a token's queries, keys and values in a layer, at most."""
+        return max((self.heads + of.heads) * of.key + of.heads * of.value for of in self.kv_shapes)
 
     @property
     def query_size(self) -> int:

@@ -3,8 +3,8 @@
 attention.qkv = q_proj / k_proj / v_proj, one below the other        mlp.gate_up = gate_proj / up_proj
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -35,6 +35,30 @@ class Rows:
     pairs: Pairs | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One tensor of the checkpoint [E, ...] for all experts of a layer, and what the tensors in it stand for.
+
+    Of each expert it has the rows of these, one below the other: `turned` as columns [N, M], `interleaved` in turns.
+    """
+
+    names: tuple[str, ...]  # as `layer` has the modules, with ".weight" or ".bias"
+    turned: bool = False
+    interleaved: bool = False
+
+    @property
+    def ndim(self) -> int:
+        return 3 if self.names[0].endswith(".weight") else 2
+
+    def apart(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Each of the names and its rows, which are no copy."""
+        num = len(self.names)
+        for expert, own in enumerate(tensor):
+            rows = own.mT if self.turned else own
+            each = [rows[i::num] for i in range(num)] if self.interleaved else rows.chunk(num)
+            yield from ((name.replace("*", str(expert)), part) for name, part in zip(self.names, each, strict=True))
+
+
 Sources = str | tuple[Rows, ...]  # one tensor that is the whole parameter, or several, from the first row down
 
 
@@ -47,8 +71,14 @@ class WeightMap:
 
     layer: Mapping[str, Sources]
     top: Mapping[str, str]
+    special: Mapping[int, Mapping[str, Sources]] = field(default_factory=dict)  # of layers that differ, by number
     renamed: tuple[tuple[str, str], ...] = ()  # (prefix in the file, what stands for it), the first match counts
     ignored: tuple[str, ...] = ()  # prefixes of what is there for another part of the model
+    stacks: Mapping[str, Stack] = field(default_factory=dict)  # by names of tensors, without "model.layers.N."
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # a tensor -> all the names that it stands for
+
+    def of_layer(self, number: int) -> Mapping[str, Sources]:
+        return self.special.get(number, self.layer)
 
     def canonical(self, name: str) -> str:
         """The checkpoint's name of a tensor as `layer` and `top` have it."""
@@ -57,24 +87,49 @@ class WeightMap:
                 return instead + name.removeprefix(prefix)
         return name
 
+    def apart(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """A tensor by its canonical name, by others that it stands for, or those that are stacked in it."""
+        if name in self.aliases:
+            yield from ((each, tensor) for each in self.aliases[name])
+            return
+        before, number, inner = _split(name)
+        stack = self.stacks.get(inner)
+        if stack is None or tensor.ndim != stack.ndim:
+            yield name, tensor
+            return
+        for each, part in stack.apart(tensor):
+            yield f"{before}{number}.{each}", part
 
+
+def _split(name: str) -> tuple[str, str, str]:
+    """ "model.layers.3.mlp.router" -> "model.layers.", "3", "mlp.router" """
+    if not name.startswith(LAYERS):
+        return "", "", name
+    number, _, inner = name.removeprefix(LAYERS).partition(".")
+    return LAYERS, number, inner
+
+
+LAYERS = "model.layers."
 TOP = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 
 
-def usual_layer(shape: ModelShape) -> dict[str, Sources]:
-    """A pre-norm layer as most families name it."""
+def usual_layer(shape: ModelShape, number: int = 0) -> dict[str, Sources]:
+    """A pre-norm layer as most families name it, of the sizes that it has."""
+    own, kv = shape.layers[number], shape.kv_shapes[number]
+    intermediate = own.intermediate or shape.intermediate
+    projections = (
+        Rows("self_attn.q_proj", shape.heads * kv.key),
+        Rows("self_attn.k_proj", kv.heads * kv.key),
+        Rows("self_attn.v_proj", kv.heads * kv.value),
+    )
     return {
         "input_norm": "input_layernorm",
-        "attention.qkv": (
-            Rows("self_attn.q_proj", shape.query_size),
-            Rows("self_attn.k_proj", shape.kv_size),
-            Rows("self_attn.v_proj", shape.kv_size),
-        ),
+        "attention.qkv": tuple(rows for rows in projections if rows.count),
         "attention.q_norm": "self_attn.q_norm",
         "attention.k_norm": "self_attn.k_norm",
         "attention.o": "self_attn.o_proj",
         "mlp_norm": "post_attention_layernorm",
-        "mlp.gate_up": (Rows("mlp.gate_proj", shape.intermediate), Rows("mlp.up_proj", shape.intermediate)),
+        "mlp.gate_up": (Rows("mlp.gate_proj", intermediate), Rows("mlp.up_proj", intermediate)),
         "mlp.down": "mlp.down_proj",
     }
 

@@ -112,6 +112,7 @@ def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
         runner.hidden_size,
         resolved,
         None if runner.routes is None else runner.routes.layout,
+        runner.takes_embeds,
     )
 
 

@@ -71,14 +71,21 @@ class _Loading:
             if name not in self._wanted and self._quantised.may_be_bias_of_none(name):
                 continue
             check_dtype(fact.dtype, fact.named)
-            self._check_place(name, fact.shape, fact.named)
-            missing.discard(name)
+            missing -= self._places(name, fact.shape, fact.named)
         for bundle in self._bundles:
-            self._check_place(bundle.weight, bundle.shape, self._facts[next(iter(bundle.names.values()))].named)
-            missing.discard(bundle.weight)
+            named = self._facts[next(iter(bundle.names.values()))].named
+            missing -= self._places(bundle.weight, bundle.shape, named)
         if missing:
             examples = ", ".join(sorted(missing)[:3])
             raise ConfigError(f"{self._checkpoint.place}: {len(missing)} tensors are missing, among them {examples}")
+
+    def _places(self, name: str, shape: tuple[int, ...], named: str) -> set[str]:
+        """What a tensor of that name stands for. Raises ConfigError for what has another shape, or no place."""
+        found = set()
+        for own, part in self._weights.apart(name, torch.empty(shape, device="meta")):
+            self._check_place(own, tuple(part.shape), _named(named, name, own))
+            found.add(own)
+        return found
 
     def _check_place(self, name: str, shape: tuple[int, ...], named: str) -> None:
         if name == self._second_head:
@@ -108,15 +115,21 @@ class _Loading:
             if name == self._second_head:  # it must be the embedding once more: transformers unties one that differs
                 second_head = torch.empty_like(parameters[EMBEDDING])
                 copy_weights(second_head, tensor, named, staging)
-            elif name in self._wanted:
-                _copy(tensor, self._wanted[name], parameters, named, staging)
-            elif tensor.any():
-                raise ConfigError(f"{named} does not belong to a {self._model.shape.architecture} of this config")
+                continue
+            for own, each in self._weights.apart(name, tensor):
+                if own in self._wanted:
+                    _copy(each, self._wanted[own], parameters, _named(named, name, own), staging)
+                elif each.any():
+                    raise ConfigError(f"{named} does not belong to a {self._model.shape.architecture} of this config")
         if second_head is not None and not torch.equal(second_head, parameters[EMBEDDING]):
             raise ConfigError(
                 f"{self._checkpoint.place}: tensor {self._second_head} differs from the embedding, though config.json "
                 "ties them; if both are meant, add --json-model-override-args '{\"tie_word_embeddings\": false}'"
             )
+
+
+def _named(named: str, name: str, own: str) -> str:
+    return named if own == name else f"{named}, its part {own},"
 
 
 def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str, staging: Staging | None) -> None:

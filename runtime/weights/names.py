@@ -32,10 +32,10 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
     outside, _, expert = block.rpartition(".")
     if expert.isdigit():
         block = f"{outside}.*"
-    at, sources = f"model.layers.{number}", weights.layer[block]
+    at, sources = f"model.layers.{number}", weights.of_layer(int(number))[block]
 
     def named(source: str) -> str:
-        return f"{at}.{source.replace('*', expert)}.{kind}"
+        return ".".join(part for part in (at, source.replace("*", expert), kind) if part)
 
     if isinstance(sources, str):
         return {named(sources): Part(name, 0, num_rows)}

@@ -108,10 +108,11 @@ class Placed:
         assert not scratch.arrived.any(), "the counters of rows are as they were"
         return out
 
-    def extended(self, tuning: Any = None) -> Tensor:
+    def extended(self, tuning: Any = None, parts: int = 1) -> Tensor:
+        """`parts`: programs that share a tile."""
         case = self.case
         tuning = tuning or extend_tuning(case.head_dim, processor_of(self.device))
-        tokens = tokens_of_tile(case.heads, case.kv_heads, tuning)
+        tokens = tokens_of_tile(case.heads, case.kv_heads, tuning) * parts
         blocks = Blocks.of(np.array(self.num_new, np.int32), np.array(self.lengths, np.int32), tokens)
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
         k = self.qkv[:, case.heads : case.heads + case.kv_heads]
@@ -119,5 +120,7 @@ class Placed:
         of = self.rows, self.column(self.firsts), self.column(self.num_new), self.column(self.lengths)
         tiles = self.column(blocks.rows), self.column(blocks.starts)
         rule = case.head_dim**-0.5, case.window, case.softcap, self.sinks
-        extend_attention(self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning)
+        extend_attention(
+            self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning, tokens
+        )
         return out

@@ -127,6 +127,7 @@ class PoolRoutes:
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
+    takes_embeds = True
     asynchronous = windowed = False
     cost: StepCost | None = None
     boundary: int | None = None

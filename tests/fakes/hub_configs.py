@@ -2,6 +2,11 @@
 
 from typing import Any
 
+SLIDING, FULL = "sliding_attention", "full_attention"
+GEMMA4_ROPES = {
+    FULL: {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+    SLIDING: {"rope_theta": 10000.0, "rope_type": "default"},
+}
 HUB: dict[str, dict[str, Any]] = {
     "Llama-2-7b": {
         "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"], "bos_token_id": 1,
@@ -105,6 +110,21 @@ HUB: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": False,
         "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": 151552,
     },
+    "gpt-oss-20b": {
+        "architectures": ["GptOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
+        "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+        "initial_context_length": 4096, "initializer_range": 0.02, "intermediate_size": 2880,
+        "layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131072,
+        "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+        "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": False, "pad_token_id": 199999,
+        "rms_norm_eps": 1e-05, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+        "rope_scaling": {
+            "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+            "rope_type": "yarn", "truncate": False,
+        },
+        "swiglu_limit": 7.0, "tie_word_embeddings": False, "transformers_version": "4.55.0.dev0", "use_cache": True,
+        "vocab_size": 201088,
+    },
     "GLM-4.5-Air": {
         "architectures": ["Glm4MoeForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
         "eos_token_id": [151329, 151336, 151338], "first_k_dense_replace": 1, "head_dim": 128, "hidden_act": "silu",
@@ -173,5 +193,42 @@ HUB: dict[str, dict[str, Any]] = {
             "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
         },
         "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model", "vision_use_head": False},
+    },
+    "gemma-4-26B-A4B": {
+        "architectures": ["Gemma4ForConditionalGeneration"], "audio_config": None, "audio_token_id": 258881,
+        "boa_token_id": 256000, "boi_token_id": 255999, "dtype": "bfloat16", "eoa_token_index": 258883,
+        "eoi_token_id": 258882, "image_token_id": 258880, "initializer_range": 0.02, "model_type": "gemma4",
+        "text_config": {
+            "attention_bias": False, "attention_dropout": 0.0, "attention_k_eq_v": True, "dtype": "bfloat16",
+            "enable_moe_block": True, "final_logit_softcapping": 30.0, "global_head_dim": 512, "head_dim": 256,
+            "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2816, "hidden_size_per_layer_input": 0,
+            "intermediate_size": 2112, "layer_types": ([SLIDING] * 5 + [FULL]) * 5, "max_position_embeddings": 262144,
+            "model_type": "gemma4_text", "moe_intermediate_size": 704, "num_attention_heads": 16, "num_experts": 128,
+            "num_global_key_value_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 8,
+            "num_kv_shared_layers": 0, "rms_norm_eps": 1e-06, "rope_parameters": GEMMA4_ROPES, "sliding_window": 1024,
+            "tie_word_embeddings": True, "top_k_experts": 8, "use_bidirectional_attention": "vision", "use_cache": True,
+            "use_double_wide_mlp": False, "vocab_size": 262144, "vocab_size_per_layer_input": 262144,
+        },
+        "tie_word_embeddings": True, "transformers_version": "5.5.0", "video_token_id": 258884,
+        "vision_config": {"hidden_size": 1152, "model_type": "gemma4_vision"},
+    },
+    "gemma-4-E2B": {
+        "architectures": ["Gemma4ForConditionalGeneration"], "dtype": "bfloat16", "model_type": "gemma4",
+        "audio_config": {"hidden_size": 1024, "model_type": "gemma4_audio"},
+        "text_config": {
+            "attention_k_eq_v": False, "enable_moe_block": False, "final_logit_softcapping": 30.0,
+            "global_head_dim": 512, "head_dim": 256, "hidden_size": 1536, "hidden_size_per_layer_input": 256,
+            "intermediate_size": 6144, "layer_types": ([SLIDING] * 4 + [FULL]) * 7, "max_position_embeddings": 131072,
+            "model_type": "gemma4_text", "moe_intermediate_size": None, "num_attention_heads": 8, "num_experts": None,
+            "num_global_key_value_heads": None, "num_hidden_layers": 35, "num_key_value_heads": 1,
+            "num_kv_shared_layers": 20, "rms_norm_eps": 1e-06, "rope_parameters": GEMMA4_ROPES, "sliding_window": 512,
+            "top_k_experts": None, "use_double_wide_mlp": True, "vocab_size": 262144,
+            "vocab_size_per_layer_input": 262144,
+        },
+        "tie_word_embeddings": True, "vision_config": {"hidden_size": 768, "model_type": "gemma4_vision"},
+    },
+    "gemma-4-text": {
+        "architectures": ["Gemma4ForCausalLM"], "dtype": "bfloat16", "model_type": "gemma4_text",
+        "num_hidden_layers": 6, "per_layer_config": {"5": {"head_dim": 512}}, "rope_parameters": GEMMA4_ROPES,
     },
 }  # fmt: skip

@@ -19,7 +19,9 @@ from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.runtime.attention import triton as attention
 from ramet.runtime.engine import graphs
 
-OF_TORCH = "rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "softcap"  # their oracles launch torch's ops
+OF_TORCH = (  # their oracles launch torch's ops
+    "rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "clamped_mul", "softcap",
+)  # fmt: skip
 
 
 def take_in(
@@ -42,18 +44,21 @@ def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
 
 def decode_attention(
     q: Tensor, keys: Tensor, values: Tensor, table: Tensor, out: Tensor, scratch: DecodeScratch,
-    scale: float, window: int | None = None, softcap: float | None = None, shares: bool = False,
+    scale: float, window: int | None = None, softcap: float | None = None,
+    sinks: Tensor | None = None, shares: bool = False,
 ) -> None:  # fmt: skip
     num = int(scratch.num_items)
     rows, lens = scratch.items[:num, 0].long(), scratch.items[:num, 1].tolist()
-    found = reference.extend_attention(q, keys, values, table[rows], [1] * num, lens, scale, window, softcap)
+    asked = scale, window, softcap, sinks
+    found = reference.extend_attention(q, keys, values, table[rows], [1] * num, lens, *asked)
     out.copy_(found)
 
 
 def extend_attention(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, table: Tensor,
     rows: Tensor, firsts: Tensor, num_new: Tensor, seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor,
-    scale: float, window: int | None = None, softcap: float | None = None,
+    scale: float, window: int | None = None, softcap: float | None = None, sinks: Tensor | None = None,
+    *, tile: int,
 ) -> None:  # fmt: skip
     for row, first, new, length in zip(
         rows.tolist(), firsts.tolist(), num_new.tolist(), seq_lens.tolist(), strict=True
@@ -62,7 +67,7 @@ def extend_attention(
         if not new:  # the row that padding tiles belong to
             continue
         out[own] = reference.extend_attention(
-            q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap
+            q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap, sinks
         )
 
 

@@ -69,6 +69,15 @@ def test_sinks_and_keys_of_8_bits(rule: dict[str, Any], extras: dict[str, Any]) 
     near(placed.extended(), placed.expected())
 
 
+@pytest.mark.parametrize("extras", [{}, {"sinks": True, "window": 300}], ids=str)
+def test_heads_of_512_numbers_and_tiles_that_programs_share(extras: dict[str, Any]) -> None:
+    placed = Case([(0, 1), (126, 1), (700, 1), (4096, 1)], 16, 2, 512, torch.bfloat16, **extras).on(CUDA)
+    near(placed.decoded(), placed.expected())
+    placed = Case([(0, 1), (127, 2), (2000, 500), (0, 1000)], 16, 2, 512, torch.bfloat16, **extras).on(CUDA)
+    for parts in (1, 8):
+        near(placed.extended(parts=parts), placed.expected())
+
+
 @pytest.mark.parametrize("page", [16, 64])
 def test_pages(page: int) -> None:
     placed = Case([(1000, 1), (5, 1)], dtype=torch.bfloat16, page=page).on(CUDA)
@@ -108,6 +117,7 @@ def test_small_ops(dtype: torch.dtype) -> None:
             assert torch.equal(ours, theirs)
     gate_up = random(33, 2 * 14336) * 3
     near(gpu_ops.silu_mul(gate_up), reference.silu_mul(gate_up))
+    near(gpu_ops.clamped_mul(gate_up, 1.702, 7.0), reference.clamped_mul(gate_up, 1.702, 7.0))
     for tanh in (False, True):
         near(gpu_ops.gelu_mul(gate_up, tanh), reference.gelu_mul(gate_up, tanh))
     angles, positions = torch.rand(100, 64, device=CUDA), torch.arange(33, device=CUDA) * 3

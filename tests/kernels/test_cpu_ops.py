@@ -104,6 +104,43 @@ def test_silu_equals_reference(ops: CpuOps, dtype: torch.dtype, tokens: int, siz
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_norm_of_heads_without_a_weight(ops: CpuOps, dtype: torch.dtype) -> None:
+    packed = random(3, 5, 48, dtype=dtype)
+    other = packed.clone()
+    ops.norm_heads(packed[:, 2:4], None, 1e-6)
+    reference.norm_heads(other[:, 2:4], None, 1e-6)
+    assert_alike(packed, other)
+
+
+@pytest.mark.parametrize("tanh", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "size"), [(1, 16), (5, 33), (130, 96)])
+def test_gelu_of_one_by_a_part_of_another(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int, tanh: bool) -> None:
+    gate, beside = random(tokens, size, dtype=dtype) * 3, random(tokens, 3 * size, dtype=dtype)
+    up = beside[:, size : 2 * size]
+    assert_alike(ops.gelu_by(gate, up, tanh), reference.gelu_by(gate, up, tanh))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "size"), [(1, 16), (5, 33), (130, 96), (0, 8)])
+def test_a_sum_that_is_scaled(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int) -> None:
+    x, y, factor = random(tokens, size, dtype=dtype), random(tokens, size, dtype=dtype) * 3, torch.tensor([0.3])
+    for added, by in ((y, None), (None, factor), (y, factor)):
+        ours, theirs = x.clone(), x.clone()
+        ops.add_scaled(ours, added, by)
+        reference.add_scaled(theirs, added, by)
+        assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "size"), [(1, 128), (2, 33), (129, 352)])
+def test_clamped_gates_equal_reference(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int) -> None:
+    gate_up = random(tokens, 2 * size, dtype=dtype) * 8
+    gate_up[0, :4] = torch.tensor([90.0, -90.0, 7.0, -7.0])
+    assert_alike(ops.clamped_mul(gate_up, 1.702, 7.0), reference.clamped_mul(gate_up, 1.702, 7.0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("head_dim", "half"), [(64, 32), (32, 16), (80, 40), (64, 12)])
 def test_rotation_of_a_strided_part_equals_reference(ops: CpuOps, dtype: torch.dtype, head_dim: int, half: int) -> None:
     packed = random(9, 8, head_dim, dtype=dtype)

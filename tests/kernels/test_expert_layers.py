@@ -31,15 +31,16 @@ def randn(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
     "rule",
     [
         *RULES, RouteRule(8, True), RouteRule(2, True, SIGMOID, scale=2.5), RouteRule(3, False, SIGMOID, 4, 2, 1.5),
-        RouteRule(1, True, SIGMOID, 8, 1), RouteRule(2, False, groups=2),
+        RouteRule(1, True, SIGMOID, 8, 1), RouteRule(2, False, groups=2), RouteRule(3, True, sharpness=0.3),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("tokens", [1, 33])
 def test_routes_are_those_of_the_oracle(rule: RouteRule, tokens: int, biased: bool) -> None:
     logits = randn(tokens, 8, seed=tokens)
     bias = randn(8, seed=5) * 0.3 if biased and rule.scores == SIGMOID else None
-    experts, weights = compiled_kernels().route(logits, rule, bias)
-    wanted, probabilities = route(logits, rule, bias)
+    of_experts = randn(8, seed=6).abs() if biased else None
+    experts, weights = compiled_kernels().route(logits, rule, bias, of_experts)
+    wanted, probabilities = route(logits, rule, bias, of_experts)
     assert torch.equal(experts, wanted)
     torch.testing.assert_close(weights, probabilities, rtol=1e-5, atol=1e-7)
 
@@ -58,12 +59,16 @@ def test_of_scores_that_are_no_numbers_experts_are_chosen_that_there_are() -> No
     assert all(len(set(row)) == 3 and set(row) <= set(range(5)) for row in experts.tolist())
 
 
-def made(ops: Any, rule: RouteRule, num: int, dtype: torch.dtype, shared: bool, gate: bool = True) -> Experts:
-    options: dict[str, Any] = dict(activation="silu", dtype=dtype, ops=ops)
-    shared_mlp = partial(GatedMLP, HIDDEN, SHARED, bias=False, **options) if shared else None
+def made(
+    ops: Any, rule: RouteRule, num: int, dtype: torch.dtype, shared: bool, gate: bool = True, clamped: bool = False
+) -> Experts:
+    options: dict[str, Any] = dict(dtype=dtype, ops=ops)
+    shared_mlp = partial(GatedMLP, HIDDEN, SHARED, bias=False, activation="silu", **options) if shared else None
+    activation = partial(ops.clamped_mul, alpha=1.7, limit=0.5) if clamped else ops.silu_mul
     layer = Experts(
-        HIDDEN, num, INTERMEDIATE, rule, shared_mlp, shared_gate=shared and gate, choice_bias=False, **options
-    )
+        HIDDEN, num, INTERMEDIATE, rule, shared_mlp, shared_gate=shared and gate, choice_bias=False, bias=clamped,
+        activation=activation, **options,
+    )  # fmt: skip
     for i, (_, parameter) in enumerate(layer.named_parameters()):
         parameter.data.copy_(randn(*parameter.shape, seed=i) * (2.0 if len(parameter) == num else 0.15))
     return layer
@@ -92,6 +97,34 @@ def plainly(layer: Experts, x: Tensor) -> Tensor:
                 part = torch.sigmoid(layer.shared_gate.weight.double() @ token)
             out[t] += part * mlp(layer.shared.gate_up, layer.shared.down, token)
     return out
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_biased_experts_with_clamped_gates(dtype: torch.dtype) -> None:
+    ops, rule = compiled_kernels(), RouteRule(2, True)
+    x = randn(70, HIDDEN, seed=1, dtype=dtype)
+    with torch.inference_mode():
+        layers = [made(each, rule, 6, dtype, shared=False, clamped=True) for each in (reference, ops)]
+        pack_linears(layers[1], packer_of("plain", 128, ops), packer_of("plain", 128, ops))
+        expected, found = (layer(x).double() for layer in layers)
+        tokens, router = x.double(), layers[0].router
+        assert router.weight is not None and router.bias is not None
+        scores = tokens @ router.weight.double().T + router.bias.double()
+        chosen = scores.topk(2)
+        wanted = torch.zeros_like(expected)
+        for t, (values, experts) in enumerate(zip(chosen.values.softmax(-1), chosen.indices.tolist(), strict=True)):
+            for value, expert in zip(values, experts, strict=True):
+                first, second = list(layers[0].gate_up)[expert], list(layers[0].down)[expert]
+                gate, up = affine(first, tokens[t]).chunk(2)
+                gate, up = gate.clamp(max=0.5), up.clamp(-0.5, 0.5)
+                wanted[t] += value * affine(second, gate * torch.sigmoid(1.7 * gate) * (up + 1))
+    for each in (expected, found):
+        torch.testing.assert_close(each, wanted, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
+def affine(linear: Linear, token: Tensor) -> Tensor:
+    assert linear.weight is not None and linear.bias is not None
+    return linear.weight.double() @ token + linear.bias.double()
 
 
 @pytest.mark.parametrize("dtype", CLOSE)

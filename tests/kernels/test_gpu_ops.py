@@ -38,6 +38,7 @@ def test_norms(size: int, plus_one: bool, dtype: torch.dtype) -> None:
 def test_activations(dtype: torch.dtype) -> None:
     gate_up = torch.cat((random(3, 2600, dtype=dtype) * 4, torch.tensor([[3e4, -3e4] * 1300] * 3).to(dtype)))
     near(gpu_ops.silu_mul(gate_up[:3]), reference.silu_mul(gate_up[:3]))
+    near(gpu_ops.clamped_mul(gate_up, 1.702, 7.0), reference.clamped_mul(gate_up, 1.702, 7.0))
     for tanh in (False, True):
         found, expected = gpu_ops.gelu_mul(gate_up[:3], tanh), reference.gelu_mul(gate_up[:3], tanh)
         torch.testing.assert_close(found, expected, rtol=4 * ULPS[dtype], atol=1e-5 if dtype == torch.float32 else 1e-3)
@@ -72,6 +73,24 @@ def test_from_a_projection_to_the_pool(normed: bool | None, head_dim: int, half:
     assert torch.equal(pools[0][slots], qkv[:, 11:13]) and torch.equal(pools[1][slots], qkv[:, 13:])
     for pool in pools[:2]:
         assert not pool[[3, 4, 6, 7]].any(), "other slots are as they were"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("head_dim", "half"), [(64, 32), (80, 20)])
+@pytest.mark.parametrize("kv_heads", [2, 0])
+def test_values_that_are_normed_and_layers_without_keys(
+    kv_heads: int, head_dim: int, half: int, dtype: torch.dtype
+) -> None:
+    qkv = random(5, 3 + 2 * kv_heads, head_dim, dtype=dtype)
+    expected, angles = qkv.clone(), random(50, half)
+    norms = reference.HeadNorms(random(head_dim, dtype=dtype), random(head_dim, dtype=dtype, seed=1), 1e-6, False, True)
+    pools = [torch.zeros(9, 2, head_dim, dtype=dtype)[:, :kv_heads] for _ in range(4)]
+    at, slots = torch.tensor([3, 1, 0, 49, 7]), torch.tensor([8, 2, 5, 1, 0])
+    gpu_ops.place(qkv, 3, angles.cos(), angles.sin(), at, norms, *pools[:2], slots)
+    reference.place(expected, 3, angles.cos(), angles.sin(), at, norms, *pools[2:], slots)
+    near(qkv, expected)
+    for found, meant in zip(pools[:2], pools[2:], strict=True):
+        near(found, meant)
 
 
 def test_a_pool_of_whole_numbers_is_filled_by_the_reference() -> None:

@@ -18,7 +18,7 @@ from ramet.kernels.tuned import DecodeTuning, ExtendTuning, decode_tuning
 CPU, FP8 = torch.device("cpu"), torch.float8_e4m3fn
 NEAR = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 GROUPS = [(4, 1), (3, 3), (14, 2), (8, 1)]  # query and kv heads
-SIZES = [64, 80, 128, 256]
+SIZES = [64, 80, 128, 256, 512]
 MODELS = [(32, 8), (16, 16), (8, 1)]  # query and kv heads
 PAGES = [1, 16, 64]
 OF_8_BITS: list[dict[str, Any]] = [{"sinks": True}, {"cache": FP8}, {"sinks": True, "cache": FP8}]
@@ -42,6 +42,14 @@ def test_decoding_rows_of_odd_lengths(
     rows = [(0, 1), (126, 1), (128, 1), (MIN_CHUNK, 1), (WHOLE - 1, 1), (WHOLE, 1), (700, 1)]
     placed = Case(rows, *heads, head_dim, dtype, size=3.0, **rule).on(CPU)
     near(placed.decoded(), placed.expected())
+
+
+@pytest.mark.parametrize("rule", [{}, {"window": 20, "sinks": True}], ids=str)
+def test_tiles_of_prompts_that_programs_share(rule: dict[str, Any]) -> None:
+    """Three programs each, of which the last has no tokens in a row's last tile."""
+    rows = [(0, 1), (5, 30), (40, 23), (0, 71), (17, 8)]
+    placed = Case(rows, 4, 2, 48, torch.float32, **rule).on(CPU)
+    near(placed.extended(SMALL, parts=3), placed.expected())
 
 
 def shapes_of_models() -> Iterator[Any]:

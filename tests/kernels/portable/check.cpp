@@ -13,6 +13,7 @@ struct Rule {
     float scale;
     int32_t window;
     float softcap;
+    const float *sinks = nullptr;
 };
 extern "C" {
 void ramet_choose_linear(int, int, int64_t);
@@ -223,7 +224,7 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     for (int t = 0; t < tokens; t++)
         for (int h = 0; h < heads; h++) {
             std::vector<double> total(head_dim);
-            double sum = 0;
+            double sum = rule.sinks ? std::exp((double)rule.sinks[h]) : 0;
             for (int i = rule.window ? std::max(0, limits[t] - rule.window) : 0; i < limits[t]; i++) {
                 const size_t at = ((size_t)table[i] * kv_heads + h / group) * head_dim;
                 double score = 0;
@@ -239,12 +240,14 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     compare("attention", floats(out), want, tolerance);
 }
 
+static const float SINKS[] = {0.5f, -1.0f, 3.0f, 2.0f};
+
 template <class T>
 static void check_attentions(int dtype, float tolerance) {
     for (const int head_dim : {16, 48, 64, 80})
         for (const int tokens : {1, 5})
             for (const int length : {9, 33, 129})
-                for (const Rule rule : {Rule{0.25f, 0, 0}, Rule{0.25f, 8, 2.0f}}) {
+                for (const Rule rule : {Rule{0.25f, 0, 0}, Rule{0.25f, 8, 2.0f}, Rule{0.25f, 0, 0, SINKS}}) {
                     check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, false);
                     if (!rule.window && length > 9) check_attention<T>(dtype, tolerance, tokens, length, head_dim, rule, true);
                 }
@@ -252,7 +255,7 @@ static void check_attentions(int dtype, float tolerance) {
         for (const Way way : {Way{0, 0}, Way{1, 0}, Way{0, 1}, Way{1, 1}})
             for (const int group : {1, 2, 3, 4, 7, 8})
                 for (const int tokens : {1, 17})
-                    for (const int head_dim : {16, 64, 80, 256})
+                    for (const int head_dim : {16, 64, 80, 256, 512})
                         check_attention<T>(dtype, tolerance, tokens, 40, head_dim, Rule{0.25f, 30, 0}, group == 3, storage, group, way);
 }
 

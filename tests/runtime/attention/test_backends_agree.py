@@ -65,10 +65,11 @@ def stored_and_attended(
     v: torch.Tensor,
     layer: int,
     inputs: ForwardInputs,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """As a layer does it."""
     reference.store_kv(k, v, *backend.cache(layer), inputs.slots)
-    return backend.forward(q, k, v, layer, inputs)
+    return backend.forward(q, k, v, layer, inputs, sinks)
 
 
 def check(
@@ -84,6 +85,7 @@ def check(
     softcap=None,
     cache=None,
     page_size=1,
+    sinks=False,
 ) -> None:
     inputs, num_slots = step(rows, shared, seed=len(rows), page_size=page_size)
     generator = torch.Generator().manual_seed(7)
@@ -108,11 +110,12 @@ def check(
     rules = [LayerAttention(1.0), LayerAttention(head_dim**-0.5, window, softcap)]
     expected = ReferenceAttention(pools[0], rules)
     expected.plan(inputs)
-    expected_out = stored_and_attended(expected, q, k, v, 1, inputs)
+    of_heads = torch.randn(heads, generator=generator) * 2 if sinks else None
+    expected_out = stored_and_attended(expected, q, k, v, 1, inputs, of_heads)
     for kind, pool in zip((CpuAttention, GatheredAttention)[: 1 if cache else 2], pools[1:], strict=False):
         backend = kind(pool, heads, rules, ops)
         backend.plan(inputs)
-        out = stored_and_attended(backend, q, k, v, 1, inputs)
+        out = stored_and_attended(backend, q, k, v, 1, inputs, of_heads)
         torch.testing.assert_close(out, expected_out, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
         assert torch.equal(pool.keys[1], pools[0].keys[1]) and torch.equal(pool.values[1], pools[0].values[1])
 
@@ -133,9 +136,51 @@ def test_one_decoding_row(cached: int, dtype: torch.dtype, compiled: bool) -> No
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (3, 3), (4, 1), (6, 2), (8, 8), (14, 2), (9, 3)])
-@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128, 256])
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128, 256, 512])
 def test_any_group_and_head_size(heads: int, kv_heads: int, head_dim: int) -> None:
     check([(140, 1), (3, 1), (33, 5)], heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("extras", [{}, {"window": 40}, {"softcap": 5.0}], ids=str)
+def test_sinks_take_their_part_of_the_weights(extras: dict[str, float], dtype: torch.dtype, compiled: bool) -> None:
+    """Rows that are whole, cut and merged, few and many queries, prefixes that rows share."""
+    rows = [(1, 1), (129, 1), (0, 1), (700, 1), (0, 2), (50, 7), (127, 63), (65, 129)]
+    check(rows, heads=6, dtype=dtype, compiled=compiled, sinks=True, **extras)
+    check([(700, 1)] * 4, heads=6, dtype=dtype, compiled=compiled, shared=600, sinks=True, **extras)
+
+
+def test_sinks_beside_keys_of_8_bits() -> None:
+    check([(129, 1), (50, 7), (127, 63)], head_dim=64, cache=torch.int8, sinks=True)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_layers_of_several_shapes_of_which_one_reads_anothers_keys(compiled: bool) -> None:
+    """As Gemma 4 has them."""
+    inputs, num_slots = step([(129, 1), (3, 1), (50, 7), (65, 129)], 0, seed=3)
+    layers, chance = [KVShape.of(2, 32), KVShape.of(1, 64), KVShape.of(0, 64)], torch.Generator().manual_seed(1)
+    rules = [LayerAttention(0.2, window=40), LayerAttention(0.1), LayerAttention(0.1, keys_of=1)]
+    of = dict(page_size=1, layers=layers, dtype=torch.float32, device=torch.device("cpu"))
+    pools = [KVPool(max_total_tokens=num_slots, **of) for _ in range(3)]
+    ops = compiled_kernels() if compiled else None
+    backends: list[AttentionBackend] = [ReferenceAttention(pools[0], rules)]
+    backends += [kind(pool, 4, rules, ops) for kind, pool in zip((CpuAttention, GatheredAttention), pools[1:])]
+    for layer, (shape, rule) in enumerate(zip(layers, rules, strict=True)):
+        kept = layers[rule.source(layer)]
+        q = torch.randn(inputs.num_tokens, 4, kept.key, generator=chance)
+        new = torch.randn(2, inputs.num_tokens, kept.heads, kept.key, generator=chance)
+        old = torch.randn(2, *pools[0].keys[rule.source(layer)].shape, generator=chance)
+        outs = []
+        for backend, pool in zip(backends, pools, strict=True):
+            if shape.heads:
+                for pooled, numbers, added in zip(pool.of(layer), old, new, strict=True):
+                    pooled.copy_(numbers)
+                    pooled[inputs.slots] = added
+            backend.plan(inputs)
+            outs.append(backend.forward(q, *(new if shape.heads else (None, None)), layer, inputs))
+        for out in outs[1:]:
+            torch.testing.assert_close(out, outs[0], rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

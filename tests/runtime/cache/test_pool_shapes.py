@@ -13,7 +13,7 @@ def test_layers_keep_what_they_ask_for() -> None:
     assert [tuple(values.shape) for values in pool.values] == [(16, 2, 16), (16, 0, 0), (16, 1, 32)]
     taken = sum(each.nbytes for each in (*pool.keys, *pool.values))
     assert taken == 16 * bytes_per_token(LAYERS, torch.float32) == 16 * 4 * (2 * (24 + 16) + 2 * 32)
-    assert pool.head_dim is None and pool.heads_are == "heads of several sizes"
+    assert pool.shapes == (LAYERS[0], LAYERS[2]) and pool.heads_are == "head sizes 24/16, 32"
 
 
 def test_slots_of_every_layer_are_copied() -> None:

@@ -1,5 +1,6 @@
 """What each family understands of a config.json: class defaults, forms on the hub, and what is refused by name."""
 
+import json
 from dataclasses import astuple
 from typing import Any
 
@@ -8,15 +9,18 @@ import torch
 from hub_configs import HUB
 
 from ramet.kernels.reference_experts import SIGMOID, RouteRule
+from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.rope import inverse_frequencies
+from ramet.runtime.models.experts_config import COUNTS
 from ramet.runtime.models.registry import FAMILIES, parse_shape
-from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.shape import LayerEmbeds, ModelShape
 
 TYPES = {  # architecture -> model_type
     "GlmForCausalLM": "glm",
     "Glm4ForCausalLM": "glm4",
     "Glm4MoeForCausalLM": "glm4_moe",
+    "GptOssForCausalLM": "gpt_oss",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
@@ -27,7 +31,11 @@ TYPES = {  # architecture -> model_type
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
+    "Gemma4ForCausalLM": "gemma4_text",
 }
+COMPOSITES = {"Gemma3ForConditionalGeneration": "gemma3", "Gemma4ForConditionalGeneration": "gemma4"}
+SLIDING, FULL = "sliding_attention", "full_attention"
+NORMED = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text")
 WINDOWED = {"sliding_attention", "mistral", "mixtral", "phi3"}
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
@@ -46,8 +54,10 @@ def theirs_of(config: Config) -> Any:
     from transformers import AutoConfig
 
     values = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
-    theirs = AutoConfig.for_model(TYPES.get(config["architectures"][0], "gemma3"), **values)
-    return getattr(theirs, "text_config", theirs)
+    theirs = AutoConfig.for_model({**TYPES, **COMPOSITES}[config["architectures"][0]], **values)
+    theirs = getattr(theirs, "text_config", theirs)
+    theirs.allow_global_per_layer_attribute_access = True  # what a Gemma 4 says of its layers with windows
+    return theirs
 
 
 def windows(theirs: Any) -> list[int | None]:
@@ -64,7 +74,8 @@ def check(shape: ModelShape, theirs: Any) -> None:
     """Every number that both know is the same."""
     heads = theirs.num_attention_heads
     head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // heads
-    scalar = getattr(theirs, "query_pre_attn_scalar", head_dim)
+    is_gemma4 = theirs.model_type == "gemma4_text"
+    scalar = 1.0 if is_gemma4 else getattr(theirs, "query_pre_attn_scalar", head_dim)
     softcap = theirs.attn_logit_softcapping if theirs.model_type == "gemma2" else None
     assert (shape.vocab_size, shape.hidden, shape.intermediate) == (
         theirs.vocab_size, theirs.hidden_size, theirs.intermediate_size,
@@ -82,13 +93,32 @@ def check(shape: ModelShape, theirs: Any) -> None:
     if "gemma" not in theirs.model_type:
         assert {layer.rope.rotary_dim for layer in shape.layers} == {int(head_dim * part)}
     assert {layer.qk_norm for layer in shape.layers} == {
-        theirs.model_type in ("qwen3", "qwen3_moe", "gemma3_text") or getattr(theirs, "use_qk_norm", False)
+        theirs.model_type in NORMED or getattr(theirs, "use_qk_norm", False)
     }
     check_experts(shape, theirs)
+    if is_gemma4:
+        check_kept(shape, theirs)
+
+
+def check_kept(shape: ModelShape, theirs: Any) -> None:
+    """What each layer keeps of a token, and whose keys it reads."""
+    modes = theirs.kv_sharing_modes
+    for i, (layer, kept, mode) in enumerate(zip(shape.layers, shape.kv_shapes, modes, strict=True)):
+        own = theirs.per_layer_config[i]
+        assert kept == KVShape.of(0 if mode == "reuse" else own.num_key_value_heads, own.head_dim)
+        assert (layer.attention.keys_of is not None) == (mode == "reuse")
+        if layer.attention.keys_of is not None:
+            source = shape.layers[layer.attention.keys_of]
+            assert modes[layer.attention.keys_of] == "store" and source.attention.window == layer.attention.window
+        wide = theirs.use_double_wide_mlp and mode == "reuse"
+        assert layer.intermediate == (2 * theirs.intermediate_size if wide else None)
+        assert layer.values_are_keys == (theirs.attention_k_eq_v and theirs.layer_types[i] == FULL)
+    size = theirs.hidden_size_per_layer_input
+    assert shape.layer_embeds == (LayerEmbeds(theirs.vocab_size_per_layer_input, size) if size else None)
 
 
 def check_experts(shape: ModelShape, theirs: Any) -> None:
-    num = getattr(theirs, "num_experts", None) or getattr(theirs, "n_routed_experts", None)
+    num = next((n for name in COUNTS if (n := getattr(theirs, name, None)) is not None), None)
     if num is None:
         assert shape.experts is None
         return
@@ -98,7 +128,9 @@ def check_experts(shape: ModelShape, theirs: Any) -> None:
         i in dense or (i + 1) % step != 0 for i in range(theirs.num_hidden_layers)
     ]
     of, normalise = shape.experts, getattr(theirs, "norm_topk_prob", True)  # a Mixtral has no key for it
-    rule = RouteRule(theirs.num_experts_per_tok, normalise)
+    chosen = getattr(theirs, "top_k_experts", None) or theirs.num_experts_per_tok
+    sharpness = theirs.hidden_size**-0.5 if theirs.model_type == "gemma4_text" else 1.0
+    rule = RouteRule(chosen, normalise, sharpness=sharpness)
     if (groups := getattr(theirs, "n_group", None)) is not None:
         rule = RouteRule(*astuple(rule)[:2], SIGMOID, groups, theirs.topk_group, theirs.routed_scaling_factor)
     assert of is not None and of.rule == rule and of.choice_bias == (rule.scores == SIGMOID)
@@ -127,7 +159,7 @@ def test_published_files_cover_every_architecture() -> None:
 
 @pytest.mark.parametrize("architecture", TYPES)
 def test_what_a_newer_transformers_writes_is_understood(architecture: str) -> None:
-    config = theirs_of(least(architecture)).to_dict() | least(architecture)
+    config = json.loads(theirs_of(least(architecture)).to_json_string(use_diff=False)) | least(architecture)
     assert config["rope_parameters"]
     assert parse_shape(config) == parse_shape({**least(architecture), "dtype": config.get("dtype")})
 
@@ -137,9 +169,11 @@ def test_what_the_published_files_say() -> None:
     assert shapes["vicuna-7b-v1.5-16k"].context_length == 16384
     assert shapes["gemma-3-4b"].context_length == 131072  # stretched already
     assert {name: shape.qkv_bias for name, shape in shapes.items()} == {
-        name: name in ("Qwen2.5-7B", "Qwen1.5-MoE-A2.7B", "glm-4-9b-hf", "GLM-4.5-Air") for name in HUB
+        name: name in ("Qwen2.5-7B", "Qwen1.5-MoE-A2.7B", "glm-4-9b-hf", "GLM-4.5-Air", "gpt-oss-20b") for name in HUB
     }
-    assert not any(shape.o_bias or shape.mlp_bias for shape in shapes.values())
+    assert [name for name, shape in shapes.items() if shape.o_bias or shape.mlp_bias] == ["gpt-oss-20b"]
+    assert shapes["gpt-oss-20b"].context_length == 131072
+    assert {layer.attention.sinks for layer in shapes["gpt-oss-20b"].layers} == {True}
     assert [name for name, shape in shapes.items() if shape.norm_plus_one] == ["gemma-2-9b", "gemma-3-1b", "gemma-3-4b"]
     assert shapes["gemma-3-4b"].dtype == "bfloat16" and shapes["gemma-3-4b"].tied_head
 
@@ -208,6 +242,17 @@ ROPES: dict[str, tuple[str, Config]] = {
         {"rope_theta": 5.0, "rope_local_base_freq": 6.0, "rope_parameters": GEMMA3_ROPES},
     ),
     "gemma3 none": ("gemma3_text", {}),
+    "gemma4 none": ("gemma4_text", {"global_head_dim": 32}),
+    "gemma4": (
+        "gemma4_text",
+        {
+            "global_head_dim": 24,
+            "rope_parameters": {
+                FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.4, "rope_theta": 7e5, "factor": 2.0},
+                SLIDING: {"rope_type": "linear", "factor": 3.0, "rope_theta": 1e3},
+            },
+        },
+    ),
 }  # fmt: skip
 
 
@@ -215,6 +260,7 @@ ROPES: dict[str, tuple[str, Config]] = {
 def test_every_form_of_rope_gives_the_frequencies_of_transformers(name: str) -> None:
     from transformers import AutoConfig
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+    from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     model_type, keys = ROPES[name]
@@ -227,7 +273,7 @@ def test_every_form_of_rope_gives_the_frequencies_of_transformers(name: str) -> 
         wanted = [rotary.inv_freq] * shape.num_layers
         assert {layer.rope.attention_factor for layer in shape.layers} == {rotary.attention_scaling}
     else:
-        rotary = Gemma3RotaryEmbedding(theirs)
+        rotary = (Gemma3RotaryEmbedding if model_type == "gemma3_text" else Gemma4TextRotaryEmbedding)(theirs)
         wanted = [getattr(rotary, f"{kind}_inv_freq") for kind in theirs.layer_types]
     for layer, frequencies in zip(shape.layers, wanted, strict=True):
         torch.testing.assert_close(inverse_frequencies(layer.rope), frequencies, rtol=0, atol=0)
@@ -239,8 +285,9 @@ COMMON = [
     "sliding_window_pattern", "rope_local_base_freq", "original_max_position_embeddings", "tie_word_embeddings",
     "num_experts", "num_local_experts", "num_experts_per_tok", "mlp_only_layers", "decoder_sparse_step",
     "norm_topk_prob", "moe_intermediate_size", "shared_expert_intermediate_size", "qkv_bias",
+    "swiglu_alpha", "swiglu_limit", "per_layer_config", "num_kv_shared_layers", "global_head_dim", "attention_k_eq_v",
+    "enable_moe_block", "hidden_size_per_layer_input", "top_k_experts", "num_global_key_value_heads",
 ]  # fmt: skip
-SLIDING, FULL = "sliding_attention", "full_attention"
 REFUSED: list[tuple[str, Config, str]] = [
     ("Llama", {"sliding_window": 4096}, "sliding_window is 4096"),
     ("Llama", {"layer_types": [SLIDING] * 32}, "layer_types is"),
@@ -290,6 +337,10 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Glm4Moe", {"routed_scaling_factor": 0}, "routed_scaling_factor is 0"),
     ("Glm4Moe", {"first_k_dense_replace": -1}, "first_k_dense_replace is -1"),
     ("Glm4", {"attention_bias": 1}, "attention_bias is 1"),
+    ("GptOss", {"swiglu_limit": 0}, "swiglu_limit is 0"),
+    ("GptOss", {"swiglu_alpha": "x"}, "swiglu_alpha is 'x'"),
+    ("GptOss", {"sliding_window": None}, "sliding_window is None"),
+    ("GptOss", {"layer_types": ["chunked_attention"] * 36}, "layer_types is"),
     ("Mixtral", {"num_experts_per_tok": 9}, "must be at most num_experts (8)"),
     ("Mixtral", {"num_local_experts": 0}, "num_local_experts is 0"),
     ("Mixtral", {"norm_topk_prob": True}, "norm_topk_prob is True"),
@@ -311,6 +362,22 @@ REFUSED: list[tuple[str, Config, str]] = [
     ),
     ("Gemma3", {"text_config": {"hidden_size": 64}}, "text_config is"),
     ("Gemma3", {"hidden_activation": "relu"}, "hidden_activation is 'relu'"),
+    ("Gemma4", {"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
+    ("Gemma4", {"attn_logit_softcapping": 50.0}, "must be null"),
+    ("Gemma4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all'"),
+    ("Gemma4", {"num_kv_shared_layers": 30}, "num_kv_shared_layers is 30"),
+    ("Gemma4", {"num_kv_shared_layers": 27, "layer_types": [SLIDING] * 29 + [FULL]}, "num_kv_shared_layers is 27"),
+    ("Gemma4", {"enable_moe_block": True}, "needs num_experts"),
+    (
+        "Gemma4",
+        {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 5, "moe_intermediate_size": 8},
+        "top_k_experts is 5",
+    ),
+    ("Gemma4", {"per_layer_config": {"0": {"sliding_window": 4}}}, "per_layer_config.0.sliding_window is 4"),
+    ("Gemma4", {"per_layer_config": {"5": {"head_dim": 64}}}, "per_layer_config is"),
+    ("Gemma4", {"per_layer_config": {"31": {"head_dim": 64}}}, "per_layer_config.31 is"),
+    ("Gemma4", {"attention_k_eq_v": True, "num_global_key_value_heads": 3}, "num_attention_heads is None"),
+    ("Gemma4", {"rope_parameters": {FULL: {"rope_type": "yarn"}}}, "rope_parameters.full_attention.rope_type is"),
 ]
 
 
