@@ -24,6 +24,7 @@ usage: ramet COMMAND [OPTIONS]
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
+                   implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
                    gpu (one table for a CUDA card)
   grammar check FILE
@@ -43,6 +44,7 @@ BENCHES = {  # word -> module
     "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
+    "implementations": "implementations",
     "gpu": "gpu.table",
 }  # fmt: skip
 

@@ -45,6 +45,8 @@ def implementation_of(values: dict[str, Any], place: str = "config.json", asked:
             refusals.append(str(error))
         else:
             why = refusals[0] if refusals else "--model-impl is transformers"
+            if shape.architecture not in FAMILIES:
+                why = "it has no family of our own"
             return Implementation("transformers", why, shape)
     return Implementation("refused", "; through transformers: ".join(refusals), None)
 
