@@ -87,6 +87,7 @@ class KnownRunner:
     takes_embeds = True
     asynchronous = windowed = False
     cost = routes = boundary = None
+    generates, pooler = True, None
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:
         self.vocab_size, self.max_running, self.context_length = vocab_size, rows, context_length

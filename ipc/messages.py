@@ -89,6 +89,7 @@ class Tokenize(Message, frozen=True):
     call: int
     text: str
     add_special_tokens: bool = True
+    pair: str | None = None  # a second text, behind the first one as the tokenizer joins two
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -247,7 +248,7 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
 class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
     """Hidden states after the final norm at the next places of one sequence, packed float32. [N, width]
 
-    For "mean" one row, their sum over the prompt tokens that a step computed.
+    Of a request for one state of its prompt a single row, or what a head of the model makes of that.
     """
 
     uid: Uid
@@ -372,6 +373,9 @@ class Limits(Message, frozen=True):
     resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
     routes: RouteLayout | None = None  # None: nobody keeps which experts a token went through
     takes_embeds: bool = True  # embeddings in the place of a prompt's ids
+    num_labels: int = 0  # numbers of a classifier or reward model; 0: the model is none
+    dense_size: int = 0  # numbers of an embedding behind the folder's dense layers; 0: there are none
+    generates: bool = True  # the model has a head that predicts tokens
 
 
 class Ready(Message, frozen=True):

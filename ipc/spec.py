@@ -23,7 +23,15 @@ class HiddenMode(Enum):
 
     ALL = "all"  # of every token that is read
     LAST = "last"  # of the last one
-    MEAN = "mean"  # the sum over the prompt's tokens, for a mean
+    FIRST = "cls"  # of the prompt's first one
+    MEAN = "mean"  # one, the mean over the prompt's tokens
+
+
+class PoolingTask(Enum):
+    """Which of the model's heads the one returned hidden state goes through."""
+
+    EMBED = "embed"  # the dense layers of a sentence-transformers folder
+    CLASSIFY = "classify"  # the layers that make labels or a reward of it
 
 
 class LogprobSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -97,3 +105,5 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     token_healing: bool = False  # the prompt's last tokens are chosen again, with what follows
     follow_up: FollowUp | None = None  # its sequence is kept for a moment
     expert_routes: ExpertRoutes | None = None
+    pooling_task: PoolingTask | None = None  # what is returned in the place of its hidden state; None: that itself
+    padding_id: int | None = None  # tokens of this id at the prompt's end are left out

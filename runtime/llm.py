@@ -29,9 +29,11 @@ from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style, style_of
-from ramet.runtime.intake.embeddings import EmbedFields, ScoreFields, label_scores, read_inputs, read_pairs, vector_of
+from ramet.runtime.intake.classes import ClassifyFields, class_numbers, read_classified
+from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, vector_of
 from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
 from ramet.runtime.intake.reading import Reader, Reading, Thoughts
+from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.llm_language import ProgramCalls
 from ramet.runtime.long_list import Listed, LongList, parts_of
@@ -39,6 +41,7 @@ from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.healing import check_healing
+from ramet.runtime.text.labels import Labels, read_labels
 from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -100,6 +103,10 @@ class LLM:
     @cached_property
     def _pooling(self) -> Pooling:
         return read_pooling(self.args.model_folder)
+
+    @cached_property
+    def _labels(self) -> Labels:
+        return read_labels(self.args)
 
     # -- generate ---------------------------------------------------------------------------------------------------
 
@@ -199,16 +206,34 @@ class LLM:
         pooling: str | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
+        prompt_name: str | None = None,
     ) -> list[list[float]]:
         """A vector for each text or list of token ids, as /v1/embeddings makes them. Raises ClientError.
 
-        pooling: "mean" of all tokens or "last", normalize: to length 1; by default both are what the model's folder
-        says. dimensions: only the first numbers of each vector.
+        pooling: "mean" of all tokens, "last" or "cls"; normalize: to length 1; prompt_name: which of the folder's
+        prompts stands before each text; by default all are what the model's folder says. dimensions: only the first
+        numbers of each vector.
         """
         given = {"input": plain("input", input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
-        fields = convert(given, EmbedFields)
+        fields = convert({**given, "prompt_name": prompt_name}, EmbedFields)
         asked, used = read_inputs("", fields, self._pooling, self._handle.limits)
-        return [vector_of(output.hidden, used, dimensions).tolist() for output in self._run(self._whole(asked))]
+        return [vector_of(output.pooled, used, dimensions).tolist() for output in self._run(self._whole(asked))]
+
+    def classify(
+        self, input: TextOrIds | Sequence[TextOrIds], *, use_activation: bool | None = None
+    ) -> list[list[float]]:
+        """The probability of each label for each text or list of token ids, as /v1/classify has it; `labels` are their
+        names. use_activation=False: the classifier's own numbers, such as a reward. Raises ClientError.
+        """
+        fields = convert({"input": plain("input", input), "use_activation": use_activation}, ClassifyFields)
+        asked = read_classified("", "input", fields.input, self._labels, self._handle.limits)
+        done = self._run(self._whole(asked))
+        return [class_numbers(output.pooled, self._labels, use_activation) for output in done]
+
+    @property
+    def labels(self) -> list[str]:
+        """Of a classifier, in the order of its numbers."""
+        return [self._labels.name_of(index) for index in range(self._handle.limits.num_labels)]
 
     def score(
         self,
@@ -228,7 +253,7 @@ class LLM:
         given = {name: plain(name, value) for name, value in given.items()}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
         asked = read_pairs("", fields, self._handle.limits)
-        return [label_scores(output.logprobs, fields.apply_softmax) for output in self._run(self._whole(asked))]
+        return [label_scores(output, fields.apply_softmax) for output in self._run(self._whole(asked))]
 
     # -- the language -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from operator import add
 from typing import Any, NamedTuple
 
 from ramet.ipc.messages import HiddenStates, Logprobs, Opened
@@ -141,25 +140,16 @@ class HiddenLists:
         self._which, self._num_prompt = opened.spec.hidden, opened.prompt_tokens
         self._width = 0
         self._numbers = array("f")  # [rows, width]
-        self._sum: list[float] = []  # for a mean: of all rows
 
     def add(self, states: HiddenStates) -> int:
         """How many numbers more these are."""
         self._width, values = states.width, array("f", states.values)
-        if self._which is not HiddenMode.MEAN:
-            self._numbers += values
-        elif self._sum:  # long prompts come in parts, of which only the sum is kept
-            self._sum = list(map(add, self._sum, values))
-            return 0
-        else:
-            self._sum = values.tolist()
+        self._numbers += values
         return len(values)
 
     @property
     def pooled(self) -> list[float]:
-        """One vector for the whole prompt: of its last token, or the mean over its tokens."""
-        if self._which is HiddenMode.MEAN:
-            return [value / self._num_prompt for value in self._sum]
+        """One vector for the whole prompt."""
         (row,) = self._rows(0, self._num_rows)
         return row
 

@@ -92,7 +92,16 @@ def http_api() -> str:
     lines.append("[embeddings.md](embeddings.md) the endpoints that turn texts into numbers,")
     lines.append("[language-calls.md](language-calls.md) what programs of the language ask for.")
     lines += connections()
-    for path in ("/v1/score", "/v1/rerank", "/v1/tokenize", "/v1/detokenize", "/abort_request"):
+    for path in (
+        "/v1/score",
+        "/v1/rerank",
+        "/v1/classify",
+        "/pooling",
+        "/encode",
+        "/v1/tokenize",
+        "/v1/detokenize",
+        "/abort_request",
+    ):
         lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
     return "\n".join(lines) + "\n"
 

@@ -162,13 +162,18 @@ SHARDED = {"qwen2", "gemma2"}
 VISION = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28)
 
 
-def make_family(folder: str | Path, name: str, seed: int = 0, **more: Any) -> Path:
-    """Write the folder (made if missing), with a tokenizer, and return it. `more` are keys of the config."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+def make_family(folder: str | Path, name: str, seed: int = 0, kind: str = "AutoModelForCausalLM", **more: Any) -> Path:
+    """Write the folder (made if missing), with a tokenizer, and return it. `more` are keys of the config.
+
+    kind: the class of transformers that has the head, as AutoModel (none) or AutoModelForSequenceClassification.
+    """
+    import transformers
 
     model_type, changes, rewrite = FAMILIES[name]
-    config = AutoConfig.for_model(model_type, **{**SIZES, **json.loads(json.dumps(changes)), **more})
-    return write_checkpoint(Path(folder), AutoModelForCausalLM.from_config(config), seed, name in SHARDED, rewrite)
+    config = transformers.AutoConfig.for_model(model_type, **{**SIZES, **json.loads(json.dumps(changes)), **more})
+    return write_checkpoint(
+        Path(folder), getattr(transformers, kind).from_config(config), seed, name in SHARDED, rewrite
+    )
 
 
 def make_composite(folder: str | Path, seed: int = 0, generation: int = 3) -> Path:

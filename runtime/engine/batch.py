@@ -4,12 +4,14 @@ Knows no torch and no request. R rows (sequences), T new tokens over all rows, Q
 Rows with one new token come first (decode), rows with more follow (extend): section 5.3 of the SGLang paper.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from ramet.ipc.messages import RouteLayout
+from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
 from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
@@ -135,6 +137,17 @@ class RouteSource(Protocol):
         """slots [n] of tokens that steps have computed -> [n, layers with experts, experts of a token]"""
 
 
+class Pooler(Protocol):
+    """The heads of a model that make something else of a hidden state than logits."""
+
+    @property
+    def sizes(self) -> Mapping[PoolingTask, int]:
+        """Numbers that each of its heads makes."""
+
+    def apply(self, task: PoolingTask, states: Floats) -> Floats:
+        """states [n, N] -> [n, sizes[task]]"""
+
+
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
 
@@ -158,6 +171,14 @@ class LoadedRunner(Runner, Protocol):
     @property
     def takes_embeds(self) -> bool:
         """Embeddings in the place of a prompt's ids."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model has a head that predicts tokens."""
+
+    @property
+    def pooler(self) -> Pooler | None:
+        """None: the model has no other head."""
 
     @property
     def context_length(self) -> int:
@@ -219,6 +240,7 @@ __all__ = [
     "PenaltyReset",
     "Pending",
     "PlaceLogprobs",
+    "Pooler",
     "PromptLogprobs",
     "RouteSource",
     "Runner",

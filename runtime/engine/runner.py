@@ -37,12 +37,14 @@ from ramet.runtime.engine.batch import (
 from ramet.runtime.engine.copies import Copies, Readback
 from ramet.runtime.engine.device import choose_device, choose_threads
 from ramet.runtime.engine.inputs import Begun, NotReplayable, SlotTable, StepGraphs, drawing, place
+from ramet.runtime.engine.pooler import HostPooler
 from ramet.runtime.engine.prompt_graphs import PromptGraphs
 from ramet.runtime.engine.startup import (
     Report,
     cache_dtype,
     check_options,
     dtype_name,
+    dummy_seed,
     keep_routes,
     load_model,
     measure_cost,
@@ -63,6 +65,7 @@ from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, on_devic
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
 from ramet.runtime.sampling.processors import load, make_all
+from ramet.runtime.weights.heads import load_heads
 
 LEAST_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
 
@@ -217,6 +220,7 @@ class ModelRunner:
             torch.set_num_threads(self._threads)
         with phase(report, "weights"):
             self._model = load_model(args, self.shape, self.dtype, self.device, self._kernels)
+            self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
         with phase(report, "kv pool"):
             self._place_memory(args)
             self._epilogue = choose_epilogue(self.device)(
@@ -261,6 +265,14 @@ class ModelRunner:
     @property
     def takes_embeds(self) -> bool:
         return self.shape.layer_embeds is None  # which are found by ids
+
+    @property
+    def generates(self) -> bool:
+        return self.shape.generates
+
+    @property
+    def pooler(self) -> HostPooler:
+        return self._pooler
 
     @property
     def max_total_tokens(self) -> int:

@@ -26,6 +26,7 @@ class ScriptedRunner:
     asynchronous = windowed = False
     boundary: int | None = None
     routes: RouteSource | None = None
+    generates, pooler = True, None
 
     def __init__(
         self,

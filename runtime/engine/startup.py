@@ -147,6 +147,11 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
     return plan_memory(needs, available, share)
 
 
+def dummy_seed(args: Args) -> int | None:
+    """Of random weights; None: a checkpoint is read."""
+    return (args.schedule.random_seed or 0) if args.model.load_format == "dummy" else None
+
+
 def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> CausalModel:
     """From the weights that an earlier start has packed and kept, or from the checkpoint."""
     if shape.of_transformers:
@@ -176,8 +181,9 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
     with torch.device(device):
         model = decoder(shape, dtype, ops)
     form = form_of(args.model.quantization, shape.quantization)
-    if args.model.load_format == "dummy":
-        fill_random(model, args.schedule.random_seed or 0)
+    seed = dummy_seed(args)
+    if seed is not None:
+        fill_random(model, seed)
     else:
         load_weights(model, args.model_folder, words_packer(ops))
         if shape.quantization is not None and shape.quantization.kept is not None:

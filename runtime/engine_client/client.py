@@ -212,9 +212,10 @@ class EngineClient:
         """`timeout_s`: how long it may wait until nothing runs or waits."""
         return await self._ask(self._to_scheduler, ControlReply, lambda call: FlushCache(call, timeout_s))
 
-    async def tokenize(self, text: str, add_special_tokens: bool = True) -> TokenizeReply:
+    async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
+        """`pair`: a second text behind it, as the tokenizer joins two."""
         worker = self._to_tokenizers[next(self._workers)]
-        return await self._ask(worker, TokenizeReply, lambda call: Tokenize(call, text, add_special_tokens))
+        return await self._ask(worker, TokenizeReply, lambda call: Tokenize(call, text, add_special_tokens, pair))
 
     async def render(self, chat: bytes) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""

@@ -149,6 +149,12 @@ class Sequence:
         return self.logprobs is not None or self.hidden is not None
 
     @property
+    def pooled(self) -> list[float]:
+        """Of one that has ended and asked for one state of its prompt: its numbers, or what a head made of them."""
+        assert self.hidden is not None, f"{self.uid} did not ask for hidden states"
+        return self.hidden.pooled
+
+    @property
     def num_generated(self) -> int:
         return self.num_taken + len(self.tokens)
 

@@ -1,7 +1,6 @@
-"""Embeddings and scores: which prompts the engine gets, and the arithmetic on what comes back.
+"""Embeddings: which prompts the engine gets, and the arithmetic on what comes back.
 
-A vector is float32, so that every spelling of a reply shows the same numbers. A score is the model's own probability,
-at temperature 1 and without penalties, whatever defaults the model or the server has.
+A vector is float32, so that every spelling of a reply shows the same numbers.
 """
 
 import math
@@ -15,65 +14,137 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
-from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
+from ramet.ipc.spec import HiddenMode, PoolingTask, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text
-from ramet.runtime.intake.limits import MAX_IDS, MAX_INPUTS
-from ramet.runtime.intake.prompts import check_prompts, pack_checked, read_contents
-from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.text.pooling import Kind, Pooling
+from ramet.runtime.intake.fields import Prompts
+from ramet.runtime.intake.limits import MAX_INPUTS
+from ramet.runtime.intake.prompts import read_contents
+from ramet.runtime.text.pooling import DOCUMENT, QUERY, Kind, Pooling
 
 PREFILL_ONLY = SamplingParams(max_new_tokens=0)
-# Greedy: its log-probabilities are those of T = 1, and nothing but the model's logits goes into them.
-NEXT_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0)
 OTHER_VOCABULARY = (
     "are they ids of another model's tokenizer? LangChain's OpenAIEmbeddings sends such, unless "
     "check_embedding_ctx_length=False"
 )
 Vector: TypeAlias = "array[float]"
+Dimensions = Annotated[
+    Annotated[int, Meta(ge=1)] | None, about("only the first numbers of each vector, in [1, those of a whole one]")
+]
 
 
 class EmbedFields(Struct, frozen=True, kw_only=True):
     """What is embedded, and how; by default as the model's folder says."""
 
     input: Annotated[Prompts, about(f"a text, token ids, or a list of either: at most {MAX_INPUTS} of them")]
-    dimensions: Annotated[
-        Annotated[int, Meta(ge=1)] | None, about("only the first numbers of each vector, in [1, hidden size]")
-    ] = None
+    dimensions: Dimensions = None
     pooling: Annotated[
         Kind | None,
-        about('"mean" over all tokens, or "last": the last token\'s; by default what the model\'s folder says'),
+        about(
+            '"mean" over all tokens, "last": the last token\'s, or "cls": the first one\'s; by default what the '
+            "model's folder says"
+        ),
     ] = None
     normalize: Annotated[bool | None, about("vectors of length 1; by default what the model's folder says")] = None
+    prompt_name: Annotated[
+        str | None, about("which of the folder's prompts stands before each text; by default the one that it names")
+    ] = None
 
 
-def read_inputs(rid: str, fields: EmbedFields, default: Pooling, limits: Limits) -> tuple[list[Prompt], Pooling]:
-    """One prompt for each input, in order. `default`: what counts where a client says nothing. Raises ClientError."""
-    hidden_size = limits.hidden_size
-    if not hidden_size:
+def read_inputs(
+    rid: str, fields: EmbedFields, default: Pooling, limits: Limits, place: str = "input"
+) -> tuple[list[Prompt], Pooling]:
+    """One prompt for each input, in order. `default`: what counts where a client says nothing. Raises ClientError.
+
+    `place`: the field that the inputs came in.
+    """
+    size = embedding_size(limits)
+    if fields.dimensions is not None and fields.dimensions > size:
+        raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {size}]")
+    pooling = chosen(default, fields.pooling, fields.normalize)
+    contents, _ = read_contents(place, fields.input, limits, OTHER_VOCABULARY)
+    before = _prompt_before(fields.prompt_name, pooling, contents[0][1])
+    return [
+        prompt_to_embed(rid, at, pooling, limits, **{name: before + value if before else value})
+        for at, content in contents
+        for name, value in content.items()
+    ], pooling
+
+
+def embedding_size(limits: Limits) -> int:
+    """Numbers of a whole vector. Raises ClientError where there are none."""
+    if not limits.hidden_size:
         raise ClientError("model", "has no hidden states, so there are no embeddings")
-    if fields.dimensions is not None and fields.dimensions > hidden_size:
-        raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {hidden_size}]")
-    normalize = default.normalize if fields.normalize is None else fields.normalize
-    pooling = Pooling(fields.pooling or default.kind, normalize)
-    contents, _ = read_contents("input", fields.input, limits, OTHER_VOCABULARY)
-    return [prompt_to_embed(rid, place, pooling, **content) for place, content in contents], pooling
+    return limits.dense_size or limits.hidden_size
 
 
-def prompt_to_embed(rid: str, place: str, pooling: Pooling, **content: Any) -> Prompt:
-    return Prompt(rid, RequestSpec(PREFILL_ONLY, hidden=HiddenMode(pooling.kind)), place=place, **content)
+def chosen(default: Pooling, kind: Kind | None = None, normalize: bool | None = None) -> Pooling:
+    """What a client has named goes before what the folder says. Raises ClientError for a folder that is not served."""
+    if default.unbuilt and kind is None:
+        fact = f"is absent, but what this model's folder says is not built: {default.unbuilt}"
+        raise ClientError("pooling", fact, 'send "mean", "last" or "cls"')
+    return default._replace(kind=kind or default.kind, normalize=default.normalize if normalize is None else normalize)
 
 
-def vector_of(hidden: HiddenLists | None, pooling: Pooling, dimensions: int | None = None) -> Vector:
-    """`hidden`: of an ended prompt that `prompt_to_embed` made. Raises ServerError for NaN and infinities."""
-    assert hidden is not None, "a prompt to embed asks for hidden states"
-    kept = hidden.pooled[:dimensions]
+def _prompt_before(name: str | None, pooling: Pooling, content: dict[str, Any]) -> str:
+    """What stands before every text. Raises ClientError."""
+    if name is not None and name not in pooling.prompts:
+        known = ", ".join(sorted(pooling.prompts)) or "none: this model's folder names no prompts"
+        raise ClientError("prompt_name", f"is {shown(name)}, must be one of {known}")
+    if "text" not in content:
+        if name is not None:
+            raise ClientError("prompt_name", f"is {shown(name)}, but token ids get no prompt", "put it into them")
+        return ""
+    return with_prompt(pooling, () if name is None else (name,))
+
+
+def with_prompt(pooling: Pooling, names: tuple[str, ...]) -> str:
+    """The folder's prompt of the first of these names that it has. Raises ClientError where the mean leaves it out."""
+    before = pooling.prompt_of(names)
+    if before and not pooling.pools_prompt and pooling.kind == "mean":
+        fact = "is one that this model's folder leaves out of the mean, which is not built"
+        raise ClientError("prompt_name", fact, "send token ids, or another pooling")
+    return before
+
+
+def prompt_to_embed(rid: str, place: str, pooling: Pooling, limits: Limits, **content: Any) -> Prompt:
+    task = PoolingTask.EMBED if limits.dense_size else None
+    return prompt_to_pool(rid, place, pooling.kind, task, **content)
+
+
+def prompt_to_pool(
+    rid: str, place: str, kind: Kind, task: PoolingTask | None, padding_id: int | None = None, **content: Any
+) -> Prompt:
+    """One that asks for one state, or for what a head makes of it; of a prompt without the padding at its end."""
+    spec = RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind), pooling_task=task, padding_id=padding_id)
+    return Prompt(rid, spec, place=place, **content)
+
+
+def search_prompts(
+    rid: str, queries: list[tuple[str, str]], documents: list[tuple[str, str]], pooling: Pooling, limits: Limits
+) -> list[Prompt]:
+    """Places and texts of a search, each with the folder's prompt for its side; first the queries."""
+    sides = ((QUERY, queries), (DOCUMENT, documents))
+    return [
+        prompt_to_embed(rid, place, pooling, limits, text=with_prompt(pooling, names) + text)
+        for names, texts in sides
+        for place, text in texts
+    ]
+
+
+def vector_of(pooled: list[float], pooling: Pooling, dimensions: int | None = None) -> Vector:
+    """`pooled`: of an ended prompt that `prompt_to_embed` made. Raises ServerError for NaN and infinities."""
+    kept = finite(pooled)[:dimensions]
     length = math.sqrt(math.fsum(map(mul, kept, kept)))
-    if not math.isfinite(length):
-        raise ServerError("The model produced hidden states that are not finite.")
     divisor = length if pooling.normalize and length > 0 else 1.0
     return array("f", [value / divisor for value in kept])
+
+
+def finite(pooled: list[float]) -> list[float]:
+    """The same numbers. Raises ServerError for NaN and infinities."""
+    if not math.isfinite(math.fsum(map(abs, pooled))):
+        raise ServerError("The model produced hidden states that are not finite.")
+    return pooled
 
 
 def cosine(one: Vector, other: Vector) -> float:
@@ -87,49 +158,3 @@ def in_base64(vector: Vector) -> str:
         vector = array("f", vector)
         vector.byteswap()
     return b64encode(vector.tobytes()).decode()
-
-
-# -- scores ------------------------------------------------------------------------------------------------------------
-
-
-class ScoreFields(Struct, frozen=True, kw_only=True):
-    """Which of a few tokens follows."""
-
-    query: Annotated[Text | Ids, about("what all prompts begin with: a text, or token ids")]
-    items: Annotated[Text | Some[Text | Ids], about("what follows it in each prompt: texts, or token ids as query is")]
-    label_token_ids: Annotated[
-        Annotated[list[PromptId], Meta(min_length=1, max_length=MAX_IDS)],
-        about("the tokens whose probability is asked for"),
-    ]
-    apply_softmax: Annotated[bool | None, about("scores of an item add up to 1")] = None
-    item_first: Annotated[bool | None, about("the query follows the item")] = None
-
-
-def read_pairs(rid: str, fields: ScoreFields, limits: Limits) -> list[Prompt]:
-    """One prompt for each item. Texts are joined as texts and ids as ids: tokens may span the seam of texts."""
-    check_prompts("items", fields.items)
-    labels = fields.label_token_ids
-    pack_checked("label_token_ids", labels, limits.vocab_size)
-    spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=tuple(labels)))
-    [(_, query)], _ = read_contents("query", fields.query, limits)
-    items, several = read_contents("items", fields.items, limits)
-    pairs = []
-    for (place, item), given in zip(items, fields.items if several else [fields.items], strict=True):
-        if item.keys() != query.keys():
-            wanted = "a string" if "text" in query else "a list of token ids"
-            raise ClientError(place, f"is {shown(given)}, must be {wanted}, as query is")
-        first, second = (item, query) if fields.item_first else (query, item)
-        pairs.append(Prompt(rid, spec, place=place, **{name: first[name] + second[name] for name in first}))
-    return pairs
-
-
-def label_scores(logprobs: LogprobLists | None, softmax: bool | None) -> list[float]:
-    """Of the tokens that one prompt asked about, in their order. With `softmax` they add up to 1."""
-    assert logprobs is not None, "a prompt to score asks for log-probabilities"
-    (place,) = logprobs.output
-    assert place.chosen is not None
-    values = [-math.inf if value is None else value for value, _, _ in place.chosen]
-    best = max(values) if softmax else 0.0
-    weights = [math.exp(value - best) for value in values]
-    total = sum(weights) if softmax else 1.0
-    return [weight / total for weight in weights]

@@ -154,14 +154,26 @@ EMBEDDINGS: list[Field] = [
     *refused(int, "a prompt that is cut", "truncate_prompt_tokens"),
     *refused(str, "the end at which a prompt is cut", "truncation_side"),
     *refused(bool, "a prompt without the tokenizer's special tokens", "add_special_tokens", neutral=(True,)),
-    *refused(list[Any], "the embedding of a chat", "messages"),
+    *refused(list[Any], "a chat in the place of texts", "messages"),
     *refused(str, "numbers of another type", "embed_dtype", neutral=("float32",)),
     *refused(str, "numbers of another order of bytes", "endianness", neutral=("native", "little")),
     *refused(str, "a cache of one's own", "cache_salt", neutral=("",)),
     *ignored(Object, NO_MEDIA, "mm_processor_kwargs"),
 ]
 
+# of two texts
+PAIRS: list[Field] = [
+    *refused(int, "an order of such requests", "priority", neutral=(0,)),
+    *refused(Texts, "an adapter", "lora_path", neutral=("",)),
+    *refused(int, "a text that is cut", "truncate_prompt_tokens", "max_tokens_per_doc", "max_chunks_per_doc"),
+    *refused(str, "the end at which a text is cut", "truncation_side"),
+    *refused(bool, "a prompt without the tokenizer's special tokens", "add_special_tokens", neutral=(True,)),
+    *refused(str, "a cache of one's own", "cache_salt", neutral=("",)),
+    *ignored(Object, NO_MEDIA, "mm_processor_kwargs"),
+]
+
 SCORES: list[Field] = [
+    *PAIRS,
     *refused(int, "embeddings in the place of some tokens", "embed_override_token_id"),
     *refused(list[Any], "embeddings in the place of some tokens", "query_embed_overrides", "item_embed_overrides"),
     *refused(bool, "hidden states", "return_pooled_hidden_states", neutral=(False,)),

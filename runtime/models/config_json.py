@@ -16,6 +16,9 @@ HARMLESS = frozenset({
     # files and classes
     "architectures", "auto_map", "model_name", "model_type", "name_or_path", "tokenizer_class",
     "tokenizer_model_max_length", "transformers_version", "unsloth_fixed", "unsloth_version",
+    # what is made of a head's numbers
+    "classifier_from_token", "is_original_qwen3_reranker", "sbert_ce_default_activation_function",
+    "sentence_transformers",
     # tokens
     "bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id", "prefix", "sep_token_id", "unk_token_id",
     # training

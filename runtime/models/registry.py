@@ -9,8 +9,10 @@ from typing import Any
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.family import Family
+from ramet.runtime.models.heads import head_of, headed_weights, is_bare, with_head, without_head
 from ramet.runtime.models.quantization_config import read_quantization
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.weight_map import WeightMap
 
 FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder with its FAMILY
     "Gemma2ForCausalLM": "gemma2",
@@ -42,9 +44,19 @@ def family_of(architecture: str) -> Family:
     return family
 
 
+def weights_of(shape: ModelShape) -> WeightMap:
+    """Which tensors of its checkpoint make up the model's parameters."""
+    return headed_weights(family_of(shape.architecture).weights(shape), shape)
+
+
 def read_shape(folder: Path, overrides: str = "") -> ModelShape:
     """Of the model in `folder`, by its family. Raises ConfigError that names the file and the key."""
-    return parse_shape(read_config(folder, overrides), str(folder / "config.json"))
+    return as_named(parse_shape(read_config(folder, overrides), str(folder / "config.json")), folder)
+
+
+def as_named(shape: ModelShape, folder: Path) -> ModelShape:
+    """With the head that the names of the checkpoint's tensors leave it."""
+    return without_head(shape) if shape.generates and not shape.tied_head and is_bare(folder) else shape
 
 
 def read_config(folder: Path, overrides: str = "") -> dict[str, Any]:
@@ -72,7 +84,9 @@ def _object(text: str, place: str) -> dict[str, Any]:
 
 
 def architecture_of(values: dict[str, Any], place: str) -> str:
-    """Raises ConfigError."""
+    """Raises ConfigError, also for a model that says of itself that it is not causal."""
+    if values.get("is_causal") is False:
+        raise ConfigError(f"{place}: is_causal is False, must be true: only causal attention is served")
     names = values.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise ConfigError(f"{place}: architectures is {names!r}, must be a list with the name of the model class")
@@ -80,9 +94,11 @@ def architecture_of(values: dict[str, Any], place: str) -> str:
 
 
 def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShape:
-    name = architecture_of(values, place)
-    family = family_of(name)
-    config = ConfigObject(values, name, place)
+    architecture, head = head_of(architecture_of(values, place), FAMILIES)
+    family = family_of(architecture)
+    config = ConfigObject(values, architecture, place)
     shape = replace(family.read_shape(config), quantization=read_quantization(config))
+    config.flag("is_causal", True)
+    shape = with_head(shape, head, config)
     config.refuse_unread(family.harmless)
     return shape

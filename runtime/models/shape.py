@@ -96,6 +96,8 @@ class ModelShape:
     quantization: CheckpointQuantization | None = None
     of_transformers: str = ""  # config.json, of a model whose modules are transformers'; empty: they are our own
     layer_embeds: LayerEmbeds | None = None
+    generates: bool = True  # it has a head for tokens; without one `tied_head` is True, and its logits mean nothing
+    num_labels: int = 0  # of a classifier, or rewards
 
     @property
     def num_layers(self) -> int:

@@ -69,7 +69,7 @@ class Assembler:
         if not self._running.parts.rows.num_free:
             return False
         request, base = request_of_part(assembly.owner.request, part), part.base
-        if request.next_logprob is None and not request.returns_every_state:
+        if request.next_logprob is None and not request.returns_early_states:
             lease, prefix = self._cache.acquire_all(request.tokens[base.length :], base.cached_in)
         else:
             lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
@@ -92,7 +92,7 @@ class Assembler:
         asked, told = request.next_logprob, request.next_hidden
         if asked is not None and asked <= base.length:
             request.next_logprob = base.length + 1 if base.length + 1 < request.prompt_len else None
-        if request.returns_every_state:
+        if request.returns_early_states:
             request.next_hidden = max(told, base.length)
         lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
         if not self._running.take_rest(owner, lease, np.concatenate([base.slots, prefix])):

@@ -17,8 +17,8 @@ from itertools import count
 
 import numpy as np
 
-from ramet.ipc.messages import HiddenStates, Logprobs, Uid
-from ramet.runtime.arrays import Ints
+from ramet.ipc.messages import Logprobs, Uid
+from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.scheduler.contexts import (
     NO_SLOTS,
@@ -94,7 +94,7 @@ class Assembly:
         return [each for part in self.parts for each in part.logprobs] + self.of_rest
 
     @property
-    def states(self) -> list[HiddenStates]:
+    def states(self) -> list[Floats]:
         """As `logprobs`, the hidden states that are returned."""
         return [each for part in self.parts for each in part.states]
 
@@ -122,7 +122,7 @@ class Assembly:
         request, made, parts = self.owner.request, dict[bytes, Part](), list[Part]()
         asked, hidden = request.next_logprob, request.next_hidden
         for at, stop in group.spans:
-            text, is_told = ids[at:stop].tobytes(), request.returns_every_state and hidden <= at
+            text, is_told = ids[at:stop].tobytes(), request.returns_early_states and hidden <= at
             part = None if is_told or (asked is not None and asked < stop) else made.get(text)
             if part is None:
                 part = made[text] = _part(base, group.start, at, stop)

@@ -289,6 +289,8 @@ def _hidden_spans(running: RunningSet, rows: Ints, num_new: Ints) -> Iterator[Hi
         match each.request.spec.hidden:
             case HiddenMode.ALL:
                 start, stop, last = each.next_hidden, end, False
+            case HiddenMode.FIRST:
+                start, stop, last = each.next_hidden, min(end, 1), False
             case HiddenMode.MEAN:
                 start, stop, last = each.next_hidden, min(end, each.request.prompt_len), False
             case _:

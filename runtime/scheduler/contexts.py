@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.ipc.messages import Contexts, HiddenStates, Logprobs, Uid
-from ramet.runtime.arrays import Ints
+from ramet.ipc.messages import Contexts, Logprobs, Uid
+from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Namespace
 
@@ -134,4 +134,4 @@ class Part:
     pages: Ints = field(default_factory=lambda: NO_SLOTS)  # slots of the pages that are its own
     num_cached: int = 0
     logprobs: list[Logprobs] = field(default_factory=list)
-    states: list[HiddenStates] = field(default_factory=list)
+    states: list[Floats] = field(default_factory=list)

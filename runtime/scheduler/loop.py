@@ -123,8 +123,10 @@ class Scheduler:
         self._admission = Admission(self.cache, self.running, self._policy, self.follow_ups, conservativeness)
         self._stopping = Stopping(tokenizer, eos_ids)
         self._decode_planner = DecodePlanner(self.running, eos_ids)
-        routes = ReturnedRoutes(runner.routes)
-        self._results = Results(self.running, self.leases, self.follow_ups, self._stopping, routes, detokenizer)
+        self._results = Results(
+            self.running, self.leases, self.follow_ups, self._stopping, ReturnedRoutes(runner.routes), detokenizer,
+            runner.pooler,
+        )  # fmt: skip
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)

@@ -11,6 +11,7 @@ from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import GrammarReady, Limits, ToScheduler
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.spec import PoolingTask
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
@@ -104,6 +105,7 @@ def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]
 
 def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
     resolved = msgspec.json.encode(resolved_by(runner, scheduler))
+    sizes = {} if runner.pooler is None else runner.pooler.sizes
     return Limits(
         runner.context_length,
         runner.max_total_tokens,
@@ -113,6 +115,9 @@ def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
         resolved,
         None if runner.routes is None else runner.routes.layout,
         runner.takes_embeds,
+        sizes.get(PoolingTask.CLASSIFY, 0),
+        sizes.get(PoolingTask.EMBED, 0),
+        runner.generates,
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ramet.ipc.messages import Finish, Logprobs, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
-from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.arrays import Doubles, Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Node
 from ramet.runtime.engine.batch import PART_ROWS
@@ -73,6 +73,7 @@ class Request:
         "num_retractions",
         "opened",
         "part",
+        "pooled",
         "prompt_len",
         "seed",
         "spec",
@@ -108,6 +109,7 @@ class Request:
         self.biases = _biases_of(spec.params)  # made once: thousands of them would cost milliseconds in every step
         self.epoch = 0  # raised by a retraction: results of steps that were planned before it are dropped
         self.next_hidden = 0  # index of the first token whose hidden state was not returned yet (ALL, MEAN)
+        self.pooled: Doubles | None = None  # [hidden size]: the sum of those before `next_hidden` (MEAN)
         # the first prompt token whose log-probability is asked for; None: there is none
         self.first_logprob = start = spec.logprobs.start if spec.logprobs is not None else None
         # index of the next prompt token whose log-probability is to be returned; None: none is left, or none is asked
@@ -202,16 +204,21 @@ class Request:
         Those after its base; of contexts that are to be computed only the first is among them.
         """
         end = len(self.tokens) if self.next_logprob is None else self.next_logprob
-        if self.returns_every_state:
+        if self.spec.hidden in EVERY_STATE or (self.spec.hidden is HiddenMode.FIRST and not self.next_hidden):
             end = min(end, self.next_hidden + 1)
         if self.groups and self.base is None:
             end = min(end, self.groups[0].start + self.groups[0].lengths[0] + 1)
         return self.tokens[self.base_length : end]
 
     @property
-    def returns_every_state(self) -> bool:
-        """Or their mean: every token of the prompt must be computed."""
-        return self.spec.hidden in EVERY_STATE
+    def returns_mean(self) -> bool:
+        """That of the prompt's hidden states."""
+        return self.spec.hidden is HiddenMode.MEAN
+
+    @property
+    def returns_early_states(self) -> bool:
+        """Of tokens before the prompt's last one, or their mean: these must be computed, whatever is cached."""
+        return self.spec.hidden is HiddenMode.FIRST or self.spec.hidden in EVERY_STATE
 
     def unknown_logprob(self, token: int) -> Logprobs:
         """Of a token of the prompt before which none has seen all that it follows."""
@@ -228,7 +235,7 @@ class Request:
 def request_of_part(request: Request, part: Part) -> Request:
     """One without output, to compute a part of its prompt. What it returns of these tokens is returned here."""
     tokens = np.concatenate([request.tokens[: part.own], request.tokens[part.at : part.stop]])
-    states = request.spec.hidden if request.returns_every_state and request.next_hidden <= part.at else None
+    states = request.spec.hidden if request.returns_early_states and request.next_hidden <= part.at else None
     spec = RequestSpec(_NO_OUTPUT, request.spec.logprobs, hidden=states)
     made = Request(part.uid, tokens, spec, seed=0, arrival_s=request.arrival_s)
     made.base, made.part, made.next_hidden, made.next_logprob = part.base, part, part.own, None

@@ -31,12 +31,13 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.engine.batch import Pooler, StepResult
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import ConstrainedRows
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.healing import HealedRows
+from ramet.runtime.scheduler.pooled import Pooled, add_states, through_heads
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.routes import ReturnedRoutes
@@ -134,8 +135,9 @@ class Results:
         stopping: Stopping,
         routes: ReturnedRoutes,
         detokenizer: Outbox,
+        pooler: Pooler | None,
     ) -> None:
-        self._routes = routes
+        self._routes, self._pooler = routes, pooler
         self._running, self._leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
@@ -301,14 +303,18 @@ class Results:
     def _add_hidden(
         self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish], held: set[int]
     ) -> None:
+        pooled = list[Pooled]()
         for span, states in zip(step.hidden, result.hidden, strict=True):
-            if not going[span.index] or span.index in held:
+            if not going[span.index] or span.index in held or (span.last and span.index not in ends):
                 continue
             request = self._running.at(step.batch.rows[span.index]).request
             request.next_hidden = span.stop
-            if not span.last or span.index in ends:
-                news = self._news.hidden if request.part is None else request.part.states
-                news.append(_states(request.uid, states))
+            if request.part is not None:
+                request.part.states.append(states)
+            elif (returned := add_states(request, states)) is not None:
+                pooled.append((request, returned))
+        for request, states in through_heads(self._pooler, pooled):
+            self._add_states(_states(request.uid, states))
 
     # -- the life of a request --------------------------------------------------------------------------------------
 
@@ -327,7 +333,9 @@ class Results:
         """What was computed of the parts of its prompt is told once it is open."""
         assembly = self._running.parts.assemblies[request.uid]
         self._news.logprobs += [replace(each, uid=request.uid) for each in assembly.logprobs]
-        self._news.hidden += [replace(each, uid=request.uid) for each in assembly.states]
+        for states in assembly.states:
+            if (returned := add_states(request, states)) is not None:
+                self._add_states(_states(request.uid, returned))
 
     def close_waiting(self, request: Request, finish: Finish) -> None:
         """End a request that does not run."""

@@ -30,6 +30,7 @@ from ramet.runtime.server.http.accepting import accepting, allowed_connections, 
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
+from ramet.runtime.text.labels import read_labels
 from ramet.runtime.text.pooling import read_pooling
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -111,8 +112,8 @@ def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Sty
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     pooling = read_pooling(args.model_folder)
-    started, heals = int(time.time()), args.heals_unasked
-    return Service(args, client, metrics, defaults, started, pooling, style, store, heals_unasked=heals)
+    started, heals, labels = int(time.time()), args.heals_unasked, read_labels(args)
+    return Service(args, client, metrics, defaults, started, pooling, labels, style, store, heals_unasked=heals)
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:

@@ -15,18 +15,24 @@ from ramet.runtime.server.http.service import Access, Named, Operation, Route, S
 from ramet.runtime.server.language import handlers as language
 from ramet.runtime.server.native import admin
 from ramet.runtime.server.native.generate import generate
+from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
 from ramet.runtime.server.openai.chat import chat_completions
+from ramet.runtime.server.openai.classify import ClassifyBody, EncodeBody, PoolingBody, classify, encode, pooling
 from ramet.runtime.server.openai.completions import completions
-from ramet.runtime.server.openai.embeddings import EmbeddingsBody, RerankBody, ScoreBody, embeddings, rerank, score
+from ramet.runtime.server.openai.embeddings import EmbeddingsBody, embeddings
 from ramet.runtime.server.openai.models import detokenize, model, models, tokenize
 from ramet.runtime.server.openai.responses import responses, stored
 from ramet.runtime.server.openai.responses_chat import ResponsesBody
+from ramet.runtime.server.openai.scores import RerankBody, ScoreBody, rerank, score
 from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
+
+
+CLASSIFIED = pooled.ClassifyReply | pooled.Encoded | list[pooled.Encoded]
 
 
 async def openapi_json(service: Service, request: web.Request) -> web.Response:
@@ -53,8 +59,14 @@ ROUTES: dict[str, Route] = {
     "/v1/messages": Route(POST, messages, MessagesBody, anthropic.AnthropicReply, anthropic.AnthropicEvent),
     "/v1/messages/count_tokens": Route(POST, count_tokens, CountBody, anthropic.TokenCount),
     "/v1/embeddings": Route(POST, embeddings, EmbeddingsBody, openai.EmbeddingReply),
-    "/v1/score": Route(POST, score, ScoreBody, openai.ScoreReply),
-    "/v1/rerank": Route(POST, rerank, RerankBody, openai.RerankReply),
+    "/v1/score": Route(POST, score, ScoreBody, pooled.LabelScores | pooled.PairScores),
+    "/score": Route(POST, score, ScoreBody, pooled.LabelScores | pooled.PairScores),
+    "/v1/rerank": Route(POST, rerank, RerankBody, pooled.RerankReply),
+    "/rerank": Route(POST, rerank, RerankBody, pooled.RerankReply),
+    "/v1/classify": Route(POST, classify, ClassifyBody, CLASSIFIED),
+    "/classify": Route(POST, classify, ClassifyBody, CLASSIFIED),
+    "/pooling": Route(POST, pooling, PoolingBody, pooled.PoolingReply),
+    "/encode": Route(POST, encode, EncodeBody, pooled.Encoded | list[pooled.Encoded]),
     "/v1/models": Route(GET, models, reply=openai.ModelList, access=Access.READ),
     "/v1/tokenize": Route(POST, tokenize, TokenizeBody, openai.TokenizeReply),
     "/tokenize": Route(POST, tokenize, TokenizeBody, openai.TokenizeReply),

@@ -81,6 +81,13 @@ def check_routes(
         )
 
 
+def check_generates(asks_for_tokens: bool, generates: bool) -> None:
+    """Raises ClientError where a model without a head for tokens is asked for some, or for their log-probabilities."""
+    if asks_for_tokens and not generates:
+        fact = "has no head that predicts tokens: it generates nothing and has no log-probabilities"
+        raise ClientError("model", fact, "it answers /v1/embeddings, /classify and /pooling")
+
+
 def check_stop_patterns(patterns: Sequence[str]) -> None:
     """Raises ClientError for the first pattern that is not served, or that makes all of them together too large."""
     states = 0

@@ -42,7 +42,14 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.checks import check_bias, check_hidden, check_logprobs, check_routes, check_stop_patterns
+from ramet.runtime.text.checks import (
+    check_bias,
+    check_generates,
+    check_hidden,
+    check_logprobs,
+    check_routes,
+    check_stop_patterns,
+)
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
@@ -85,6 +92,8 @@ class Encoder:
             if spec.logprobs is not None:
                 samples, has_ids = len(request.uids), request.embeds is None
                 check_logprobs(spec.logprobs, len(ids), new, samples, self._limits.vocab_size, has_ids)
+            asks_for_tokens = spec.params.max_new_tokens > 0 or spec.logprobs is not None
+            check_generates(asks_for_tokens, self._limits.generates)
             if spec.hidden is not None:
                 check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
             if spec.expert_routes is not None:
@@ -107,8 +116,9 @@ class Encoder:
     def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
         try:
             require_unicode(call.text)
-            _check_most("text", "bytes", len(call.text.encode()), MAX_CALL_BYTES)
-            ids = self._tokenizer.encode(call.text, call.add_special_tokens)
+            require_unicode(call.pair or "", "pair")
+            _check_most("text", "bytes", len(f"{call.text}{call.pair or ''}".encode()), MAX_CALL_BYTES)
+            ids = self._tokenizer.encode(call.text, call.add_special_tokens, call.pair)
         except ClientError as error:
             return CallFailed(call.call, error.record)
         return TokenizeReply(call.call, pack_ids(ids))
@@ -152,6 +162,8 @@ class Encoder:
             place, ids = "input_ids", unpack_ids(request.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
+        if request.spec.padding_id is not None:
+            ids = without_padding(ids, request.spec.padding_id)
         if cut is not None:
             ids = cut.kept(ids)
         if len(ids) >= self._limits.context_length:
@@ -202,6 +214,14 @@ class Encoder:
 def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:
     """A prefix of embeddings is shared only with the very same ones."""
     return namespace if embeds is None else (*namespace, f"embeds {hashlib.sha256(embeds).hexdigest()}")
+
+
+def without_padding(ids: list[int], padding_id: int) -> list[int]:
+    """What ends in a token that is no padding; the first token alone where all are."""
+    stop = len(ids)
+    while stop > 1 and ids[stop - 1] == padding_id:
+        stop -= 1
+    return ids[: 1 if ids[stop - 1] == padding_id else stop]
 
 
 def cut_to(params: SamplingParams, room: int) -> SamplingParams:

@@ -120,11 +120,12 @@ class Tokenizer:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         return cls(source, _eos_ids(model_folder or folder, source))
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Raises ClientError when `text` is no valid Unicode."""
+    def encode(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> list[int]:
+        """`pair`: a second text, which the tokenizer's post-processor joins. Raises ClientError for invalid Unicode."""
         require_unicode(text)
+        given = text if pair is None else (text, pair)
         # the batch call keeps no character offsets: half the time of `encode`
-        ids: list[int] = self._source.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        ids: list[int] = self._source.encode_batch_fast([given], add_special_tokens=add_special_tokens)[0].ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:

@@ -13,7 +13,7 @@ from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import WordsPacker
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.registry import family_of
+from ramet.runtime.models.registry import weights_of
 from ramet.runtime.weights.bundle import TensorFacts
 from ramet.runtime.weights.containers import Checkpoint, opened
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
@@ -42,14 +42,15 @@ class _Loading:
 
     def __init__(self, model: Decoder, checkpoint: Checkpoint) -> None:
         self._checkpoint, self._model = checkpoint, model
-        self._weights = weights = family_of(model.shape.architecture).weights(model.shape)
+        self._weights = weights = weights_of(model.shape)
         self._facts = facts = self._read_facts()
         bundles = list(bundles_of(facts, facts, model.shape.quantization))
         self._quantised = QuantisedLayers(model, bundles, facts, weights)
         self._bundles = [bundle for bundle in bundles if bundle.weight not in self._quantised.claimed]
         self._parameters = {name: parameter.data for name, parameter in model.named_parameters()}
         self._wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in self._parameters.items()), weights)
-        self._second_head = f"{weights.top['head']}.weight" if model.shape.tied_head else None
+        is_tied = model.shape.tied_head and model.shape.generates
+        self._second_head = f"{weights.top['head']}.weight" if is_tied else None
         self._check(set(self._wanted))
 
     def _read_facts(self) -> dict[str, TensorFacts]:

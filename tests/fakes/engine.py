@@ -51,7 +51,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
-from ramet.ipc.spec import HiddenMode
+from ramet.ipc.spec import HiddenMode, PoolingTask
 
 VOCAB = 512
 HIDDEN = 4
@@ -162,6 +162,7 @@ class FakeEngine:
         self.sent: list[tuple[int, Any]] = []  # (tokenizer worker or -1, message)
         self.running: dict[int, Generate] = {}
         self.made: dict[int, int] = {}  # uid -> tokens so far
+        self.num_labels = HIDDEN  # of a classifier: so many numbers of a state are its own
         self.flush_ok = True
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
@@ -207,7 +208,8 @@ class FakeEngine:
             case Abort() if self.auto:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
-                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(message.text))))
+                text = message.text if message.pair is None else f"{message.text}|{message.pair}"
+                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(text))))
             case Render() if self.answers_renders:
                 loop.call_soon(self.render, message)
             case RenderPrompt() if self.answers_renders:
@@ -302,11 +304,12 @@ class FakeEngine:
         return [first, Logprobs(uid, True, pack_ids([units[i] for i in places]), values, chosen=chosen)]
 
     def _states(self, uid: int, message: Generate) -> list[HiddenStates]:
-        """Sums come in two parts."""
-        if message.spec.hidden is HiddenMode.MEAN:
-            half = [value * prompt_length(message) / 2 for value in state_of(message)]
-            return [HiddenStates(uid, HIDDEN, floats(half))] * 2
-        return [HiddenStates(uid, HIDDEN, floats(state_of(message)))] if message.spec.hidden is HiddenMode.LAST else []
+        if message.spec.hidden in (None, HiddenMode.ALL):
+            return []
+        made = state_of(message)
+        if message.spec.pooling_task is PoolingTask.CLASSIFY:
+            made = made[: self.num_labels]
+        return [HiddenStates(uid, len(made), floats(made))]
 
     def close(self, uid: int, finish: Finish, tail: str = "") -> None:
         del self.running[uid]

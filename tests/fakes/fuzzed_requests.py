@@ -24,6 +24,7 @@ WEIGHTS = {  # of operations; 1 where none is given
     "/generate": 14, "/language/generate": 10, "/language/select": 8, "/language/render": 3,
     "/v1/chat/completions": 24, "/v1/completions": 16, "/v1/responses": 20, "/v1/messages": 16,
     "/v1/messages/count_tokens": 4, "/v1/embeddings": 6, "/v1/score": 6, "/v1/rerank": 6, "/v1/tokenize": 4,
+    "/pooling": 3, "/encode": 3, "/score": 3, "/classify": 2,
     "/v1/detokenize": 4, "/v1/responses/{id}": 5, "/v1/requests/{id}": 2,
 }  # fmt: skip
 JUNK: tuple[Any, ...] = (
@@ -186,7 +187,11 @@ def _complete(draw: Random, values: SchemaValues, operation: str, body: dict[str
             body["tokens"] = [draw.randint(0, 400) for _ in range(draw.randint(1, 9))]
         case "/v1/score":
             body |= {"query": values.text(), "items": [values.text()], "label_token_ids": [draw.randint(0, 400)]}
-        case "/v1/embeddings":
+        case "/score":
+            body |= {"text_1": values.text(), "text_2": [values.text(), values.text()]}
+        case "/encode":
+            body |= draw.choice(({"text": values.text()}, {"input_ids": [[1, 2], [3]]}))
+        case "/v1/embeddings" | "/pooling" | "/classify":
             body["input"] = draw.choice((values.text(), [values.text(), values.text()], [1, 2, 3]))
         case "/v1/rerank":
             body["documents"] = [values.text() for _ in range(draw.randint(1, 4))]

@@ -129,6 +129,7 @@ class HashRunner:
     hidden_size = 2
     takes_embeds = True
     asynchronous = windowed = False
+    generates, pooler = True, None
     cost: StepCost | None = None
     boundary: int | None = None
 

@@ -20,6 +20,7 @@ from ramet.runtime.server.http.accepting import accepting
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.process import BACKLOG, make_runner
+from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, FakeEngine
 
@@ -63,6 +64,7 @@ async def serving(
     defaults: SamplingParams | None = None,
     limits: Limits = LIMITS,
     pooling: Pooling | None = None,
+    labels: Labels = Labels(),
     style: Style = Style("hermes", "qwen3"),
     **options: Any,
 ) -> AsyncIterator[Served]:
@@ -73,7 +75,7 @@ async def serving(
     started = 1_700_000_000
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     given = defaults or SamplingParams()
-    runner = make_runner(Service(args, client, metrics, given, started, pooling or Pooling(), style, store))
+    runner = make_runner(Service(args, client, metrics, given, started, pooling or Pooling(), labels, style, store))
     await runner.setup()
     assert runner.server is not None
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)

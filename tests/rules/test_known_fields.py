@@ -65,13 +65,23 @@ EMBEDDINGS = """input model encoding_format dimensions user rid priority lora_pa
  endianness cache_salt mm_processor_kwargs"""
 SCORE = """query items embed_override_token_id query_embed_overrides item_embed_overrides label_token_ids apply_softmax
  item_first return_pooled_hidden_states model"""
+PAIR = """model truncate_prompt_tokens truncation_side request_id priority add_special_tokens cache_salt user
+ mm_processor_kwargs use_activation"""
+VLLM_SCORE = f"text_1 text_2 queries documents data_1 data_2 {PAIR}"
+RERANK = f"query documents top_n instruct return_documents max_tokens_per_doc {PAIR}"
+VLLM_POOLED = f"input messages use_activation activation {EMBEDDINGS}"
+NATIVE = "text input_ids image_data sampling_params rid dimensions priority lora_path embed_override_token_id"
 KNOWN = {
     "/generate": GENERATE,
     "/v1/chat/completions": f"{SGLANG_CHAT} {VLLM_SHARED} {VLLM_CHAT}",
     "/v1/completions": f"{SGLANG_COMPLETION} {VLLM_SHARED} {VLLM_COMPLETION}",
     "/v1/responses": RESPONSES,
     "/v1/embeddings": EMBEDDINGS,
-    "/v1/score": SCORE,
+    "/v1/score": f"{SCORE} {VLLM_SCORE}",
+    "/v1/rerank": RERANK,
+    "/encode": NATIVE,
+    "/pooling": f"task {VLLM_POOLED}",
+    "/classify": " ".join(set(VLLM_POOLED.split()) - {"encoding_format", "dimensions", "normalize"}),
 }
 
 

@@ -13,7 +13,7 @@ import torch
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.causal import CausalModel
-from ramet.runtime.models.registry import FAMILIES, architecture_of, family_of, parse_shape, read_config
+from ramet.runtime.models.registry import FAMILIES, architecture_of, as_named, family_of, parse_shape, read_config
 from ramet.runtime.models.shape import ModelShape
 
 log = logging.getLogger("ramet")
@@ -60,7 +60,8 @@ def read_model(folder: Path, overrides: str, asked: Asked) -> ModelShape:
     if found.name == "transformers":
         level = logging.WARNING if asked == "auto" and found.shape.architecture in FAMILIES else logging.INFO
         log.log(level, "%s is served through transformers: %s", found.shape.architecture, found.why)
-    return found.shape
+        return found.shape
+    return as_named(found.shape, folder)
 
 
 def skeleton_of(shape: ModelShape, dtype: torch.dtype, ops: Ops) -> CausalModel:

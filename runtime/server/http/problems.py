@@ -21,6 +21,7 @@ TYPES_AND_CODES = {
 }
 # clients of OpenAI and Anthropic read these before they try again: a deadline would be missed again
 RETRIES = {503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
+OF_VLLM = ("/classify", "/pooling", "/score", "/rerank")  # its own paths, with the errors of its others
 ANTHROPIC_PATH = "/v1/messages"
 
 
@@ -92,7 +93,7 @@ def shape_of(path: str) -> Literal["anthropic", "openai", "native"]:
     """The shape of errors under this path."""
     if path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/"):
         return "anthropic"
-    return "openai" if path.startswith("/v1/") else "native"
+    return "openai" if path.startswith("/v1/") or path in OF_VLLM else "native"
 
 
 def internal() -> ServerError:

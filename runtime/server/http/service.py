@@ -14,6 +14,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
 
 ANY_MODEL = "default"  # for clients that must send some name
@@ -27,9 +28,10 @@ class Service:
     defaults: SamplingParams  # sampling parameters that a request leaves out
     started: int  # Unix time in seconds
     pooling: Pooling  # of embeddings whose request names none
+    labels: Labels  # of a classifier
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
-    first_tokens: dict[str, int] = field(default_factory=dict)  # word -> id of its first token; filled by lookups
+    known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
     heals_unasked: bool = False  # text prompts of /generate that do not say
 
 

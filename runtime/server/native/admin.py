@@ -20,6 +20,7 @@ from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.embeddings import PREFILL_ONLY
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import WEIGHT_VERSION, Reply
 from ramet.runtime.server.http.exchange import read_body, respond
@@ -108,7 +109,8 @@ async def ready(service: Service, request: web.Request) -> web.Response:
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:
     """One token through every process; of a busy server, the next token of any request."""
-    probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(ONE_TOKEN), ids=pack_ids([0]))
+    least = ONE_TOKEN if service.client.limits.generates else PREFILL_ONLY
+    probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(least), ids=pack_ids([0]))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
         try:
             await asyncio.wait_for(submission.during(service.client.next_step()), GENERATE_WITHIN_S)
@@ -127,7 +129,9 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
 
 async def model_info(service: Service, request: web.Request) -> web.Response:
     """The model: where it lies, its served name, context length, vocabulary and hidden size."""
-    return respond(ModelInfo(**_served_model(service), hidden_size=service.client.limits.hidden_size))
+    limits = service.client.limits
+    info = ModelInfo(**_served_model(service), is_generation=limits.generates, hidden_size=limits.hidden_size)
+    return respond(info)
 
 
 async def server_info(service: Service, request: web.Request) -> web.Response:

@@ -204,31 +204,6 @@ class EmbeddingReply(Reply, frozen=True, kw_only=True):
     usage: PromptUsage
 
 
-class ScoreReply(Reply, frozen=True, kw_only=True):
-    object: Literal["scoring"] = "scoring"
-    model: str
-    scores: list[list[float]]
-    usage: Usage
-
-
-class RankedText(Reply, frozen=True):
-    text: str
-
-
-class Ranked(Reply, frozen=True):
-    index: int
-    relevance_score: float
-    document: RankedText | UnsetType = UNSET
-
-
-class RerankReply(Reply, frozen=True, kw_only=True):
-    id: str
-    object: Literal["rerank"] = "rerank"
-    model: str
-    results: list[Ranked]
-    usage: Usage
-
-
 def usage_of(sequences: Many[Sequence], readers: Many[Reader] = ()) -> Usage:
     """Prompts count once, whatever n: their cached tokens are those of the first sample."""
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()

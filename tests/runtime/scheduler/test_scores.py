@@ -110,17 +110,29 @@ def test_the_mean_is_over_every_prompt_token_whatever_is_cached(chunk: int, page
         assert top.hidden[uid + 10].pooled == hidden_state(prompt)
     assert top.opened[2].cached_tokens == 0, "what is summed must be computed"
     assert top.opened[12].cached_tokens >= 39 - page, "the last state alone can do with a cached prefix"
-    parts = [states for step in top.told for states in step.hidden if states.uid == 1]
-    assert all(len(states.values) == 4 * states.width for states in parts), "one row in each step"
+    (told,) = [states for step in top.told for states in step.hidden if states.uid == 1]
+    assert len(told.values) == 4 * told.width, "one row for the whole prompt"
+
+
+@pytest.mark.parametrize("page", [1, 16])
+@pytest.mark.parametrize("chunk", [1, 7, -1])
+def test_the_first_state_is_computed_whatever_is_cached(chunk: int, page: int):
+    prompt = prompt_of(1, 40)
+    top = BenchTop(chunked_prefill_size=chunk, page_size=page)
+    for uid in (1, 2):  # cold, then warm
+        top.add(uid, prompt, 0, hidden=HiddenMode.FIRST)
+        top.run()
+        assert top.hidden[uid].pooled == hidden_state(prompt[:1]) and top.tokens[uid] == []
+        assert top.opened[uid].cached_tokens == 0
 
 
 def test_a_mean_survives_retractions_and_ends_with_the_prompt():
     prompts = {uid: prompt_of(uid % 3, 30 + uid) for uid in range(1, 9)}
     top = BenchTop(total=120, chunked_prefill_size=9, schedule_conservativeness=0.01)
     for uid, prompt in prompts.items():
-        top.add(uid, prompt, 25 * (uid % 2), hidden=HiddenMode.MEAN)
+        top.add(uid, prompt, 25 * (uid % 2), hidden=HiddenMode.MEAN if uid % 4 else HiddenMode.FIRST)
     top.run()
     assert sum(finish.num_retractions for finish in top.finish.values()) > 0
     for uid, prompt in prompts.items():
-        assert top.hidden[uid].pooled == pytest.approx(mean_of(prompt))
+        assert top.hidden[uid].pooled == (pytest.approx(mean_of(prompt)) if uid % 4 else hidden_state(prompt[:1]))
         assert top.tokens[uid] == expected_output(prompt, 25 * (uid % 2))

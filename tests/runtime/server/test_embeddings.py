@@ -45,7 +45,7 @@ def test_every_form_of_input(given: object, lengths: list[int]) -> None:
     served(check)
 
 
-@pytest.mark.parametrize("kind", ["mean", "last"])
+@pytest.mark.parametrize("kind", ["mean", "last", "cls"])
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("by", ["folder", "body"])
 def test_pooling_comes_from_the_body_or_else_from_the_model(kind: Any, normalize: bool, by: str) -> None:
@@ -120,7 +120,7 @@ BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # body, param, pieces of the me
     ({"input": "a", "dimensions": HIDDEN + 1}, "dimensions", (f"[1, {HIDDEN}]",)),
     ({"input": "a", "dimensions": "x"}, "dimensions", ("integer",)),
     ({"input": "a", "encoding_format": "hex"}, "encoding_format", ("'hex'", "'base64' or 'float'")),
-    ({"input": "a", "pooling": "cls"}, "pooling", ("'cls'", "'last' or 'mean'")),
+    ({"input": "a", "pooling": "max"}, "pooling", ("'max'", "'cls' or 'last' or 'mean'")),
     ({"input": "a", "normalize": 1}, "normalize", ("true or false",)),
     ({"input": ["a", "REJECT"]}, "input[1]", ("9999 tokens", "1023")),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate, PeerDied
 from ramet.runtime.server.http import problems
@@ -16,6 +17,7 @@ from ramet.runtime.server.http.problems import OpenAIStreamError, StreamError
 from ramet.runtime.server.native.admin import RequestState
 from ramet.runtime.server.openai.replies import ModelCard
 from ramet.runtime.server.routes import NAMED, ROUTES
+from tests.fakes.engine import HIDDEN, LIMITS
 from tests.fakes.server import Served, served
 
 SAYS = [
@@ -90,6 +92,19 @@ ANY_OUTPUT: list[tuple[str, dict[str, Any]]] = [  # what the engine's own tokens
     ("/v1/score", {"query": "a", "items": ["b", "c"], "label_token_ids": [1, 2]}),
     ("/v1/rerank", {"query": "a", "documents": ["b", {"text": "c"}]}),
     ("/v1/rerank", {"query": "a", "documents": ["b", "c"], "return_documents": False, "method": "embed"}),
+    ("/rerank", {"query": "a", "documents": ["b", "c"]}),
+    ("/score", {"text_1": "a", "text_2": ["b", "c"]}),
+    ("/pooling", {"input": ["a", "b"], "encoding_format": "base64"}),
+    ("/encode", {"text": "a"}),
+    ("/encode", {"input_ids": [[1], [2, 3]]}),
+]
+OF_A_CLASSIFIER: list[tuple[str, dict[str, Any]]] = [
+    ("/classify", {"input": ["a", "b"]}),
+    ("/v1/classify", {"input": "a"}),
+    ("/classify", {"text": "a"}),
+    ("/classify", {"text": ["a", "b"]}),
+    ("/pooling", {"input": "a"}),
+    ("/encode", {"text": "a"}),
 ]
 GOT = sorted(path for path, route in ROUTES.items() if "GET" in route.methods and route.reply is not None)
 BROKEN: dict[str, Any] = {"openai": OpenAIStreamError, "native": StreamError}  # streams of one kind of events
@@ -109,11 +124,11 @@ def decode_reply(path: str, kind: str, data: bytes) -> None:
 
 
 def test_every_route_with_a_reply_is_asked() -> None:
-    asked = {path for path, _ in (*POSTED, *ANY_OUTPUT)} | set(GOT)
+    asked = {path for path, _ in (*POSTED, *ANY_OUTPUT, *OF_A_CLASSIFIER)} | set(GOT)
     assert asked == {path for path, route in ROUTES.items() if route.reply is not None}
 
 
-@pytest.mark.parametrize(("path", "body"), [*POSTED, *ANY_OUTPUT])
+@pytest.mark.parametrize(("path", "body"), [*POSTED, *ANY_OUTPUT, *OF_A_CLASSIFIER])
 def test_replies_and_events_to_a_body(path: str, body: dict[str, Any]) -> None:
     async def check(server: Served) -> None:
         server.engine.says = None if (path, body) in ANY_OUTPUT else SAYS
@@ -122,7 +137,8 @@ def test_replies_and_events_to_a_body(path: str, body: dict[str, Any]) -> None:
             assert response.status == 200, data
             decode_reply(path, response.content_type, data)
 
-    served(check)
+    is_classifier = (path, body) in OF_A_CLASSIFIER
+    served(check, limits=replace(LIMITS, num_labels=HIDDEN) if is_classifier else LIMITS)
 
 
 @pytest.mark.parametrize("path", GOT)

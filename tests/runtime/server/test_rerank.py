@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import Generate, Tokenize, unpack_ids
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.server.openai.embeddings import INSTRUCT, QUESTION, THEN
+from ramet.runtime.server.openai.relevance import INSTRUCT, QUESTION, THEN
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of
 from tests.fakes.server import Served, served
@@ -125,7 +125,7 @@ BAD: list[tuple[Any, str, tuple[str, ...]]] = [  # changes to the body, param, p
     ({"documents": ["a", "b", "REJECT"], "method": "embed"}, "documents[2]", ("9999",)),
     ({"query": "REJECT", "method": "embed"}, "query", ("9999",)),
     ({"top_n": 0}, "top_n", ("0", ">= 1")), ({"top_n": 4}, "top_n", ("4", "[1, 3]")),
-    ({"method": "magic"}, "method", ("'magic'", "'embed' or 'generate'")),
+    ({"method": "magic"}, "method", ("'magic'", "'embed' or 'generate' or 'qwen3'")),
     ({"method": "embed", "instruct": "x"}, "instruct", ("'x'", "embed")),
     ({"return_documents": "x"}, "return_documents", ("true or false",)),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.errors import ErrorRecord
@@ -26,7 +27,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
-from ramet.ipc.spec import Truncation
+from ramet.ipc.spec import HiddenMode, LogprobSpec, Truncation
 from ramet.runtime.text.encode_process import MAX_CALL_BYTES, Encoder, answer
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -162,8 +163,43 @@ def test_calls_that_cannot_be_served_say_why(encoder: Encoder) -> None:
     assert isinstance(encoder.tokenize(Tokenize(3, "\ud83d")), CallFailed)
 
 
+def test_two_texts_are_joined_as_the_tokenizer_joins_two(encoder: Encoder, byte_level: Tokenizer) -> None:
+    reply = encoder.tokenize(Tokenize(1, "the fox", pair=" and"))
+    assert isinstance(reply, TokenizeReply)
+    assert unpack_ids(reply.ids) == byte_level._source.encode("the fox", " and").ids
+    assert isinstance(encoder.tokenize(Tokenize(2, "a", pair="\ud83d")), CallFailed)
+    failed = encoder.tokenize(Tokenize(3, "a", pair="x" * MAX_CALL_BYTES))
+    assert isinstance(failed, CallFailed) and str(MAX_CALL_BYTES) in failed.error.fact
+
+
+@pytest.mark.parametrize("ids, kept", [
+    ((5, 6, 7), (5, 6)), ((5, 7, 6), (5, 7, 6)), ((7, 5, 7, 7), (7, 5)), ((7,), (7,)), ((7, 7, 7), (7,)),
+])  # fmt: skip
+def test_padding_at_the_end_is_left_out_where_it_is_asked(
+    encoder: Encoder, ids: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    for spec, wanted in ((make_spec(padding_id=7), kept), (make_spec(), ids)):
+        admitted = encoder.admit(Generate([1], spec, ids=pack_ids(ids)))
+        assert isinstance(admitted, Admit) and unpack_ids(admitted.ids) == list(wanted)
+
+
+@pytest.mark.parametrize("more, refused", [
+    ({"max_new_tokens": 1}, True), ({"max_new_tokens": 0}, False),
+    ({"max_new_tokens": 0, "hidden": HiddenMode.MEAN}, False),
+    ({"max_new_tokens": 0, "logprobs": LogprobSpec(0)}, True),
+])  # fmt: skip
+def test_a_model_without_a_head_for_tokens_is_asked_for_none(
+    byte_level: Tokenizer, more: dict[str, object], refused: bool
+) -> None:
+    headless = Encoder(byte_level, replace(LIMITS, generates=False, hidden_size=4))
+    admitted = headless.admit(by_text("a", **more))
+    assert isinstance(admitted, Rejected) == refused
+    if isinstance(admitted, Rejected):
+        assert admitted.error.place == "model" and "no head" in admitted.error.fact
+
+
 class BrokenTokenizer(Tokenizer):
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> list[int]:
         raise RuntimeError("out of order")
 
 
