@@ -15,16 +15,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 from ramet.kernels.cpu import build, measured
 from ramet.kernels.cpu.classes import features_here
 from ramet.kernels.cpu.measured import Measured
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.findings import Finding
 from ramet.runtime.flags import parse
 from ramet.runtime.machine import LEAST_CAPABILITY, available_memory, usable_cores
 from ramet.runtime.placement import num_cores, placement_of
@@ -54,35 +53,40 @@ COMPILE_S = "10 to 60 s"
 OF_BYTES = "byte products, inputs rounded to 8 bits"
 LAYERS = {"int8": OF_BYTES, "int8wo": "float32 products, inputs as they are"}  # of --quantization; others: OF_BYTES
 
-Kind = Literal["ok", "note", "missing"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line: what was looked at, what was found, and for a note or a lack what to do."""
-
-    kind: Kind
-    what: str
-    found: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        mark = {"ok": "  ok     ", "note": "  note   ", "missing": "  MISSING"}[self.kind]
-        return f"{mark} {self.what:<18} {self.found}" + (f"\n{'':10} {'':<18} -> {self.remedy}" if self.remedy else "")
-
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    parser = argparse.ArgumentParser(prog="ramet doctor", description="What this machine has and what is missing.")
+    about = "What this machine has and what is missing; with --model-path what a model is and needs, before it is read."
+    parser = argparse.ArgumentParser(prog="ramet doctor", description=about, allow_abbrev=False)
     parser.add_argument("--deep", action="store_true", help="also load torch and run a matrix product (seconds)")
     parser.add_argument("--measure", action="store_true", help="measure the CPU again, beside nothing else (seconds)")
-    options = parser.parse_args(list(argv))
-    findings: list[Finding] = []
-    for finding in examine(env, options.deep, options.measure):
+    parser.add_argument(
+        "--model-path", metavar="FOLDER", help="look at this model instead; takes options of serve, too"
+    )
+    contexts = "with --model-path: lengths at which its memory is shown, as 4096,32768"
+    parser.add_argument("--contexts", metavar="N,N", type=_lengths, default=(), help=contexts)
+    options, rest = parser.parse_known_args(list(argv))
+    if options.model_path is None:
+        if rest or options.contexts:
+            parser.error(f"{rest[0] if rest else '--contexts'} needs --model-path")
+        findings, works = examine(env, options.deep, options.measure), "`ramet serve` will work"
+    else:
+        from ramet.runtime.model_report import examine_model  # loads torch
+
+        args = parse(["--model-path", options.model_path, *rest], env, "ramet doctor")
+        findings, works = examine_model(args, options.contexts), "`ramet serve` will serve it"
+    missing = []
+    for finding in findings:
         print(finding, flush=True)
-        findings.append(finding)
-    missing = [f.what for f in findings if f.kind == "missing"]
-    print(f"\nserving cannot work: {', '.join(missing)}" if missing else "\nready: `ramet serve` will work")
+        missing += [finding.what] if finding.kind == "missing" else []
+    print(f"\nserving cannot work: {', '.join(missing)}" if missing else f"\nready: {works}")
     return 1 if missing else 0
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    lengths = tuple(map(int, text.split(",")))
+    if min(lengths) < 1:
+        raise ValueError(text)
+    return lengths
 
 
 def examine(env: Mapping[str, str], deep: bool, again: bool = False) -> Iterator[Finding]:

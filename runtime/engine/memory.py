@@ -58,8 +58,8 @@ class MemoryPlan:
         ]
 
     def table(self) -> str:
-        lines = [f"memory: {_shown(self.available)} available"]
-        lines += [f"  {what:<28} {_shown(size):>11}   {flag}" for what, size, flag in self.rows]
+        lines = [f"memory: {shown_bytes(self.available)} available"]
+        lines += [f"  {what:<28} {shown_bytes(size):>11}   {flag}" for what, size, flag in self.rows]
         return "\n".join(lines)
 
 
@@ -79,15 +79,16 @@ def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
         whole = needs.weights + needs.activations + needs.penalties + pool
         if whole > available:
             raise ConfigError(
-                f"--max-total-tokens {tokens} needs {_shown(tokens * needs.bytes_per_token)} for keys and values, "
-                f"with the model {_shown(whole)}, but {_shown(available)} are available"
+                f"--max-total-tokens {tokens} needs {shown_bytes(tokens * needs.bytes_per_token)} for keys and values, "
+                f"with the model {shown_bytes(whole)}, but {shown_bytes(available)} are available"
             )
     tokens -= tokens % needs.page_size
     if tokens < max(16, needs.page_size):
-        raise ConfigError(
-            f"no room for a KV pool: the model takes {_shown(needs.weights)} of {_shown(available)} available, "
-            f"--mem-fraction-static {share:g} leaves {_shown(max(0, int(available * share) - needs.weights))}"
-        )
+        taken = f"the model takes {shown_bytes(needs.weights)} of {shown_bytes(available)} available"
+        if needs.weights < available:
+            left = shown_bytes(max(0, int(available * share) - needs.weights))
+            taken += f", --mem-fraction-static {share:g} leaves {left}"
+        raise ConfigError(f"no room for a KV pool: {taken}")
     return MemoryPlan(needs, available, share, tokens)
 
 
@@ -105,7 +106,7 @@ def activation_bytes(
     return tokens * per_token + draws * vocab_size * (2 * 4 + dtype_bytes)
 
 
-def _shown(size: int) -> str:
+def shown_bytes(size: int) -> str:
     for unit, bytes_in_it in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if abs(size) >= bytes_in_it:
             return f"{size / bytes_in_it:.2f} {unit}"

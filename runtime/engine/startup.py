@@ -115,6 +115,12 @@ def check_float8(option: str, device: torch.device, remedy: str) -> None:
 
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
+    needs, available = needs_of(args, shape, dtype), available_bytes(device)
+    share = args.cache.mem_fraction_static or default_share(needs.weights, available, device.type == "cpu")
+    return plan_memory(needs, available, share)
+
+
+def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype) -> Needs:
     weights = weight_bytes(
         skeleton_of(shape, dtype, reference), dtype, form_of(args.model.quantization, shape.quantization)
     )
@@ -124,7 +130,7 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     routes = route_layout(args, shape)
     cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
-    needs = Needs(
+    return Needs(
         weights=weights,
         bytes_per_token=cached + (0 if routes is None else bytes_of_token(routes)),
         max_running=args.max_running,
@@ -142,9 +148,6 @@ def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.dev
         penalties=state_bytes(args.max_penalised + 1, shape.vocab_size),
         max_total_tokens=args.cache.max_total_tokens,
     )
-    available = available_bytes(device)
-    share = args.cache.mem_fraction_static or default_share(weights, available, device.type == "cpu")
-    return plan_memory(needs, available, share)
 
 
 def dummy_seed(args: Args) -> int | None:
