@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,22 @@ def others_table() -> str:
     return "\n".join([*lines, *(f"| {', '.join(names)} | {word} |" for word, names in refused.items())])
 
 
+def compared_table() -> str:
+    """The registry, and the seeded checkpoints of each family that test_family_oracle.py compares."""
+    from tiny_families import FAMILIES as CHECKPOINTS  # loads torch
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+
+    compared: dict[str, list[str]] = {}  # by module
+    for name, (model_type, *_) in CHECKPOINTS.items():
+        compared.setdefault(FAMILIES[CLASSES[model_type]], []).append(name)
+    lines = ["| architecture | what it is | checkpoints that are compared |", "|---|---|---|"]
+    for architecture, module in FAMILIES.items():
+        about = " ".join((import_module(f"ramet.runtime.models.{module}").__doc__ or "").split())
+        seeded = ", ".join(f"`{name}`" for name in compared.get(module, ())) or "none"
+        lines.append(f"| `{architecture}` | {re.split(r'[.] (?=[A-Z])', about)[0].rstrip('.')} | {seeded} |")
+    return "\n".join(lines)
+
+
 def harmless_keys() -> str:
     neutral = ", ".join(f"`{name}` of {value:g}" for name, value in NEUTRAL_KEYS.items())
     return f"Harmless in every family: {ticked(HARMLESS)}. Neutral: {neutral}."
@@ -331,6 +348,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sampling defaults": sampling_defaults_note,
     "constraints": lambda: "\n".join(fields_table(Constraints)),
     "logit processors": processors_table,
+    "families and their tests": compared_table,
     "model families": families_table,
     "harmless keys": harmless_keys,
     "models of transformers' modules": others_table,

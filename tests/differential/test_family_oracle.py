@@ -13,10 +13,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from oracle import Oracle
+from router_ties import RouterTies
 from tiny_families import FAMILIES, VOCABULARY, WINDOW, make_composite, make_family
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
+from ramet.runtime.models.registry import read_shape
 
 NUM_NEW, NEAR = 10, 1e-4
 LENGTHS = [1, 7, 8, 9, 20, 33, 75, 40, 41]  # 75: beyond what our kernel does alone; the last two share 30 tokens
@@ -35,6 +37,8 @@ class Case:
         self.prompts = [rng.integers(0, VOCABULARY, n).tolist() for n in LENGTHS]
         self.prompts[-1][:SHARED] = self.prompts[-2][:SHARED]
         self.expected = [self.oracle.greedy(prompt, NUM_NEW) for prompt in self.prompts]
+        self.shape = read_shape(folder)
+        self.ties = RouterTies(self.oracle.model, self.shape)
 
     def llm(self, **options: Any) -> LLM:
         settled = {"dtype": "float32", "check_invariants": True, "random_seed": 0, "max_total_tokens": 2048}
@@ -57,6 +61,14 @@ def greedy(llm: LLM, prompts: list[list[int]], num_new: int) -> list[list[int]]:
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     return Case(make_family(tmp_path_factory.mktemp("family"), request.param))
+
+
+def test_prompts_are_longer_than_windows_and_trained_lengths(case: Case) -> None:
+    longest = max(LENGTHS)
+    for layer in case.shape.layers:
+        assert layer.attention.window is None or layer.attention.window < SHARED
+        if layer.rope is not None and layer.rope.kind in ("yarn", "longrope", "llama3", "dynamic"):
+            assert layer.rope.original_context < longest < case.shape.context_length
 
 
 def test_outputs_vary(case: Case) -> None:
@@ -110,7 +122,9 @@ def test_logprobs_of_prompt_and_output_equal_transformers(case: Case, backend: s
         want = rows[range(len(ids) - 1), ids[1:]].tolist()
         meta = reply["meta_info"]
         got = [value for value, _, _ in [*meta["input_token_logprobs"][1:], *meta["output_token_logprobs"]]]
-        assert got == pytest.approx(want, abs=NEAR)
+        case.ties.check(ids, got, want, NEAR)
+    print(case.ties)
+    assert case.ties.num <= 0.01 * case.ties.places
 
 
 def test_embeddings_in_the_place_of_tokens_give_the_same(case: Case) -> None:
