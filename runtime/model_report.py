@@ -19,8 +19,9 @@ from ramet.runtime.engine.memory import SLOT_BYTES, Needs, default_share, plan_m
 from ramet.runtime.engine.startup import check_options, needs_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.findings import Finding
-from ramet.runtime.models.registry import FAMILIES, family_of, read_shape
+from ramet.runtime.models.registry import FAMILIES, family_of, read_config
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.transformers.implementation import implementation_of
 from ramet.runtime.text.template_files import read_templates
 from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.files import check_weights
@@ -32,12 +33,19 @@ LESS_MEMORY = "--context-length, --kv-cache-dtype int8 or --quantization take le
 def examine_model(args: Args, contexts: Sequence[int]) -> Iterator[Finding]:
     """`contexts`: lengths at which its memory is told, beside the longest that would be served."""
     try:
-        shape = read_shape(args.model_folder, args.model.json_model_override_args)
+        values = read_config(args.model_folder, args.model.json_model_override_args)
+        found = implementation_of(values, str(args.model_folder / "config.json"), args.model.model_impl)
         device = choose_device(args.execute.device)
+        if found.shape is None:
+            raise ConfigError(found.why)
     except ConfigError as error:
         yield Finding("missing", "model", str(error), "see docs/models.md for what is served")
         return
-    yield Finding("ok", "model", f"{shape.architecture}, natively: models/{FAMILIES[shape.architecture]}.py")
+    shape = found.shape
+    if found.name == "native":
+        yield Finding("ok", "model", f"{shape.architecture}, natively: models/{FAMILIES[shape.architecture]}.py")
+    else:
+        yield Finding("note", "model", f"{shape.architecture}, through transformers, slower: {found.why}")
     yield Finding("ok", "layers", _layers(shape))
     yield Finding("ok", "attention", describe([layer.attention for layer in shape.layers]))
     yield from _tokenizer(args)
@@ -73,16 +81,25 @@ def _tokenizer(args: Args) -> Iterator[Finding]:
 
 
 def _files(args: Args, shape: ModelShape, dtype: torch.dtype) -> Finding:
-    """Whether every tensor is there in its shape, as headers say. Numbers are looked at when they are loaded."""
+    """Whether every tensor is there in its shape, as headers say. Numbers are looked at when they are loaded.
+
+    Of a model of transformers' modules the headers are read, and its tensors are compared when they are loaded.
+    """
     try:
-        with torch.device("meta"):
-            check_weights(family_of(shape.architecture).decoder(shape, dtype, reference), args.model_folder)
-        files = opened(args.model_folder).files
+        checkpoint = opened(args.model_folder)
+        num = sum(1 for _ in checkpoint.facts())
+        if not shape.of_transformers:
+            with torch.device("meta"):
+                check_weights(family_of(shape.architecture).decoder(shape, dtype, reference), args.model_folder)
+        files = checkpoint.files
     except ConfigError as error:
         return Finding("missing", "files", str(error), "download them again, or correct config.json")
     size = shown_bytes(sum(path.stat().st_size for path in files))
+    of = f"{size} in {len(files)} file{'s' * (len(files) > 1)}"
+    if shape.of_transformers:
+        return Finding("ok", "files", f"{of}, {num} tensors")
     kept = "" if shape.quantization is None else f", as {shape.quantization.method} has them"
-    return Finding("ok", "files", f"{size} in {len(files)} file{'s' * (len(files) > 1)}, every tensor is there{kept}")
+    return Finding("ok", "files", f"{of}, every tensor is there{kept}")
 
 
 def _memory(
@@ -132,6 +149,7 @@ def _refusals(shape: ModelShape) -> Iterator[Finding]:
         why = f"keys are others beyond {boundary} tokens, and a sequence that outgrows them is computed anew"
         yield Finding("note", "contexts", f"parallel contexts are refused: {why}")
     if shape.experts is None:
-        yield Finding("note", "experts", "there are none: --enable-return-routed-experts is refused")
+        why = "those of transformers' modules are not kept" if shape.of_transformers else "there are none"
+        yield Finding("note", "experts", f"{why}: --enable-return-routed-experts is refused")
     if shape.architecture.endswith("ForConditionalGeneration"):
         yield Finding("note", "pictures", "are refused: the vision tower is not read")

@@ -91,9 +91,8 @@ def route_layout(args: Args, shape: ModelShape) -> RouteLayout | None:
     if not args.execute.enable_return_routed_experts:
         return None
     if (of := shape.experts) is None:
-        raise ConfigError(
-            f"--enable-return-routed-experts is on, but {shape.architecture} has no experts; leave it out"
-        )
+        why = "is served through transformers, where they are not kept" if shape.of_transformers else "has no experts"
+        raise ConfigError(f"--enable-return-routed-experts is on, but {shape.architecture} {why}; leave it out")
     return RouteLayout(shape.num_layers, shape.sparse, of.rule.per_token, of.num)
 
 

@@ -10,6 +10,7 @@ import torch
 from quantised_checkpoints import Kind, quantise_folder
 from safetensors.torch import load_file, save_file
 from tiny_families import make_family
+from tiny_others import make_other
 
 from ramet.runtime import doctor
 from ramet.runtime.config import make_args
@@ -81,10 +82,11 @@ def test_what_requests_cannot_ask_is_told(folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize(("what", "keys", "options", "said"), [
-    ("model", {"architectures": ["MambaForCausalLM"]}, {}, "MambaForCausalLM"),
+    ("model", {"architectures": ["MambaForCausalLM"]}, {"model_impl": "native"}, "MambaForCausalLM"),
+    ("model", {"architectures": ["NoSuchForCausalLM"]}, {}, "NoSuchForCausalLM"),
     ("model", {"architectures": None}, {}, "architectures is None"),
     ("model", {"hidden_size": "x"}, {}, "hidden_size is 'x'"),
-    ("model", {"new_gate": True}, {}, "new_gate is True"),
+    ("model", {"new_gate": True}, {"model_impl": "native"}, "new_gate is True"),
     ("model", {"quantization_config": {"quant_method": "aqlm"}}, {}, "quant"),
     ("files", {"num_hidden_layers": 3, "layer_types": None}, {}, "tensors are missing"),
     ("files", {"intermediate_size": 80}, {}, "config.json asks for"),
@@ -128,6 +130,15 @@ def test_a_quantised_checkpoint_is_told_with_its_size(folders: dict[str, Path], 
     found = report(tmp_path / "4")
     assert [f for f in found.values() if f.kind == "missing"] == []
     assert "as awq has them" in found["files"].found and " as awq, " in found["weights"].found
+
+
+def test_a_model_of_transformers_modules_says_why_and_is_measured_too(tmp_path: Path) -> None:
+    found = report(make_other(tmp_path, "olmo2"))
+    assert found["model"].kind == "note"
+    assert found["model"].found.startswith("Olmo2ForCausalLM, through transformers, slower: ")
+    assert [f for f in found.values() if f.kind == "missing"] == []
+    assert "weights" in found and "keys and values" in found
+    assert "those of transformers' modules are not kept" in found["experts"].found
 
 
 def test_the_command_answers_for_a_model_alone(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
