@@ -66,6 +66,8 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "sort_routes": "pnnnppp",
     "linear_of_experts": "ppnppnippnni",
     "combine": "ippppppnnni",
+    "adapt": "ipnppnpninni",
+    "adapt_rows": "ippppnnfi",
 }
 LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and gives them back
 
