@@ -86,7 +86,7 @@ class KnownRunner:
     hidden_size = 0
     takes_embeds = True
     asynchronous = windowed = False
-    cost = routes = boundary = None
+    cost = routes = boundary = adapters = None
     generates, pooler = True, None
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:

@@ -9,7 +9,7 @@ never the client's own request id.
     server ── RenderPrompt, RenderChoices ──> tokenizer ── PromptReply, ChoicesReply ──> server
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
-    server ── FlushCache, GetState, LocateSequence ──> scheduler
+    server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
 
@@ -329,6 +329,22 @@ class LocateSequence(Message, frozen=True):
     uid: Uid
 
 
+class LoadAdapter(Message, frozen=True):
+    """Read an adapter's folder, under a generation that no other one had."""
+
+    call: int
+    generation: int
+    path: str
+    pinned: bool = False
+
+
+class DropAdapter(Message, frozen=True):
+    """Forget an adapter, which no request has or is going to have."""
+
+    call: int
+    generation: int
+
+
 class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
@@ -402,8 +418,8 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
-Control = FlushCache | GetState | LocateSequence
-ToScheduler = Admit | Abort | ProgramsEnded | FlushCache | GetState | LocateSequence | GrammarReady
+Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter
+ToScheduler = Admit | Abort | ProgramsEnded | Control | GrammarReady
 ToDetokenizer = TokenStep
 ToServer = (
     TextStep

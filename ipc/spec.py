@@ -89,6 +89,13 @@ class ExpertRoutes(msgspec.Struct, frozen=True, array_like=True):
     compact: bool = False  # of the layers that have experts alone, in the smallest type, as a file of numpy's
 
 
+class AdapterRef(msgspec.Struct, frozen=True, array_like=True):
+    """An adapter as it was when the request was sent: what is loaded under its name later has another generation."""
+
+    name: str
+    generation: int = 0  # 0: it has not been sent
+
+
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     """What is asked for each of a prompt's samples."""
 
@@ -107,3 +114,4 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     expert_routes: ExpertRoutes | None = None
     pooling_task: PoolingTask | None = None  # what is returned in the place of its hidden state; None: that itself
     padding_id: int | None = None  # tokens of this id at the prompt's end are left out
+    lora: AdapterRef | None = None  # its adapter, whose generation is in its namespace as well

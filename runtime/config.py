@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.params import shown
+from ramet.runtime.adapter_paths import NamedAdapter, read_paths
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.options import SECRET, options_of
 from ramet.runtime.origins import read_hosts, read_origins
@@ -276,6 +277,24 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
     ] = 64.0
 
 
+class AdapterArgs(Struct, frozen=True, kw_only=True):
+    """Low-rank adapters (LoRA) of the model."""
+
+    lora_paths: Annotated[
+        tuple[str, ...],
+        _about(
+            "folders of adapters in PEFT's format that are there from the start: NAME=PATH, PATH, or JSON with "
+            "lora_name, lora_path and pinned"
+        ),
+    ] = ()
+    max_loras_per_batch: Annotated[
+        int, _about("different adapters among the sequences that run; others wait", ge=1, le=256)
+    ] = 8
+    max_loaded_loras: Annotated[int, _about("adapters that are loaded, in memory of the host", ge=1, le=4096)] = 128
+    max_lora_rank: Annotated[int, _about("rank of an adapter's layer; a larger one is refused", ge=1, le=4096)] = 256
+    lora_dir: Annotated[str, _about("folder that adapters must lie in; empty: any that this user can read")] = ""
+
+
 class ServeArgs(Struct, frozen=True, kw_only=True):
     """The HTTP side."""
 
@@ -331,6 +350,7 @@ class Args(Struct, frozen=True, kw_only=True):
     schedule: ScheduleArgs = ScheduleArgs()
     execute: ExecArgs = ExecArgs()
     grammar: GrammarArgs = GrammarArgs()
+    adapters: AdapterArgs = AdapterArgs()
     serve: ServeArgs = ServeArgs()
 
     @property
@@ -344,6 +364,12 @@ class Args(Struct, frozen=True, kw_only=True):
     @property
     def model_name(self) -> str:
         return self.model.served_model_name or self.model.model_path or "ramet-bundled"
+
+    @property
+    def named_adapters(self) -> list[NamedAdapter]:
+        """Those of the start, in the order of their generations, from 1 on. Raises ConfigError."""
+        own = self.adapters
+        return read_paths(own.lora_paths, own.max_loaded_loras, own.max_loras_per_batch, own.lora_dir)
 
     @property
     def heals_unasked(self) -> bool:
@@ -410,6 +436,12 @@ def resolve(args: Args) -> Args:
             f"{args.tokenizer_folder} has no tokenizer.json: name a folder that has one with --tokenizer-path "
             "(transformers' save_pretrained of a fast tokenizer writes it)"
         )
+    if args.adapters.lora_dir and not Path(args.adapters.lora_dir).is_dir():
+        raise ConfigError(f"--lora-dir {args.adapters.lora_dir} is no folder here")
+    if any(adapter.name in (args.model_name, "default") for adapter in args.named_adapters):
+        raise ConfigError(f"--lora-paths: no adapter may have the model's name {args.model_name!r}, or 'default'")
+    if args.adapters.lora_paths and args.execute.runner == "scripted":
+        raise ConfigError("--lora-paths needs a model, but --runner is scripted")
     placement_of(args.execute.cpu_affinity)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)

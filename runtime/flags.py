@@ -32,6 +32,7 @@ ALIASES = {
     "max_num_seqs": "max_running_requests",
     "seed": "random_seed",
 }
+REPEATED = frozenset({"lora_paths"})  # options whose words may be arguments of their own, as other servers have them
 
 
 def aliases_of(option: Option) -> list[str]:
@@ -64,8 +65,18 @@ def add_options(parser: argparse.ArgumentParser, options: Sequence[Option], titl
             target.add_argument(
                 *names, dest=option.name, help=option.help, default=None, action=argparse.BooleanOptionalAction
             )
+        elif option.name in REPEATED:
+            kind: Any = dict(nargs="+", action=_Joined)
+            target.add_argument(*names, dest=option.name, help=option.help, metavar="A", default=None, **kind)
         else:
             target.add_argument(*names, dest=option.name, help=option.help, metavar=metavar(option), default=None)
+
+
+class _Joined(argparse.Action):
+    """Words with commas between them."""
+
+    def __call__(self, parser: Any, space: Any, values: Any, flag: str | None = None) -> None:
+        setattr(space, self.dest, ",".join(values))
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str], prog: str = "ramet serve") -> Args:

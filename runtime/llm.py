@@ -117,7 +117,7 @@ class LLM:
 
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
         return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
-        extra_key, cache_salt, custom_logit_processor, return_hidden_states, return_routed_experts,
+        extra_key, cache_salt, custom_logit_processor, lora_path, return_hidden_states, return_routed_experts,
         routed_experts_start_len, prefix_lease_s, grammar_backend, token_healing. `contexts` are the parallel
         contexts of one prompt of token ids: of each group the index of its first token, then the length of each context
         (docs/contexts.md). Raises ClientError for what cannot be asked; what fails while it runs has a finish_reason of
@@ -275,6 +275,19 @@ class LLM:
         _check_type("skip_special_tokens", skip_special_tokens, bool, "True or False")
         packed = pack_any("tokens", ids, self._handle.limits.vocab_size)
         return self._run(self._handle.detokenize(packed, skip_special_tokens))
+
+    # -- adapters ---------------------------------------------------------------------------------------------------
+
+    def load_lora_adapter(self, name: str, path: str, *, pinned: bool = False, load_inplace: bool = False) -> None:
+        """From its end on `lora_path=name` gets the adapter of this folder. Raises ClientError.
+
+        pinned: it keeps its slot, whoever waits for one. load_inplace: it may take the place of one of that name.
+        """
+        self._run(self._handle.load_adapter(name, path, pinned=pinned, replaces=load_inplace))
+
+    def unload_lora_adapter(self, name: str) -> None:
+        """Returns when the requests that have it are done. Raises ClientError."""
+        self._run(self._handle.unload_adapter(name))
 
     # -- beside it --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Knows types and bounds by introspection, no option by name, no command line and 
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,8 +133,8 @@ def _read_text(kind: Any, value: Any) -> str:
 
 
 def _read_words(kind: Any, value: Any) -> tuple[str, ...]:
-    """A list, or text with commas between the words."""
-    words = value.split(",") if isinstance(value, str) else value
+    """A list, or text with commas between the words. Commas of a JSON object are its own."""
+    words = re.split(r",(?![^{]*\})", value) if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError
     return tuple(word.strip() for word in words if word.strip())

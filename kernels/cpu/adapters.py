@@ -32,7 +32,9 @@ class NativeChanges:
         self._table[slot] = 0
         self._kept.pop(slot, None)
         if changes:
-            words = np.array([len(changes), *(word for change in changes for word in _words(change, self._by_rows))], np.int64)
+            words = np.array(
+                [len(changes), *(word for change in changes for word in _words(change, self._by_rows))], np.int64
+            )
             self._kept[slot] = changes, words
             self._table[slot] = words.ctypes.data
 

@@ -41,6 +41,7 @@ class ForwardInputs:
     shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
     extends: Extends | None = None  # of one with prompts, likewise: all rows are there
+    adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
 
     @property
     def num_tokens(self) -> int:

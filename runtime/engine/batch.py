@@ -65,6 +65,14 @@ class Embeds:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterPlacement:
+    """From this step on the adapter of `generation` is in `slot`, 1 or more."""
+
+    slot: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     rows: Ints  # [R] row of each sequence in the slot table
     num_new: Ints  # [R] new tokens, >= 1
@@ -86,6 +94,8 @@ class Batch:
     embeds: tuple[Embeds, ...] = ()
     forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
     shifts: Ints | None = None  # [R] a token's index less its position to the model; None: these are equal
+    adapters: Ints | None = None  # [R] slot of each row's adapter, 0 for none; None: no row has one
+    adapter_placements: tuple[AdapterPlacement, ...] = ()  # come before the step
     only_decodes: bool = False  # every row decodes and draws, and nothing else is asked of the forward pass
 
     @property
@@ -148,8 +158,22 @@ class Pooler(Protocol):
         """states [n, N] -> [n, sizes[task]]"""
 
 
+class AdapterSource(Protocol):
+    """Adapters that a runner has on the host. Steps place them in slots (`Batch.adapter_placements`)."""
+
+    def load(self, generation: int, path: str) -> None:
+        """Raises ConfigError; then nothing has changed."""
+
+    def drop(self, generation: int) -> None:
+        """No step that is planned has it."""
+
+
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
+
+    @property
+    def adapters(self) -> AdapterSource | None:
+        """None: it has no model that they could change."""
 
     def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
         """Why a request cannot have the logit processor of this name with these parameters; empty: it can."""
@@ -231,6 +255,7 @@ class Done:
 
 
 __all__ = [
+    "AdapterPlacement",
     "Batch",
     "Done",
     "Embeds",

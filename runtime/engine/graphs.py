@@ -176,7 +176,7 @@ def cuda_graphs(
     """Of one runner on a GPU."""
     assert isinstance(epilogue, FusedEpilogue), "on a GPU the draw is fused"
     recorder = GraphRecorder(row_buffer, copies, capture)
-    return StepGraphs(forward, PreparedDraws(epilogue), recorder, table, max_rows, few=True)
+    return StepGraphs(forward, PreparedDraws(epilogue), recorder, table, max_rows, few=True, adapts=False)
 
 
 def prompt_graphs(

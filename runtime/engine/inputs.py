@@ -160,6 +160,7 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
         embeds=tuple((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
         shifts=batch.shifts,
         shifted=None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), device),
+        adapters=None if batch.adapters is None else on_device(_of_tokens(batch, batch.adapters), device).int(),
     )
 
 
@@ -178,6 +179,7 @@ def drawing(inputs: ForwardInputs, draws: Ints) -> ForwardInputs:
         num_decode=len(rows),
         shifts=None if inputs.shifts is None else inputs.shifts[draws],
         shifted=None if inputs.shifted is None else inputs.shifted.index_select(0, at),
+        adapters=None if inputs.adapters is None else inputs.adapters.index_select(0, at),
     )
 
 
@@ -191,7 +193,7 @@ class Columns:
 
     KINDS: ClassVar = (
         *((n, torch.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions", "top_k", "seeds")),
-        *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed", "penalty_slots")),
+        *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed", "penalty_slots", "adapters")),
         *((n, torch.float32) for n in ("temperature", "top_p", "min_p", "frequency", "presence", "repetition")),
     )
     ALIGNED = 16  # bytes, which kernels read at once
@@ -229,6 +231,7 @@ class Columns:
         if self._penalised or sampling.penalties is not None:
             self._fill_penalties(sampling.penalties)
         of["shifts"][:num] = 0 if batch.shifts is None else batch.shifts
+        of["adapters"][:num] = 0 if batch.adapters is None else batch.adapters
         of["relayed"][:] = 0
         of["relayed"][batch.relayed] = 1
 
@@ -248,7 +251,8 @@ class StepInputs:
     So one step can run, while the next is written down behind it.
     """
 
-    def __init__(self, size: int, table: Tensor) -> None:
+    def __init__(self, size: int, table: Tensor, adapted: bool = False) -> None:
+        """`adapted`: rows have adapters."""
         device, host = table.device, torch.device("cpu")
         self.staged = tuple(Columns(size, host, pinned=device.type == "cuda") for _ in range(2))
         self.read = Columns(size, device)
@@ -267,6 +271,7 @@ class StepInputs:
             shifts=of["shifts"],
             shifted=torch.zeros(size, dtype=torch.int64, device=device),
             placed=None if device.type == "cpu" else (tensors["rows"], tensors["seq_lens"]),
+            adapters=tensors["adapters"] if adapted else None,
         )
         self.rows = tensors["drawn_rows"]
         names = "temperature", "top_k", "top_p", "min_p", "seeds", "drawn_positions"
@@ -325,19 +330,21 @@ class StepGraphs:
     """Prepared steps of up to `max_rows` rows, each recorded when it is first needed: the forward pass and the draw."""
 
     def __init__(
-        self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int, few: bool = False
-    ) -> None:
-        """`few`: fewer sizes are prepared, as padding costs little."""
+        self, forward: Forward, draw: Draw, record: Record, table: Tensor, max_rows: int, few: bool = False,
+        adapts: bool = True,
+    ) -> None:  # fmt: skip
+        """`few`: fewer sizes are prepared, as padding costs little. `adapts`: also steps of rows with adapters."""
+        self._adapts = adapts
         self._forward, self._draw, self._record, self._table = forward, draw, record, table
         self._sizes = np.array((few_sizes_up_to if few else sizes_up_to)(max_rows))
-        self._prepared: dict[int, tuple[StepInputs, RecordedStep]] = {}
+        self._prepared: dict[tuple[int, bool], tuple[StepInputs, RecordedStep]] = {}  # size, with adapters
         self._begun: list[Begun | None] = [None, None]  # at either place
         self._place = 0  # of the next step
 
     def prepare_all(self) -> None:
         """Now, the largest first: the smaller ones then use its memory again."""
         for size in reversed(self._sizes.tolist()):
-            if size not in self._prepared and not self._prepare(size):
+            if (size, False) not in self._prepared and not self._prepare(size, adapted=False):
                 return
 
     @property
@@ -346,7 +353,8 @@ class StepGraphs:
 
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""
-        return batch.only_decodes and 0 < len(batch.rows) <= self.max_rows
+        fits = batch.only_decodes and 0 < len(batch.rows) <= self.max_rows
+        return fits and (self._adapts or batch.adapters is None)
 
     @property
     def max_rows(self) -> int:
@@ -360,9 +368,10 @@ class StepGraphs:
         """
         num = len(batch.rows)
         size = int(self._sizes[np.searchsorted(self._sizes, num)])
-        if size not in self._prepared and not self._prepare(size):
+        key = size, batch.adapters is not None
+        if key not in self._prepared and not self._prepare(*key):
             return None
-        inputs, step = self._prepared[size]
+        inputs, step = self._prepared[key]
         place = self._place
         if (before := self._begun[place]) is not None:
             before.leave()
@@ -378,17 +387,17 @@ class StepGraphs:
             if begun is not None:
                 begun.join()
 
-    def _prepare(self, size: int) -> bool:
+    def _prepare(self, size: int, adapted: bool) -> bool:
         """While it is recorded, a step computes padding."""
         self.join()
-        inputs = StepInputs(size, self._table)
+        inputs = StepInputs(size, self._table, adapted)
         try:
             step = self._record(
                 inputs, lambda: self._forward(inputs.forward), lambda logits: self._draw(logits, inputs)
             )
         except NotReplayable as why:
             log.warning("steps of %d rows are not prepared, which costs time: %s", size, why)
-            self._sizes = np.array(sorted(self._prepared), np.int64)
+            self._sizes = np.array(sorted({each for each, _ in self._prepared}), np.int64)
             return False
-        self._prepared[size] = inputs, step
+        self._prepared[size, adapted] = inputs, step
         return True

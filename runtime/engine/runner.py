@@ -23,6 +23,7 @@ from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.config import Args
+from ramet.runtime.engine.adapters import AdapterStore
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
 from ramet.runtime.engine.batch import (
     NO_ROWS,
@@ -56,6 +57,7 @@ from ramet.runtime.engine.startup import (
 from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
+from ramet.runtime.lora.layers import StepSlots
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import read_model
@@ -80,6 +82,8 @@ class Forwarded:
     x: Tensor  # [T, N], padding behind it, or of the tokens that draw alone: [Q, N]
     residual: Tensor  # as x
     last_tokens: Tensor  # [Q] int64, index into x
+    step: StepSlots
+    adapters: Tensor | None  # of x, as ForwardInputs
 
     def states(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, N] after the final norm."""
@@ -93,6 +97,7 @@ class Forwarded:
 
     def logits(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, V] float32"""
+        self.step.place(None if self.adapters is None else self.adapters.index_select(0, at.to(self.x.device)))
         return self.model.logits(self.states(at))
 
     @torch.inference_mode()
@@ -232,6 +237,10 @@ class ModelRunner:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
+        with phase(report, "adapters"):
+            self.adapters = AdapterStore(args.adapters, self.shape, self._model, self.dtype, self._kernels, self._wait)
+            for generation, adapter in enumerate(args.named_adapters, 1):
+                self.adapters.load(generation, adapter.path)
         self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)
         self._deferred_steps = self._choose_deferred(args)
@@ -353,6 +362,11 @@ class ModelRunner:
         if self._graphs is not None:
             self._graphs.join()
 
+    def _wait(self) -> None:
+        """Until what was launched is computed."""
+        if self._launched is not None:
+            self._launched.end()
+
     @torch.inference_mode()
     def _begin(self, batch: Batch) -> Begun | None:
         """None: the model's steps cannot be prepared."""
@@ -413,6 +427,8 @@ class ModelRunner:
         """Make the copies that come before the step, and take in where its tokens' slots are: `SlotTable.update`."""
         if len(batch.slots) and (last := int(batch.slots.max())) >= self._reached:
             self._reached = self.pool.reach(last)
+        for placement in batch.adapter_placements:
+            self.adapters.place(placement)
         for copy in batch.slot_copies:
             slots = torch.from_numpy(copy.source), torch.from_numpy(copy.target)
             self.pool.copy(*slots)
@@ -428,14 +444,17 @@ class ModelRunner:
 
     def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
-        if self._prompt_graphs is not None and (states := self._prompt_graphs.run(inputs)) is not None:
-            return Forwarded(self._model, *states, inputs.last_tokens)
+        if self._prompt_graphs is not None and inputs.adapters is None:
+            states = self._prompt_graphs.run(inputs)
+            if states is not None:
+                return Forwarded(self._model, *states, inputs.last_tokens, self.adapters.step, None)
         at, wanted = inputs.last_tokens, None
         others_are_read = bool(batch.prompt_logprobs or batch.hidden) or self._routes is not None
         if len(at) < len(inputs.token_ids) and not others_are_read:
             wanted = drawing(inputs, batch.draws)
             at = wanted.last_tokens
-        return Forwarded(self._model, *self._hidden_states(inputs, wanted), at)
+        of_x = inputs if wanted is None else wanted
+        return Forwarded(self._model, *self._hidden_states(inputs, wanted), at, self.adapters.step, of_x.adapters)
 
     def _plan(self, inputs: ForwardInputs) -> None:
         """What a forward pass with these needs to know beforehand."""
@@ -446,16 +465,20 @@ class ModelRunner:
     def _every_state(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor]:
         """x and residual [T, N] each, of all tokens."""
         self._plan(inputs)
+        self.adapters.step.place(inputs.adapters)
         return self._model.hidden_states(inputs, self._attention)
 
     def _hidden_states(self, inputs: ForwardInputs, wanted: ForwardInputs | None) -> tuple[Tensor, Tensor]:
+        self.adapters.step.place(inputs.adapters, None if wanted is None else wanted.adapters)
+
         def computed() -> tuple[Tensor, Tensor]:
             self._plan(inputs)
             return self._model.hidden_states(inputs, self._attention, wanted)
 
         if self._deferred_steps is not None and not inputs.embeds and len(inputs.token_ids) >= LEAST_DEFERRED:
             try:
-                return self._deferred_steps.run(None if wanted is None else len(wanted.rows) > 0, computed)
+                kind = None if wanted is None else len(wanted.rows) > 0, inputs.adapters is None
+                return self._deferred_steps.run(kind, computed)
             except NotReplayable as why:
                 log.info("steps with prompts are computed call by call: %s", why)
                 self._deferred_steps = None
@@ -472,6 +495,7 @@ class ModelRunner:
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
         self._plan(inputs)
+        self.adapters.step.place(inputs.adapters)
         return self._model.decode(inputs, self._attention, narrow=self.device.type == "cuda")
 
     def _step_graphs(self, args: Args) -> StepGraphs | None:
@@ -541,4 +565,5 @@ def _is_penalised_at_most(columns: SamplingColumns) -> bool:
 
 def _is_apart(batch: Batch) -> bool:
     """Taking it in touches nothing that a prepared step before it reads: the slots of later positions alone."""
-    return not (batch.slot_updates or batch.slot_copies or batch.penalty_resets or batch.forgotten)
+    changes = batch.slot_updates, batch.slot_copies, batch.penalty_resets, batch.forgotten, batch.adapter_placements
+    return not any(changes)

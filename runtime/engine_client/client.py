@@ -10,11 +10,13 @@ it never overtakes it.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from itertools import count, cycle
 from typing import Any, TypeVar
+
+import msgspec
 
 from ramet.ipc.channel import Outbox
 from ramet.ipc.message import Message
@@ -26,11 +28,13 @@ from ramet.ipc.messages import (
     Detokenize,
     DetokenizeReply,
     Drain,
+    DropAdapter,
     FlushCache,
     Generate,
     GenerateAll,
     GetState,
     Limits,
+    LoadAdapter,
     LocateSequence,
     PeerDied,
     ProgramsEnded,
@@ -47,9 +51,11 @@ from ramet.ipc.messages import (
     ToServer,
     Uid,
 )
+from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.sequences import SequenceTable
+from ramet.runtime.engine_client.adapters import AdapterNames
+from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
     QUEUE_FULL,
@@ -94,6 +100,9 @@ class EngineClient:
         self._uids, self._call_numbers = count(1), count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}  # questions by their numbers: what waits for the answer
         self._sequences = SequenceTable(metrics, args.serve.log_requests)
+        self.adapters = AdapterNames(args)
+        self._changes_adapters = asyncio.Lock()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._submissions: set[Submission] = set()
         self._unsent: set[Submission] = set()  # those whose prompts are being made
         self._none_left = asyncio.Event()  # no submission is open
@@ -150,6 +159,7 @@ class EngineClient:
     def send(self, prompts: Many[Prompt], submission: Submission) -> None:
         """Its prompts, all of them. Raises ClientError or ServerError where they are more than may be sent."""
         self._check_room(prompts, submission)
+        prompts = self._with_adapters(prompts)
         self._unsent.discard(submission)
         if submission.as_batch:
             worker = next(self._workers)
@@ -211,6 +221,42 @@ class EngineClient:
     async def flush_cache(self, timeout_s: float) -> ControlReply:
         """`timeout_s`: how long it may wait until nothing runs or waits."""
         return await self._ask(self._to_scheduler, ControlReply, lambda call: FlushCache(call, timeout_s))
+
+    async def load_adapter(self, name: str, path: str, *, pinned: bool = False, replaces: bool = False) -> None:
+        """From its end on, requests get it by this name. `replaces`: what has the name is dropped, once its sequences
+        have ended. Goes on if its caller goes away. Raises ClientError.
+        """
+        await self._whatever_happens(self._load_adapter(name, path, pinned, replaces))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Refused to new requests at once; returns when those that have it are done. Raises ClientError."""
+        await self._whatever_happens(self._drop_adapter(self.adapters.take_away(name)))
+
+    async def _whatever_happens(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def _load_adapter(self, name: str, path: str, pinned: bool, replaces: bool) -> None:
+        async with self._changes_adapters:
+            generation = self.adapters.check_new(name, path, replaces=replaces)
+            reply = await self._ask(
+                self._to_scheduler, ControlReply, lambda call: LoadAdapter(call, generation, path, pinned)
+            )
+            if not reply.ok:
+                raise ClientError("lora_path", f"is {shown(path)}: {msgspec.json.decode(reply.body)['error']}")
+            before = self.adapters.give(name, path, pinned, generation)
+        if before is not None:
+            await self._drop_adapter(before)
+
+    async def _drop_adapter(self, generation: int) -> None:
+        def has_it(sequence: Sequence) -> bool:
+            adapter = sequence.prompt.spec.lora
+            return adapter is not None and adapter.generation == generation
+
+        await self._sequences.none_left(has_it)
+        await self._ask(self._to_scheduler, ControlReply, lambda call: DropAdapter(call, generation))
 
     async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
         """`pair`: a second text behind it, as the tokenizer joins two."""
@@ -308,6 +354,18 @@ class EngineClient:
             check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
         if self._max_queued is not None:
             check_queue(prompts, self.num_waiting - 1, self._max_queued, self.limits.max_running_requests)
+
+    def _with_adapters(self, prompts: Many[Prompt]) -> Many[Prompt]:
+        """Those that name one with its generation. Raises ClientError."""
+        if all(prompt.spec.lora is None for prompt in prompts):
+            return prompts
+        found = []
+        for prompt in prompts:
+            try:
+                found.append(prompt._replace(spec=self.adapters.sent(prompt.spec)))
+            except ClientError as error:
+                raise as_written(error, prompt) from None
+        return found
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
         """The prompt's message, with its samples in the table."""

@@ -10,6 +10,7 @@ import re
 import time
 from array import array
 from collections import defaultdict
+from collections.abc import Callable
 
 from ramet.ipc.messages import Finish, FinishKind, Opened, Rejected, TextStep, Uid
 from ramet.ipc.params import SamplingParams
@@ -31,6 +32,14 @@ class SequenceTable:
         self.by_uid: dict[Uid, Sequence] = {}
         self.num_waiting = 0
         self._step_waiters: list[asyncio.Future[None]] = []
+        self._end_waiters: list[asyncio.Future[None]] = []
+
+    async def none_left(self, held: Callable[[Sequence], bool]) -> None:
+        """Returns when the last of those that are `held` has ended."""
+        while any(map(held, self.by_uid.values())):
+            waiter = asyncio.get_running_loop().create_future()
+            self._end_waiters.append(waiter)
+            await waiter
 
     def next_step(self) -> asyncio.Future[None]:
         """Becomes done when a step arrives, whosesoever tokens it brings."""
@@ -83,6 +92,8 @@ class SequenceTable:
                 sequence.routes = closed.routes
                 sequence.submission.hold(len(closed.routes) // 4)
             woken.add(self._close(sequence, closed.finish, tail, now))
+        if step.closed and self._end_waiters:
+            self._wake_end_waiters()
         for submission in woken:
             submission.wake()
         if self._step_waiters:
@@ -95,6 +106,13 @@ class SequenceTable:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
             sequence.submission.fail(as_written(ClientError.of(message.error), sequence.prompt))
+        self._wake_end_waiters()
+
+    def _wake_end_waiters(self) -> None:
+        for waiter in self._end_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._end_waiters.clear()
 
     def _wake_waiters(self) -> None:
         for waiter in self._step_waiters:

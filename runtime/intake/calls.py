@@ -49,7 +49,6 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
     audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
-    lora_path: Annotated[OrEach[str], unbuilt("an adapter", neutral=("",))] = None
     session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
 
 

@@ -61,9 +61,8 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
 class SamplingFields(SpecFields, frozen=True, kw_only=True):
     """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
 
-    model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
+    model: Annotated[str | None, about("the served model, `default`, nothing, an adapter, or `MODEL:ADAPTER`")] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
     skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
     rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
     request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
-    lora_path: Annotated[str | list[str | None] | None, unbuilt("an adapter", neutral=("",))] = None

@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import (
+    AdapterRef,
     BackendName,
     Constraint,
     ExpertRoutes,
@@ -93,6 +94,7 @@ HIDDEN = about('hidden states: true: of every token that is read; "last": of the
 PRIORITY = about("requests with a larger one run first, whatever the queue's policy says")
 SALT = about("prompts share cached prefixes only with those of their salt, a secret that keeps users apart")
 KEY = about("the same, for a key that is no secret")
+LORA = about("name of an adapter; null or empty: the model without one")
 PROCESSOR = about("name of a logit processor; needs `--enable-custom-logit-processor`")
 
 
@@ -111,6 +113,7 @@ class SpecFields(Constraints, frozen=True, kw_only=True):
     cache_salt: Annotated[Key | None, SALT] = None
     extra_key: Annotated[Key | None, KEY] = None
     custom_logit_processor: Annotated[str | None, PROCESSOR] = None
+    lora_path: Annotated[str | None, LORA] = None
 
 
 class SpecLists(Checked, frozen=True, kw_only=True):
@@ -136,6 +139,7 @@ class SpecLists(Checked, frozen=True, kw_only=True):
     cache_salt: Annotated[OrEach[Key], SALT] = None
     extra_key: Annotated[OrEach[Key], KEY] = None
     custom_logit_processor: Annotated[OrEach[str], PROCESSOR] = None
+    lora_path: Annotated[OrEach[str], LORA] = None
     return_hidden_states: Annotated[OrEach[Hidden], HIDDEN] = None
     return_routed_experts: Annotated[OrEach[bool], RETURN_ROUTES] = None
     routed_experts_start_len: Annotated[OrEach[RouteStart], ROUTES_FROM] = None
@@ -189,6 +193,7 @@ def read_spec(
         kept_to,
         token_healing,
         expert_routes=expert_routes,
+        lora=AdapterRef(body.lora_path) if isinstance(body.lora_path, str) and body.lora_path else None,
     )
 
 

@@ -31,6 +31,19 @@ class PackedWeight(Protocol):
         """at [n] int64 -> [n, N], times `scale`"""
 
 
+class Adapted(Protocol):
+    """What adapters change in a layer for the tokens of the step that is being computed."""
+
+    def add(self, x: Tensor, out: Tensor) -> Tensor:
+        """From inputs x [T, N]; WRITES out [T, M], which it returns."""
+
+
+class AdaptedRows(Protocol):
+    """The same in an embedding, of ids [T]."""
+
+    def add_rows(self, ids: Tensor, out: Tensor, scale: float) -> Tensor: ...
+
+
 Packer = Callable[[Tensor], PackedWeight]
 WordsPacker = Callable[[Int4Words | Int8Weight], PackedWeight]  # of what a checkpoint has in few bits
 
@@ -48,12 +61,15 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_out, dtype=dtype), requires_grad=False) if bias else None
         self.packed: PackedWeight | None = None
         self.is_read_whole = True
+        self.adapted: Adapted | None = None  # None: no adapter was ever loaded
 
     def forward(self, x: Tensor) -> Tensor:
         if self.packed is not None:
-            return self.packed.linear(x, self.bias)
-        assert self.weight is not None, "a layer has its weight in one form or the other"
-        return functional.linear(x, self.weight, self.bias)
+            out = self.packed.linear(x, self.bias)
+        else:
+            assert self.weight is not None, "a layer has its weight in one form or the other"
+            out = functional.linear(x, self.weight, self.bias)
+        return out if self.adapted is None else self.adapted.add(x, out)
 
     def narrow(self, x: Tensor) -> Tensor:
         """As `forward`."""
@@ -61,7 +77,10 @@ class Linear(nn.Module):
 
     def wide(self, x: Tensor) -> Tensor:
         """x [T, N] -> [T, M] float32, not rounded to the dtype of x where a kernel can leave that out."""
-        return self(x).float() if self.packed is None else self.packed.linear(x, self.bias, wide=True)
+        if self.packed is None:
+            return self(x).float()
+        out = self.packed.linear(x, self.bias, wide=True)
+        return out if self.adapted is None else self.adapted.add(x, out)
 
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""
@@ -89,23 +108,32 @@ class Embedding(nn.Module):
         self.may_round = True
         self._ops = ops
         self.packed: PackedWeight | None = None
+        self.adapted_rows: AdaptedRows | None = None  # None: no adapter was ever loaded
+        self.adapted: Adapted | None = None  # of a tied head, which an adapter changes without the embedding
 
     def forward(self, token_ids: Tensor) -> Tensor:
         if self.packed is not None:
-            return self.packed.rows(token_ids, self._scale)
-        assert self.weight is not None, "an embedding has its weight in one form or the other"
-        return self._ops.gather(self.weight, token_ids, self._scale)
+            out = self.packed.rows(token_ids, self._scale)
+        else:
+            assert self.weight is not None, "an embedding has its weight in one form or the other"
+            out = self._ops.gather(self.weight, token_ids, self._scale)
+        return out if self.adapted_rows is None else self.adapted_rows.add_rows(token_ids, out, self._scale)
 
     def narrow(self, x: Tensor) -> Tensor:
         """The tied output head: x [Q, N] -> [Q, V]"""
         if self.packed is not None:
-            return self.packed.linear(x, None)
-        assert self.weight is not None, "an embedding has its weight in one form or the other"
-        return functional.linear(x, self.weight)
+            out = self.packed.linear(x, None)
+        else:
+            assert self.weight is not None, "an embedding has its weight in one form or the other"
+            out = functional.linear(x, self.weight)
+        return out if self.adapted is None else self.adapted.add(x, out)
 
     def wide(self, x: Tensor) -> Tensor:
         """The same in float32, as Linear.wide."""
-        return self.narrow(x).float() if self.packed is None else self.packed.linear(x, None, wide=True)
+        if self.packed is None:
+            return self.narrow(x).float()
+        out = self.packed.linear(x, None, wide=True)
+        return out if self.adapted is None else self.adapted.add(x, out)
 
     def pack(self, packer: Packer) -> None:
         """Free the plain weight."""

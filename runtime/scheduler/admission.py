@@ -229,6 +229,7 @@ class Admission:
         self._is_announced = False  # they are
         self._contexts: dict[Namespace, _Contexts] = {}  # of this step, by key
         self._num_looked_up = 0
+        self._drains = False  # in this step: who waited longest needs a slot of an adapter
 
     def begin(self) -> None:
         table, rows = self._running.table, self._running.rows
@@ -244,7 +245,7 @@ class Admission:
             self._growing += self._growth(running.request, running.request.cached_tokens or 0)
         computing = (each.request for each in self._running if each.applied < len(each.request.tokens))
         self._computing = [(request, request.namespace) for request in computing]
-        self._is_announced = False
+        self._is_announced = self._drains = False
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
@@ -256,10 +257,23 @@ class Admission:
         first, namespace = request.first_group, request.namespace
         if first is not None and self._num_looked_up >= MAX_LOOKED_UP and namespace + first.key not in self._contexts:
             return Refused(f"waits for a step that looks up its {len(first.contexts)} contexts", full=False)
+        if not self._place_adapter(request):
+            num = self._running.adapters.num_slots
+            return Refused(f"waits for one of the {num} adapters of --max-loras-per-batch to end", full=False)
         gain = self._worth_waiting(request)
         if gain:
             return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
         return self._run(request)
+
+    def _place_adapter(self, request: Request) -> bool:
+        """False: it waits. Adapters that are there could keep one out for ever, so none of their requests begins while
+        the oldest request waits for a slot.
+        """
+        if self._drains and request.spec.lora is not None:
+            return False
+        is_placed = self._running.place_adapter(request)
+        self._drains = self._drains or (not is_placed and self._policy.is_aged(request))
+        return is_placed
 
     def _worth_waiting(self, request: Request) -> int:
         if not self._is_announced and self._computing and self._cache.enabled:  # else nothing is going to be kept

@@ -150,7 +150,9 @@ def plan_step(
         hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),
         embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
         forgotten=running.take_forgotten(),
-        shifts=_shifts(table, rows),
+        shifts=_nonzero(table.shifts, rows),
+        adapters=_nonzero(table.adapters, rows),
+        adapter_placements=running.adapters.take_placements(),
         only_decodes=len(draws) == num_decode == len(rows) and not (prefills or hidden_spans),
     )
     prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
@@ -197,6 +199,8 @@ class DecodePlanner:
             hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
             forgotten=running.take_forgotten(),
             shifts=kept.shifts,
+            adapters=kept.adapters,
+            adapter_placements=running.adapters.take_placements(),
             only_decodes=not hidden_spans,
         )
         running.advance(number, decoding, kept.ones, decoding)
@@ -216,6 +220,7 @@ class _Kept:
     flags: int  # those of any row
     most_min_new: int
     shifts: Ints | None  # [R]
+    adapters: Ints | None  # [R]
     columns: SamplingColumns  # as of the first of the steps
 
     @classmethod
@@ -230,7 +235,8 @@ class _Kept:
             table.prompt_lens[rows].astype(np.int64),
             int(np.bitwise_or.reduce(table.flags[rows])) if num else 0,
             int(table.min_new[rows].max(initial=0)),
-            _shifts(table, rows),
+            _nonzero(table.shifts, rows),
+            _nonzero(table.adapters, rows),
             sampling_columns(running, rows, eos_ids),
         )
 
@@ -241,10 +247,10 @@ class _Kept:
         return replace(self.columns, positions=ends - self.prompt_lens)
 
 
-def _shifts(table: RowTable, rows: Ints) -> Ints | None:
-    """[R] of rows with parallel contexts; None: there are none."""
-    shifts = table.shifts[rows]
-    return shifts if shifts.any() else None
+def _nonzero(column: Ints, rows: Ints) -> Ints | None:
+    """[R] of a column of the table; None: it is 0 for all of them."""
+    values: Ints = column[rows]
+    return values if values.any() else None
 
 
 def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:

@@ -5,7 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Control, ControlReply, FlushCache, GetState, LocateSequence, Uid
+from ramet.ipc.messages import (
+    Control,
+    ControlReply,
+    DropAdapter,
+    FlushCache,
+    GetState,
+    LoadAdapter,
+    LocateSequence,
+    Uid,
+)
+from ramet.runtime.scheduler.adapters import Adapters
 
 Answer = dict[str, object]
 
@@ -27,9 +37,11 @@ class ControlHandler:
         state: Callable[[], Answer],
         where: Callable[[Uid], Answer | None],
         flush: Callable[[], None],
+        adapters: Adapters,
     ) -> None:
         self._server, self._clock = server, clock
         self._state, self._where, self._flush = state, where, flush
+        self._adapters = adapters
         self.flushes: list[_Flush] = []
 
     def handle(self, message: Control) -> None:
@@ -41,6 +53,12 @@ class ControlHandler:
                 self._reply(call, found or {"error": "no such request"}, ok=found is not None)
             case FlushCache(call, timeout_s):
                 self.flushes.append(_Flush(call, self._clock() + timeout_s))
+            case LoadAdapter(call, generation, path, pinned):
+                refusal = self._adapters.load(generation, path, pinned)
+                self._reply(call, {"error": refusal} if refusal else {}, ok=not refusal)
+            case DropAdapter(call, generation):
+                self._adapters.drop(generation)
+                self._reply(call, {})
 
     def settle(self, idle: bool) -> None:
         """Once a turn while `flushes` wait: flush if nothing runs or waits, give up on flushes that are out of time."""

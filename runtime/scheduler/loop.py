@@ -34,6 +34,7 @@ from ramet.runtime.cache.prefix_list import make_cache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.grammar.compile import GrammarSource
+from ramet.runtime.scheduler.adapters import Adapters
 from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
@@ -115,8 +116,9 @@ class Scheduler:
         self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
-            self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens
-        )
+            self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens,
+            num_adapters=args.adapters.max_loras_per_batch,
+        )  # fmt: skip
         self.waiting = WaitingQueue(self.cache)
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         conservativeness = args.schedule.schedule_conservativeness
@@ -134,7 +136,10 @@ class Scheduler:
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
-        self._control = ControlHandler(server, clock, state=self.state, where=self.where, flush=self.flush)
+        adapters = Adapters(args, self.running.adapters, runner.adapters)
+        self._control = ControlHandler(
+            server, clock, state=self.state, where=self.where, flush=self.flush, adapters=adapters
+        )
 
     @property
     def idle(self) -> bool:
@@ -475,6 +480,8 @@ class Scheduler:
         elif spec.processor is not None:
             place = "custom_logit_processor"
             fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})
+        elif spec.lora is not None and spec.lora.generation not in self.running.adapters:
+            place, fact = "lora_path", f"is {spec.lora.name!r}, which is not loaded"
         else:
             return "", ""
         return (f"{place} {fact}", place) if fact else ("", "")

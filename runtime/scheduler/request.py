@@ -49,6 +49,7 @@ class Request:
     """
 
     __slots__ = (
+        "adapter_slot",
         "arrival_s",
         "base",
         "biases",
@@ -125,6 +126,7 @@ class Request:
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
         self.wanted: Node | None = None  # where it ends, while the request waits
         self.match_losses, self.match_next = 0, b""  # losses of that node then, and the page that follows the match
+        self.adapter_slot = 0  # where its adapter is while it runs; 0: it has none
         self.num_calls = 0  # that its program has made before on the same state, as far as they are known
 
     @property
@@ -238,6 +240,7 @@ def request_of_part(request: Request, part: Part) -> Request:
     states = request.spec.hidden if request.returns_early_states and request.next_hidden <= part.at else None
     spec = RequestSpec(_NO_OUTPUT, request.spec.logprobs, hidden=states)
     made = Request(part.uid, tokens, spec, seed=0, arrival_s=request.arrival_s)
+    made.adapter_slot = request.adapter_slot
     made.base, made.part, made.next_hidden, made.next_logprob = part.base, part, part.own, None
     asked = request.next_logprob
     if asked is not None and asked < part.stop:
@@ -306,6 +309,7 @@ class RowTable:
         self.allocated = np.zeros(num, np.int32)
         self.shifts = np.zeros(num, np.int32)  # a token's index less its position to the model
         self.ends = np.full(num, NEVER, np.int32)  # tokens beyond which what is computed in this row is good no more
+        self.adapters = np.zeros(num, np.int32)  # slot of its adapter; 0: none
         self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
         self.flags = np.zeros(num, np.uint16)  # of RowFlag
         # how it samples
@@ -326,6 +330,7 @@ class RowTable:
         self.prompt_lens[row], self.limits[row] = request.prompt_len, request.limit
         self.totals[row] = self.planned_totals[row] = known
         self.begin(row, request, num_cached)
+        self.adapters[row] = request.adapter_slot
         self.last_steps[row] = 0
         self._set_sampling(row, request, penalty_slot)
 

@@ -14,6 +14,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
+from ramet.runtime.scheduler.adapters import AdapterSlots
 from ramet.runtime.scheduler.assembly import Assembly, part_of
 from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
@@ -31,12 +32,13 @@ class RunningSet:
         give_way: Callable[[bool], bool],
         fail: Callable[[RunningRequest, str], None],
         prompt_is_seen: bool = False,
+        num_adapters: int = 1,
     ) -> None:
         """`give_way` ends something that is kept for a client, if that gives memory; False: there is nothing. Its
         argument: no request can be retracted, so leases that clients have asked for end as well. `fail` ends a request
         with an error.
 
-        `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn.
+        `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn. `num_adapters`: slots of them.
         """
         self._cache, self._rows, self._penalty_slots = cache, rows, penalty_slots
         self.table, self._give_way, self._fail = table, give_way, fail
@@ -48,6 +50,7 @@ class RunningSet:
         self._decoding: Ints | None = None  # rows; None: look again
         self.parts = Parts(table, first_row=rows.num_rows + 1)
         self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
+        self.adapters = AdapterSlots(num_adapters)
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
         self._penalty_resets: list[PenaltyReset] = []
         self._forgotten: list[int] = []
@@ -100,6 +103,15 @@ class RunningSet:
         """Running requests that wait for their next token, and for no prompt."""
         waits = self._prefilling.keys() | {assembly.owner.uid for assembly in self.parts.open}
         return len(self._running.keys() - waits)
+
+    def place_adapter(self, request: Request) -> bool:
+        """Find a slot for the adapter of a request that is to run; False: others need all that it could have."""
+        adapter = request.spec.lora
+        if adapter is None:
+            return True
+        slot = self.adapters.take(adapter.generation, set(self.table.adapters[self.rows].tolist()))
+        request.adapter_slot = slot or 0
+        return slot is not None
 
     @property
     def num_free_rows(self) -> int:

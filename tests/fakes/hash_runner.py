@@ -130,6 +130,7 @@ class HashRunner:
     takes_embeds = True
     asynchronous = windowed = False
     generates, pooler = True, None
+    adapters = None
     cost: StepCost | None = None
     boundary: int | None = None
 

@@ -15,7 +15,11 @@ WITHIN = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
 def way(name: str, num_slots: int, num_out: int, by_rows: bool = False) -> LayerChanges:
-    return NativeChanges(compiled_kernels(), num_slots, by_rows) if name == "compiled" else StackedChanges(num_out, by_rows)
+    return (
+        NativeChanges(compiled_kernels(), num_slots, by_rows)
+        if name == "compiled"
+        else StackedChanges(num_out, by_rows)
+    )
 
 
 def low_rank(rank: int, num_in: int, first: int, count: int, dtype: torch.dtype, by_rows: bool = False) -> LowRank:

@@ -23,7 +23,7 @@ from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.items import Items
-from ramet.runtime.server.http.service import Service, check_model
+from ramet.runtime.server.http.service import Service, read_model
 
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
@@ -53,7 +53,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
     """How many tokens a chat has as a prompt."""
     body = await read_body(request, CountBody)
-    check_model(service, body.model)
+    read_model(service, body.model)
     chat, _ = read_chat(body, service.style)
     prompt = await rendered_by(service.client.render, chat)
     return respond(replies.TokenCount(len(prompt.ids) // ID_BYTES))

@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
-from ramet.ipc.spec import RequestSpec
+from ramet.ipc.spec import AdapterRef, RequestSpec
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -18,7 +18,7 @@ from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
 from ramet.runtime.intake.specs import read_spec
 from ramet.runtime.intake.tool_choice import Calls, Keeping
 from ramet.runtime.server.http.exchange import set_request_id
-from ramet.runtime.server.http.service import Service, check_model
+from ramet.runtime.server.http.service import Service, read_model
 
 
 class Asked(NamedTuple):
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 def read_sampling(service: Service, body: SamplingFields, **defaults: Any) -> SamplingParams:
     """Of a body for the served model. `defaults`: what this endpoint sets where the body leaves it out."""
-    check_model(service, body.model)
+    read_model(service, body.model)
     return read_params(asdict(body), replace(service.defaults, **defaults))
 
 
@@ -57,8 +57,11 @@ def read_asked(
     kept_to = only_one(body.constraints(), backend, whitespace)
     processors_on = service.args.execute.enable_custom_logit_processor
     spec = read_spec(body, params, processors_on, kept_to=kept_to, **asked)
+    chosen = read_model(service, body.model)
+    if chosen.adapter is not None:  # it counts where lora_path is sent as well
+        spec = replace(spec, lora=AdapterRef(chosen.adapter))
     as_shown = body.skip_special_tokens is not None
-    return Asked(service.args.model_name, new_id, rid, spec, as_shown, Keeping(backend or "", whitespace or ""))
+    return Asked(chosen.answered, new_id, rid, spec, as_shown, Keeping(backend or "", whitespace or ""))
 
 
 async def send_chat(

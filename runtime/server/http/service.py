@@ -74,9 +74,31 @@ def check_model(service: Service, name: str | None) -> str:
     """The name to answer with. A client may leave it out; another model's name is a 404."""
     served = service.args.model_name
     if name not in (None, served, ANY_MODEL):
-        raise unknown_model(name, served)
+        raise unknown_model(service, name)
     return served
 
 
-def unknown_model(name: str | None, served: str) -> ClientError:
-    return ClientError("model", f"is {shown(name)}, this server serves {served!r}", status=404, code="model_not_found")
+class ChosenModel(NamedTuple):
+    answered: str  # the name to answer with
+    adapter: str | None  # that the name asks for
+
+
+def read_model(service: Service, name: str | None) -> ChosenModel:
+    """As `check_model`, where a name may be that of an adapter, or MODEL:ADAPTER."""
+    served, adapters = service.args.model_name, service.client.adapters
+    if name is None or name in (served, ANY_MODEL):
+        return ChosenModel(served, None)
+    base, has_both, adapter = name.rpartition(":")
+    if has_both and base not in (served, ANY_MODEL):
+        raise unknown_model(service, name)
+    if adapter not in adapters:
+        raise unknown_model(service, name)
+    return ChosenModel(name, adapter)
+
+
+def unknown_model(service: Service, name: str | None) -> ClientError:
+    adapters = service.client.adapters
+    fact = f"is {shown(name)}, this server serves {service.args.model_name!r}"
+    if adapters.paths:
+        fact += f"; {adapters.words}"
+    return ClientError("model", fact, status=404, code="model_not_found")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
-from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.ipc.spec import AdapterRef, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -97,11 +97,23 @@ def _mean_logprob(sequence: Sequence) -> float:
 def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, limits: Limits) -> list[Prompt]:
     prompts.check_prompts("prompt", body.prompt)
     contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), limits)
+    specs = _specs_of(body, spec, len(contents))
     items = [
-        Prompt(rid, spec, place=place, entry=place.removeprefix("prompt"), **content) for place, content in contents
+        Prompt(rid, own, place=place, entry=place.removeprefix("prompt"), **content)
+        for own, (place, content) in zip(specs, contents, strict=True)
     ]
     prompts.check_count("prompt", sum(item.params.n for item in items))
     return items
+
+
+def _specs_of(body: CompletionBody, spec: RequestSpec, count: int) -> list[RequestSpec]:
+    """Of each prompt: `lora_path` may have an adapter for each."""
+    if not isinstance(body.lora_path, list):
+        return [spec] * count
+    prompts.check_length("lora_path", len(body.lora_path), count, prompts.is_batch(body.prompt))
+    if spec.lora is not None:  # `model` names one
+        return [spec] * count
+    return [replace(spec, lora=AdapterRef(name) if name else None) for name in body.lora_path]
 
 
 async def _echo(service: Service, item: Prompt) -> str:

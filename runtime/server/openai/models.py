@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from ramet.ipc.messages import unpack_ids
 from ramet.runtime.errors import ClientError
@@ -12,7 +13,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of, rendered_by
 from ramet.runtime.server.http.exchange import read_body, read_object, respond
-from ramet.runtime.server.http.service import Service, check_model, unknown_model
+from ramet.runtime.server.http.service import Service, read_model, unknown_model
 from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
 
@@ -20,17 +21,24 @@ MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other 
 
 
 async def models(service: Service, request: web.Request) -> web.Response:
-    """The served model, as a list of one."""
-    card = _card(service)
-    return respond(ModelList(data=[card], first_id=card.id, last_id=card.id))
+    """The served model, and its adapters behind it."""
+    own = _card(service)
+    adapters = service.client.adapters.paths.items()
+    cards = [own, *(_of_adapter(own, name, path) for name, path in adapters)]
+    return respond(ModelList(data=cards, first_id=own.id, last_id=cards[-1].id))
 
 
 async def model(service: Service, request: web.Request, name: str) -> web.Response:
-    """The served model; 404 for another name."""
-    served = service.args.model_name
-    if name != "/".join(filter(None, served.split("/"))):  # a path has lost its doubled and leading slashes
-        raise unknown_model(name, served)
-    return respond(_card(service))
+    """The served model, or one of its adapters; 404 for another name."""
+    own, adapters = _card(service), service.client.adapters.paths
+    for known in (own.id, *adapters):
+        if name == "/".join(filter(None, known.split("/"))):  # a path has lost its doubled and leading slashes
+            return respond(own if known == own.id else _of_adapter(own, known, adapters[known]))
+    raise unknown_model(service, name)
+
+
+def _of_adapter(own: ModelCard, name: str, path: str) -> ModelCard:
+    return replace(own, id=name, root=path, parent=own.id, display_name=name)
 
 
 def _card(service: Service) -> ModelCard:
@@ -49,7 +57,7 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     """A text, a list of texts or a chat to token ids."""
     written = await read_object(request)
     body = convert(written, TokenizeBody)
-    check_model(service, body.model)
+    read_model(service, body.model)
     limit = service.client.limits.context_length
     if body.messages is not None:
         rendered = await rendered_by(service.client.render, chat_of(written))
@@ -72,7 +80,7 @@ def _listed(packed: list[bytes], single: bool, limit: int) -> TokenizeReply:
 async def detokenize(service: Service, request: web.Request) -> web.Response:
     """Token ids, or lists of them, to text."""
     body = await read_body(request, DetokenizeBody)
-    check_model(service, body.model)
+    read_model(service, body.model)
     if not body.tokens:
         return respond(DetokenizeReply(""))
     prompts.check_prompts("tokens", body.tokens)

@@ -164,7 +164,7 @@ class ModelCard(Reply, frozen=True, kw_only=True):
     created: int
     owned_by: str = "ramet"
     root: str
-    parent: None = None
+    parent: str | None = None  # of an adapter its model
     max_model_len: int
     type: Literal["model"] = "model"
     display_name: str

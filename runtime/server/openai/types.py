@@ -12,10 +12,10 @@ from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.ipc.spec import ExpertRoutes, LogprobSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.fields import PromptId, Prompts, including, named, unbuilt
+from ramet.runtime.intake.fields import OrEach, PromptId, Prompts, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
-from ramet.runtime.intake.specs import HIDDEN, RETURN_ROUTES, ROUTES_FROM, Hidden, RouteStart, sampled
+from ramet.runtime.intake.specs import HIDDEN, LORA, RETURN_ROUTES, ROUTES_FROM, Hidden, RouteStart, sampled
 from ramet.runtime.intake.truncation import read_truncation
 from ramet.runtime.server.openai.formats import GuidedFields
 
@@ -117,6 +117,7 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
 @including(other_servers.COMPLETION)
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     prompt: Annotated[Prompts, about("a text, token ids, or a list of either")]
+    lora_path: Annotated[OrEach[str], LORA] = None  # type: ignore[assignment]  # one for each prompt
     max_tokens: Annotated[Any, sampled("max_new_tokens", "16 if it is absent")] = None
     echo: Annotated[bool | None, about("the prompt goes before the output")] = None
     best_of: Annotated[

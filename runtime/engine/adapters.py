@@ -1,0 +1,88 @@
+"""The adapters that a runner has: all that are loaded on the host, and those of them that are in slots for its steps.
+
+Decides what is read, what is kept and what is dropped. Which of them is in a slot the scheduler says, with the first
+step that has it there. On a CPU a slot is an address; on a GPU it is a copy. An adapter is named by its generation,
+which no two loads share.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from ramet.runtime.config import AdapterArgs
+from ramet.runtime.engine.batch import AdapterPlacement
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.layers.ops import Ops
+from ramet.runtime.lora.layers import AdaptedModel, StepSlots, base_rows
+from ramet.runtime.lora.reading import FILE, Adapter, read_adapter
+from ramet.runtime.lora.targets import Targets, targets_of
+from ramet.runtime.machine import available_memory
+from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.models.shape import ModelShape
+
+log = logging.getLogger("ramet")
+ROOM = 1.2  # of an adapter's file that must be free: it is copied beside the mapped file
+
+
+class AdapterStore:
+    """`wait` returns when no step runs."""
+
+    def __init__(
+        self, args: AdapterArgs, shape: ModelShape, model: Decoder, dtype: torch.dtype, ops: Ops,
+        wait: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.step = StepSlots()
+        self._args, self._shape, self._model, self._dtype, self._ops = args, shape, model, dtype, ops
+        self._wait = wait
+        self._loaded: dict[int, Adapter] = {}
+        self._placed: dict[int, int] = {}  # slot -> generation
+        self._targets: Targets | None = None  # made with the first that is loaded, as its layers are
+        self._adapted: AdaptedModel | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(adapter.num_bytes for adapter in self._loaded.values())
+
+    def load(self, generation: int, path: str) -> None:
+        """Raises ConfigError; then nothing has changed."""
+        assert generation not in self._loaded, f"generation {generation} is loaded twice"
+        if self._targets is None:
+            self._targets = targets_of(self._shape)
+        size = self._size(Path(path))
+        if size * ROOM > (free := available_memory()):
+            raise ConfigError(f"{path} needs {size} bytes, {free} are free: unload other adapters")
+        adapter = read_adapter(
+            Path(path), self._targets, self._dtype, self._args.max_lora_rank,
+            lambda target, at: base_rows(self._model, target, at),
+        )  # fmt: skip
+        if self._adapted is None:
+            self._wait()
+            of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
+            self._adapted = AdaptedModel(self._model, self.step, *of)
+        self._loaded[generation] = adapter
+        log.info(
+            "adapter of %s: %d layers, rank %d, %d bytes", path, len(adapter.changes), adapter.rank, adapter.num_bytes
+        )
+
+    def _size(self, folder: Path) -> int:
+        return (folder / FILE).stat().st_size if (folder / FILE).is_file() else 0
+
+    def drop(self, generation: int) -> None:
+        """No step that is planned has it."""
+        self._wait()
+        for slot in [slot for slot, each in self._placed.items() if each == generation]:
+            self._put(slot, None)
+        self._loaded.pop(generation, None)
+
+    def place(self, placement: AdapterPlacement) -> None:
+        """No step runs that was begun before on a CPU."""
+        self._put(placement.slot, placement.generation)
+
+    def _put(self, slot: int, generation: int | None) -> None:
+        assert self._adapted is not None, "an adapter is loaded before it is in a slot"
+        self._placed.pop(slot, None)
+        if generation is not None:
+            self._placed[slot] = generation
+        self._adapted.place(slot, {} if generation is None else self._loaded[generation].changes)

@@ -1,0 +1,121 @@
+"""Which adapter is in which slot: as many different ones run at once as there are slots, and the others wait.
+
+Decides whose slot is given to another: of those that no running request has and that are not pinned, the one whose
+slot was asked for longest ago. Knows generations and slots, no file and no tensor.
+"""
+
+from dataclasses import dataclass
+
+from ramet.runtime.config import Args
+from ramet.runtime.engine.batch import AdapterPlacement, AdapterSource
+from ramet.runtime.errors import ConfigError
+
+Generation = int
+
+
+@dataclass(slots=True)
+class _Loaded:
+    is_pinned: bool
+    slot: int | None = None
+    asked: int = 0  # when its slot was last asked for, as a number of admissions
+
+
+class AdapterSlots:
+    """Slots are 1 to `num_slots`; 0 is the model without an adapter."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self._loaded: dict[Generation, _Loaded] = {}
+        self._taken: dict[int, Generation] = {}  # by slot
+        self._placements: list[AdapterPlacement] = []
+        self._num_asked = 0
+
+    def __contains__(self, generation: Generation) -> bool:
+        return generation in self._loaded
+
+    @property
+    def num_loaded(self) -> int:
+        return len(self._loaded)
+
+    @property
+    def num_pinned(self) -> int:
+        return sum(loaded.is_pinned for loaded in self._loaded.values())
+
+    def add(self, generation: Generation, is_pinned: bool) -> None:
+        """The runner has loaded it. One that is pinned takes its slot with the first request and keeps it."""
+        self._loaded[generation] = _Loaded(is_pinned)
+
+    def remove(self, generation: Generation) -> None:
+        """No request has it."""
+        slot = self._loaded.pop(generation).slot
+        if slot is not None:
+            del self._taken[slot]
+            self._placements = [each for each in self._placements if each.generation != generation]
+
+    def take(self, generation: Generation, used: set[int]) -> int | None:
+        """Its slot, for a request that is to run; None: all others are `used` by running ones, or pinned."""
+        loaded = self._loaded[generation]
+        if loaded.slot is None:
+            loaded.slot = self._free_slot(used)
+            if loaded.slot is None:
+                return None
+            self._taken[loaded.slot] = generation
+            self._placements.append(AdapterPlacement(loaded.slot, generation))
+        self._num_asked += 1
+        loaded.asked = self._num_asked
+        return loaded.slot
+
+    def _free_slot(self, used: set[int]) -> int | None:
+        for slot in range(1, self.num_slots + 1):
+            if slot not in self._taken:
+                return slot
+        idle = [slot for slot, own in self._taken.items() if slot not in used and not self._loaded[own].is_pinned]
+        if not idle:
+            return None
+        slot = min(idle, key=lambda slot: self._loaded[self._taken[slot]].asked)
+        self._loaded[self._taken.pop(slot)].slot = None
+        return slot
+
+    def take_placements(self) -> tuple[AdapterPlacement, ...]:
+        """Those that the runner has not heard of."""
+        placements, self._placements = tuple(self._placements), []
+        return placements
+
+    def check(self) -> None:
+        """Every slot that is taken is that of a loaded adapter, and the other way round."""
+        by_slot = {loaded.slot: own for own, loaded in self._loaded.items() if loaded.slot is not None}
+        assert by_slot == self._taken, (by_slot, self._taken)
+
+
+class Adapters:
+    """Loads and drops, for the server. `source`: of the runner; None: it has no model."""
+
+    def __init__(self, args: Args, slots: AdapterSlots, source: AdapterSource | None) -> None:
+        """Those of the start are loaded by now."""
+        self._most, self._slots, self._source = args.adapters.max_loaded_loras, slots, source
+        for generation, adapter in enumerate(args.named_adapters, 1):
+            slots.add(generation, adapter.pinned)
+
+    def load(self, generation: Generation, path: str, pinned: bool) -> str:
+        """Why it cannot be loaded; empty: it is."""
+        if self._source is None:
+            return "--runner is scripted: there is no model that it could change"
+        num = self._slots.num_loaded
+        if num >= self._most:
+            return f"{num} adapters are loaded, at most {self._most} may be (--max-loaded-loras): unload one first"
+        if pinned and self._slots.num_pinned + 1 >= self._slots.num_slots:
+            return (
+                f"pinned is true, but {self._slots.num_pinned} of the {self._slots.num_slots} slots are pinned "
+                "(--max-loras-per-batch), and one must be left for others"
+            )
+        try:
+            self._source.load(generation, path)
+        except ConfigError as error:
+            return str(error)
+        self._slots.add(generation, pinned)
+        return ""
+
+    def drop(self, generation: Generation) -> None:
+        if self._source is not None and generation in self._slots:
+            self._slots.remove(generation)
+            self._source.drop(generation)

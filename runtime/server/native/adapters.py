@@ -1,0 +1,60 @@
+"""Adapters that are loaded and unloaded while the server runs, in SGLang's shape and under vLLM's paths as well."""
+
+from typing import Annotated, Any
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from ramet.ipc.params import about
+from ramet.runtime.adapter_paths import MAX_NAME
+from ramet.runtime.errors import ClientError
+from ramet.runtime.reply import Reply
+from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.service import Service
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class LoadBody(Struct, frozen=True, kw_only=True):
+    lora_name: Annotated[Name, about("what requests call it")]
+    lora_path: Annotated[str, about("its folder, on the server's machine")]
+    pinned: Annotated[bool | None, about("it keeps its slot, whoever waits for one")] = None
+    load_inplace: Annotated[bool | None, about("it may take the place of the adapter that has this name")] = None
+
+
+class UnloadBody(Struct, frozen=True, kw_only=True):
+    lora_name: Annotated[Name, about("of an adapter that is loaded")]
+
+
+class AdapterReply(Reply, frozen=True, kw_only=True):
+    """`loaded_adapters`: path by name, after it."""
+
+    success: bool
+    error_message: str = ""
+    loaded_adapters: dict[str, str]
+
+
+async def load(service: Service, request: web.Request) -> web.Response:
+    """Load an adapter. Requests go on meanwhile; those that have one of the same name end with that."""
+    body = await read_body(request, LoadBody)
+    options: dict[str, Any] = dict(pinned=bool(body.pinned), replaces=bool(body.load_inplace))
+    try:
+        await service.client.load_adapter(body.lora_name, body.lora_path, **options)
+    except ClientError as error:
+        return _refused(service, error)
+    return respond(AdapterReply(success=True, loaded_adapters=service.client.adapters.paths))
+
+
+async def unload(service: Service, request: web.Request) -> web.Response:
+    """Forget an adapter. It is refused to new requests at once; the reply comes when those that have it are done."""
+    body = await read_body(request, UnloadBody)
+    try:
+        await service.client.unload_adapter(body.lora_name)
+    except ClientError as error:
+        return _refused(service, error)
+    return respond(AdapterReply(success=True, loaded_adapters=service.client.adapters.paths))
+
+
+def _refused(service: Service, error: ClientError) -> web.Response:
+    paths = service.client.adapters.paths
+    return respond(AdapterReply(success=False, error_message=str(error), loaded_adapters=paths), error.status)

@@ -1,0 +1,141 @@
+"""Eight adapters of different ranks and layers and the model itself in one batch: each equals itself merged by PEFT."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from adapters import Made, base_of, make_adapter
+from tiny_families import VOCABULARY, make_family
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from oracle import Oracle
+
+from ramet.runtime.llm import LLM
+
+NUM_NEW, NEAR = 8, 1e-4
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+EVERY = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+KINDS: dict[str, dict[str, Any]] = {
+    "q-and-v": dict(r=4, target_modules=["q_proj", "v_proj"]),
+    "every": dict(r=16, target_modules=EVERY),
+    "patterns": dict(
+        r=2, target_modules=EVERY, rank_pattern={"q_proj": 7, r"layers\.1\.mlp\.down_proj": 5},
+        alpha_pattern={"q_proj": 3, "layers.0.self_attn.o_proj": 20},
+    ),
+    "rslora": dict(r=9, target_modules=ATTENTION, use_rslora=True),
+    "rank-1": dict(r=1, target_modules=["up_proj"]),
+    "one-layer": dict(r=3, target_modules=["k_proj", "down_proj"], layers_to_transform=[1]),
+    "head": dict(r=5, target_modules=["lm_head", "embed_tokens", "o_proj"]),
+    "saved": dict(r=2, target_modules=["gate_proj"], modules_to_save=["lm_head", "embed_tokens"]),
+}  # fmt: skip
+FUSED = {
+    "fused": dict(r=6, target_modules=["qkv_proj", "gate_up_proj", "down_proj"]),
+    "qkv": dict(r=3, target_modules=["qkv_proj"]),
+}
+OF_FAMILIES = {
+    "phi3": FUSED,
+    "glm": {"gate-up": dict(r=4, target_modules=["q_proj", "k_proj", "v_proj", "gate_up_proj"])},
+    "gemma3": {"every": dict(r=4, target_modules=[*EVERY, "embed_tokens"])},
+    "qwen2": {"every": dict(r=4, target_modules=EVERY)},
+    "qwen3-moe": {"attention": dict(r=4, target_modules=ATTENTION)},
+}
+
+
+class Case:
+    def __init__(self, folder: Path, kinds: dict[str, dict[str, Any]], where: Path, *, merges: bool = True) -> None:
+        self.folder = folder
+        self.made: dict[str, Made] = {
+            name: make_adapter(folder, where / name, seed, merges=merges, **options)
+            for seed, (name, options) in enumerate(kinds.items())
+        }
+        self.oracles: dict[str | None, Oracle] = {name: Oracle(made.model) for name, made in self.made.items()}
+        self.oracles[None] = Oracle(base_of(folder))
+        rng = np.random.default_rng(1)
+        self.asked = [(name, rng.integers(0, VOCABULARY, n).tolist()) for name in self.oracles for n in (1, 23)]
+        self.asked = self.asked[::2] + self.asked[1::2]
+        self.expected = [self.oracles[name].greedy(prompt, NUM_NEW) for name, prompt in self.asked]
+
+    def llm(self, **options: Any) -> LLM:
+        paths = tuple(f"{name}={made.folder}" for name, made in self.made.items())
+        settled = {"dtype": "float32", "check_invariants": True, "random_seed": 0, "max_total_tokens": 2048}
+        return LLM(model_path=str(self.folder), lora_paths=paths, **{**settled, **options})
+
+    def check(self, llm: LLM) -> None:
+        """All of them together, and again, now over what is cached."""
+        for _ in range(2):
+            outputs = greedy(llm, self.asked)
+            for (name, prompt), output, expected in zip(self.asked, outputs, self.expected, strict=True):
+                again = lambda p, n, own=name: greedy(llm, [(own, p)], n)[0]  # noqa: E731
+                self.oracles[name].check(prompt, output, expected, again)
+        for oracle in self.oracles.values():
+            assert oracle.ties <= 1
+
+
+def greedy(llm: LLM, asked: list[tuple[str | None, list[int]]], num_new: int = NUM_NEW) -> list[list[int]]:
+    params = {"temperature": 0, "max_new_tokens": num_new, "ignore_eos": True}
+    replies = llm.generate([prompt for _, prompt in asked], params, lora_path=[name for name, _ in asked])
+    return [reply["output_ids"] for reply in replies]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    where = tmp_path_factory.mktemp("adapters")
+    yield Case(make_family(where / "base", "codellama"), KINDS, where)
+
+
+def test_each_adapter_says_something_of_its_own(case: Case) -> None:
+    prompt, asked = case.asked[-1][1], list(case.oracles)
+    outputs = {tuple(case.oracles[name].greedy(prompt, NUM_NEW)[0]) for name in asked}
+    assert len(outputs) > len(asked) - 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(attention_backend="reference"),
+        dict(chunked_prefill_size=7, page_size=16),
+        dict(num_threads=2, overlap="on"),
+        dict(disable_cuda_graph=True, chunked_prefill_size=7),
+        dict(max_loras_per_batch=3),
+        dict(max_running_requests=4, overlap="on", num_threads=2),
+    ],
+)
+def test_greedy_equals_merged(case: Case, options: dict[str, Any]) -> None:
+    case.check(case.llm(**options))
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_logprobs_equal_merged(case: Case, backend: str) -> None:
+    llm = case.llm(attention_backend=backend, chunked_prefill_size=16)
+    asked = case.asked[len(case.asked) // 2 :]
+    params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}
+    replies = llm.generate(
+        [prompt for _, prompt in asked], params, lora_path=[name for name, _ in asked], return_logprob=True,
+        logprob_start_len=0,
+    )  # fmt: skip
+    for (name, prompt), reply in zip(asked, replies, strict=True):
+        ids = prompt + reply["output_ids"]
+        with torch.inference_mode():
+            rows = torch.log_softmax(case.oracles[name].model(torch.tensor([ids])).logits[0].float(), dim=-1)
+        want = rows[range(len(ids) - 1), ids[1:]].tolist()
+        meta = reply["meta_info"]
+        got = [value for value, _, _ in [*meta["input_token_logprobs"][1:], *meta["output_token_logprobs"]]]
+        assert got == pytest.approx(want, abs=NEAR)
+
+
+@pytest.mark.parametrize("family", OF_FAMILIES)
+def test_families_whose_layers_are_fused_turned_scaled_or_routed(family: str, tmp_path: Path) -> None:
+    merges = family != "gemma3"  # whose tied head would get what is merged into the embedding
+    case = Case(make_family(tmp_path / "base", family), OF_FAMILIES[family], tmp_path, merges=merges)
+    case.check(case.llm(chunked_prefill_size=16))
+
+
+def test_a_tied_head_is_changed_without_the_embedding(tmp_path: Path) -> None:
+    """As PEFT computes it beside the model's weights; merged it would change both."""
+    kinds = {"head": dict(r=3, target_modules=["lm_head", "q_proj"]), "plain": dict(r=2, target_modules=["q_proj"])}
+    case = Case(make_family(tmp_path / "base", "qwen2"), kinds, tmp_path, merges=False)
+    case.check(case.llm())
