@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Literal, NewType
 
 import msgspec
+from msgspec.structs import replace
 
 from ramet.ipc.params import SamplingParams
 
@@ -115,3 +116,10 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     pooling_task: PoolingTask | None = None  # what is returned in the place of its hidden state; None: that itself
     padding_id: int | None = None  # tokens of this id at the prompt's end are left out
     lora: AdapterRef | None = None  # its adapter, whose generation is in its namespace as well
+
+    def sent_with(self, generation: int) -> "RequestSpec":
+        """With its adapter as it is now: prefixes are shared with requests of the same generation alone."""
+        assert self.lora is not None, "a request without an adapter has no generation of one"
+        _, *keys = self.namespace or ("", "", "")
+        own = AdapterRef(self.lora.name, generation)
+        return replace(self, lora=own, namespace=(str(generation), *keys))

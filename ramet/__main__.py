@@ -45,6 +45,7 @@ BENCHES = {  # word -> module
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
     "implementations": "implementations",
+    "compiles": "compiles", "imports": "imports", "contexts": "contexts", "adapters": "adapters",
     "gpu": "gpu.table",
 }  # fmt: skip
 

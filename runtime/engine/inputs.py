@@ -337,14 +337,15 @@ class StepGraphs:
         self._adapts = adapts
         self._forward, self._draw, self._record, self._table = forward, draw, record, table
         self._sizes = np.array((few_sizes_up_to if few else sizes_up_to)(max_rows))
-        self._prepared: dict[tuple[int, bool], tuple[StepInputs, RecordedStep]] = {}  # size, with adapters
+        self._prepared: dict[int, tuple[StepInputs, RecordedStep]] = {}
+        self._adapted: dict[int, tuple[StepInputs, RecordedStep]] = {}  # the same with adapters
         self._begun: list[Begun | None] = [None, None]  # at either place
         self._place = 0  # of the next step
 
     def prepare_all(self) -> None:
         """Now, the largest first: the smaller ones then use its memory again."""
         for size in reversed(self._sizes.tolist()):
-            if (size, False) not in self._prepared and not self._prepare(size, adapted=False):
+            if size not in self._prepared and not self._prepare(size):
                 return
 
     @property
@@ -368,10 +369,10 @@ class StepGraphs:
         """
         num = len(batch.rows)
         size = int(self._sizes[np.searchsorted(self._sizes, num)])
-        key = size, batch.adapters is not None
-        if key not in self._prepared and not self._prepare(*key):
+        kept = self._prepared if batch.adapters is None else self._adapted
+        if size not in kept and not self._prepare(size, batch.adapters is not None):
             return None
-        inputs, step = self._prepared[key]
+        inputs, step = kept[size]
         place = self._place
         if (before := self._begun[place]) is not None:
             before.leave()
@@ -387,7 +388,7 @@ class StepGraphs:
             if begun is not None:
                 begun.join()
 
-    def _prepare(self, size: int, adapted: bool) -> bool:
+    def _prepare(self, size: int, adapted: bool = False) -> bool:
         """While it is recorded, a step computes padding."""
         self.join()
         inputs = StepInputs(size, self._table, adapted)
@@ -397,7 +398,7 @@ class StepGraphs:
             )
         except NotReplayable as why:
             log.warning("steps of %d rows are not prepared, which costs time: %s", size, why)
-            self._sizes = np.array(sorted({each for each, _ in self._prepared}), np.int64)
+            self._sizes = np.array(sorted(self._prepared), np.int64)
             return False
-        self._prepared[size, adapted] = inputs, step
+        (self._adapted if adapted else self._prepared)[size] = inputs, step
         return True

@@ -30,13 +30,13 @@ from ramet.runtime.engine.batch import (
     PART_ROWS,
     Batch,
     Done,
-    HiddenRows,
     Pending,
     PlaceLogprobs,
     StepResult,
 )
 from ramet.runtime.engine.copies import Copies, Readback
 from ramet.runtime.engine.device import choose_device, choose_threads
+from ramet.runtime.engine.forwarded import Forwarded
 from ramet.runtime.engine.inputs import Begun, NotReplayable, SlotTable, StepGraphs, drawing, place
 from ramet.runtime.engine.pooler import HostPooler
 from ramet.runtime.engine.prompt_graphs import PromptGraphs
@@ -57,8 +57,6 @@ from ramet.runtime.engine.startup import (
 from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
-from ramet.runtime.lora.layers import StepSlots
-from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import read_model
 from ramet.runtime.placement import bind_model, placement_of
@@ -72,38 +70,6 @@ from ramet.runtime.weights.heads import load_heads
 LEAST_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
 
 log = logging.getLogger("ramet")
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """A step whose tokens are computed, before its logits are."""
-
-    model: CausalModel
-    x: Tensor  # [T, N], padding behind it, or of the tokens that draw alone: [Q, N]
-    residual: Tensor  # as x
-    last_tokens: Tensor  # [Q] int64, index into x
-    step: StepSlots
-    adapters: Tensor | None  # of x, as ForwardInputs
-
-    def states(self, at: Tensor) -> Tensor:
-        """at [n] int64 indices into T. [n, N] after the final norm."""
-        return self.model.final_states(self.x, self.residual, at.to(self.x.device))
-
-    def hidden(self, rows: HiddenRows) -> Floats:
-        """[num, N], or their sum [1, N]; on the host."""
-        states = self.states(torch.arange(rows.first, rows.first + rows.num)).float()
-        kept: Floats = (states.sum(0, keepdim=True) if rows.summed else states).cpu().numpy()
-        return kept
-
-    def logits(self, at: Tensor) -> Tensor:
-        """at [n] int64 indices into T. [n, V] float32"""
-        self.step.place(None if self.adapters is None else self.adapters.index_select(0, at.to(self.x.device)))
-        return self.model.logits(self.states(at))
-
-    @torch.inference_mode()
-    def drawn(self) -> Tensor | None:
-        """[Q, V] float32 for the rows that draw, None when none does."""
-        return self.logits(self.last_tokens) if len(self.last_tokens) else None
 
 
 @dataclass(slots=True)
@@ -237,9 +203,9 @@ class ModelRunner:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
-        with phase(report, "adapters"):
-            self.adapters = AdapterStore(args.adapters, self.shape, self._model, self.dtype, self._kernels, self._wait)
-            for generation, adapter in enumerate(args.named_adapters, 1):
+        self.adapters = AdapterStore(args.adapters, self.shape, self._model, self.dtype, self._kernels, self._wait)
+        for generation, adapter in enumerate(args.named_adapters, 1):
+            with phase(report, f"adapter {adapter.name}"):
                 self.adapters.load(generation, adapter.path)
         self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)

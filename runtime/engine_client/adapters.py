@@ -7,10 +7,8 @@ was sent with it has ended: no request meets another adapter than the one it was
 from dataclasses import dataclass
 from itertools import count
 
-from msgspec.structs import replace
-
 from ramet.ipc.params import shown
-from ramet.ipc.spec import AdapterRef, RequestSpec
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.adapter_paths import NamedAdapter, wrong_name, wrong_path
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
@@ -45,10 +43,7 @@ class AdapterNames:
         known = self._known.get(spec.lora.name)
         if known is None:
             raise ClientError("lora_path", f"is {shown(spec.lora.name)}, {self.words}", "/load_lora_adapter loads one")
-        _, *keys = spec.namespace or ("", "", "")
-        return replace(
-            spec, lora=AdapterRef(spec.lora.name, known.generation), namespace=(str(known.generation), *keys)
-        )
+        return spec.sent_with(known.generation)
 
     @property
     def words(self) -> str:
@@ -81,3 +76,8 @@ class AdapterNames:
         if name not in self._known:
             raise ClientError("lora_name", f"is {shown(name)}, {self.words}")
         return self._known.pop(name).generation
+
+
+def has_generation(spec: RequestSpec, generation: int) -> bool:
+    """Of a request that was sent."""
+    return spec.lora is not None and spec.lora.generation == generation

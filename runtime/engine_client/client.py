@@ -54,7 +54,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.adapters import AdapterNames
+from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
@@ -251,11 +251,7 @@ class EngineClient:
             await self._drop_adapter(before)
 
     async def _drop_adapter(self, generation: int) -> None:
-        def has_it(sequence: Sequence) -> bool:
-            adapter = sequence.prompt.spec.lora
-            return adapter is not None and adapter.generation == generation
-
-        await self._sequences.none_left(has_it)
+        await self._sequences.none_left(lambda sequence: has_generation(sequence.prompt.spec, generation))
         await self._ask(self._to_scheduler, ControlReply, lambda call: DropAdapter(call, generation))
 
     async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
@@ -357,14 +353,13 @@ class EngineClient:
 
     def _with_adapters(self, prompts: Many[Prompt]) -> Many[Prompt]:
         """Those that name one with its generation. Raises ClientError."""
-        if all(prompt.spec.lora is None for prompt in prompts):
-            return prompts
         found = []
         for prompt in prompts:
             try:
-                found.append(prompt._replace(spec=self.adapters.sent(prompt.spec)))
+                spec = self.adapters.sent(prompt.spec)
             except ClientError as error:
                 raise as_written(error, prompt) from None
+            found.append(prompt if spec is prompt.spec else prompt._replace(spec=spec))
         return found
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:

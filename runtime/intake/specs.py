@@ -197,6 +197,11 @@ def read_spec(
     )
 
 
+def with_adapter(spec: RequestSpec, name: str | None) -> RequestSpec:
+    """null or empty: none."""
+    return replace(spec, lora=AdapterRef(name) if name else None)
+
+
 def read_specs(
     body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
 ) -> list[RequestSpec]:

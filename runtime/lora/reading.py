@@ -84,8 +84,8 @@ def read_adapter(folder: Path, targets: Targets, dtype: torch.dtype, max_rank: i
     if not path.is_file():
         if (folder / PICKLE).is_file():
             raise ConfigError(
-                f'{folder} has only {PICKLE}, a pickle, which is not read; to convert it: python -c "import torch, '
-                f"safetensors.torch as s; s.save_file(torch.load('{PICKLE}', weights_only=True), '{FILE}')\""
+                f'{folder} has only {PICKLE}, a pickle, which is not read; to convert it: python -c "from peft import '
+                f"AutoPeftModelForCausalLM as M; M.from_pretrained('{folder}').save_pretrained('{folder}')\""
             )
         raise ConfigError(f"{folder} has no {FILE}")
     found: dict[str, list[Change]] = {}

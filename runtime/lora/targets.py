@@ -65,5 +65,5 @@ def targets_of(shape: ModelShape) -> Targets:
         for source, part in parts.items()
     }
     if shape.tied_head:
-        by_name[weights.top[HEAD]] = Target(HEAD, 0, shape.vocab_size, shape.hidden)
+        by_name[weights.top[HEAD]] = Target(HEAD, 0, *found[f"{EMBEDDING}.weight"])
     return Targets(shape.architecture, weights, by_name)

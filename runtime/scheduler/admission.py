@@ -269,9 +269,7 @@ class Admission:
         """False: it waits. Adapters that are there could keep one out for ever, so none of their requests begins while
         the oldest request waits for a slot.
         """
-        if self._drains and request.spec.lora is not None:
-            return False
-        is_placed = self._running.place_adapter(request)
+        is_placed = self._running.place_adapter(request, self._drains)
         self._drains = self._drains or (not is_placed and self._policy.is_aged(request))
         return is_placed
 

@@ -104,11 +104,15 @@ class RunningSet:
         waits = self._prefilling.keys() | {assembly.owner.uid for assembly in self.parts.open}
         return len(self._running.keys() - waits)
 
-    def place_adapter(self, request: Request) -> bool:
-        """Find a slot for the adapter of a request that is to run; False: others need all that it could have."""
+    def place_adapter(self, request: Request, drains: bool) -> bool:
+        """Find a slot for the adapter of a request that is to run; False: others need all that it could have, or it
+        has one and `drains` keeps such requests out.
+        """
         adapter = request.spec.lora
         if adapter is None:
             return True
+        if drains:
+            return False
         slot = self.adapters.take(adapter.generation, set(self.table.adapters[self.rows].tolist()))
         request.adapter_slot = slot or 0
         return slot is not None

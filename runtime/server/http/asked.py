@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
-from ramet.ipc.spec import AdapterRef, RequestSpec
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -15,7 +15,7 @@ from ramet.runtime.intake.chat import prepare
 from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
-from ramet.runtime.intake.specs import read_spec
+from ramet.runtime.intake.specs import read_spec, with_adapter
 from ramet.runtime.intake.tool_choice import Calls, Keeping
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, read_model
@@ -59,7 +59,7 @@ def read_asked(
     spec = read_spec(body, params, processors_on, kept_to=kept_to, **asked)
     chosen = read_model(service, body.model)
     if chosen.adapter is not None:  # it counts where lora_path is sent as well
-        spec = replace(spec, lora=AdapterRef(chosen.adapter))
+        spec = with_adapter(spec, chosen.adapter)
     as_shown = body.skip_special_tokens is not None
     return Asked(chosen.answered, new_id, rid, spec, as_shown, Keeping(backend or "", whitespace or ""))
 

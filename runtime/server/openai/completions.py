@@ -11,12 +11,12 @@ from aiohttp import web
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
-from ramet.ipc.spec import AdapterRef, LogprobSpec, RequestSpec
+from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.specs import with_adapter
 from ramet.runtime.intake.truncation import cut_ids
 from ramet.runtime.logprobs import Places, Triple
 from ramet.runtime.long_list import LongList, in_parts
@@ -24,7 +24,7 @@ from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
 from ramet.runtime.server.http.exchange import encode, read_body, respond_in_turn
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, read_model
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import CompletionBody
@@ -40,7 +40,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     n, best_of = params.n, _best_of(body, params.n)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
-    items = read_prompts(body, asked.rid, asked.spec, service.client.limits)
+    items = read_prompts(service, body, asked.rid, asked.spec)
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     reply = replies.CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
@@ -94,10 +94,10 @@ def _mean_logprob(sequence: Sequence) -> float:
     return sum(value or 0.0 for value, _, _ in places.tokens(0, len(places))) / len(places)
 
 
-def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, limits: Limits) -> list[Prompt]:
+def read_prompts(service: Service, body: CompletionBody, rid: str, spec: RequestSpec) -> list[Prompt]:
     prompts.check_prompts("prompt", body.prompt)
-    contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), limits)
-    specs = _specs_of(body, spec, len(contents))
+    contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), service.client.limits)
+    specs = _specs_of(service, body, spec, len(contents))
     items = [
         Prompt(rid, own, place=place, entry=place.removeprefix("prompt"), **content)
         for own, (place, content) in zip(specs, contents, strict=True)
@@ -106,14 +106,14 @@ def read_prompts(body: CompletionBody, rid: str, spec: RequestSpec, limits: Limi
     return items
 
 
-def _specs_of(body: CompletionBody, spec: RequestSpec, count: int) -> list[RequestSpec]:
+def _specs_of(service: Service, body: CompletionBody, spec: RequestSpec, count: int) -> list[RequestSpec]:
     """Of each prompt: `lora_path` may have an adapter for each."""
     if not isinstance(body.lora_path, list):
         return [spec] * count
     prompts.check_length("lora_path", len(body.lora_path), count, prompts.is_batch(body.prompt))
-    if spec.lora is not None:  # `model` names one
+    if read_model(service, body.model).adapter is not None:  # which counts
         return [spec] * count
-    return [replace(spec, lora=AdapterRef(name) if name else None) for name in body.lora_path]
+    return [with_adapter(spec, name) for name in body.lora_path]
 
 
 async def _echo(service: Service, item: Prompt) -> str:
