@@ -1,8 +1,8 @@
 """`ramet bench adapters`: what a step costs whose rows have adapters of their own, against one whose rows have none.
 
 One process and one 160M-shaped model with made-up weights answer both, in turn, round by round, so that a noisy machine
-is noisy for both. Every adapter changes all linear layers of every layer; a row has the one of its number. Prompts are a
-few tokens and cached, so nearly all time is that of decode steps.
+is noisy for both. Every adapter changes all linear layers of every layer, and rows have them in turn. Prompts are a few
+tokens and cached, so nearly all time is that of decode steps.
 """
 
 import argparse

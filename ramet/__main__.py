@@ -44,8 +44,7 @@ BENCHES = {  # word -> module
     "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
-    "implementations": "implementations",
-    "compiles": "compiles", "imports": "imports", "contexts": "contexts", "adapters": "adapters",
+    "implementations": "implementations", "adapters": "adapters",
     "gpu": "gpu.table",
 }  # fmt: skip
 

@@ -21,9 +21,11 @@ from ramet.ipc.messages import (
     ChoicesReply,
     Closed,
     ContextGroup,
+    Control,
     ControlReply,
     Detokenize,
     DetokenizeReply,
+    DropAdapter,
     Finish,
     FinishKind,
     FlushCache,
@@ -31,6 +33,7 @@ from ramet.ipc.messages import (
     GetState,
     HiddenStates,
     Limits,
+    LoadAdapter,
     LocateSequence,
     Logprobs,
     Opened,
@@ -223,7 +226,7 @@ class FakeEngine:
                     loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
-            case GetState() | LocateSequence() | FlushCache() if self.auto_answer:
+            case GetState() | LocateSequence() | FlushCache() | LoadAdapter() | DropAdapter() if self.auto_answer:
                 loop.call_soon(self.answer, message)
 
     def render(self, message: Render) -> None:
@@ -331,7 +334,7 @@ class FakeEngine:
         if self.running:
             self._start()
 
-    def answer(self, message: GetState | LocateSequence | FlushCache) -> None:
+    def answer(self, message: Control) -> None:
         match message:
             case GetState():
                 self.tell(ControlReply(message.call, True, self.state_body))

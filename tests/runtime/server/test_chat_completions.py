@@ -278,7 +278,7 @@ def test_log_probabilities_are_one_place_for_each_token(stream: bool) -> None:
 @pytest.mark.parametrize("field, value", [
     ("tool_choice", {"type": "function", "function": {"name": "other"}}),
     ("tool_choice", "maybe"), ("json_schema", "["), ("regex", "\0"), ("functions", [{}]), ("audio", {"voice": "a"}),
-    ("modalities", ["text", "audio"]), ("web_search_options", {}), ("chat_template", "{{ 1 }}"), ("lora_path", "a"),
+    ("modalities", ["text", "audio"]), ("web_search_options", {}), ("chat_template", "{{ 1 }}"),
     ("top_logprobs", 3), ("top_logprobs", 300), ("messages", "Hello"), ("messages", None), ("n", 0),
     ("max_completion_tokens", -1), ("max_tokens", 1.5), ("temperature", -1), ("stop", 3), ("tools", [{"type": "x"}]),
     ("tools", [{"type": "function", "function": {"name": "no spaces"}}]), ("logprobs", 3), ("stream", "yes"),

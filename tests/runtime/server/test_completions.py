@@ -187,7 +187,7 @@ def test_an_unknown_model_is_a_404_that_names_the_served_one() -> None:
 
 
 @pytest.mark.parametrize("field, value", [
-    ("suffix", "x"), ("lora_path", "a"),
+    ("suffix", "x"),
 ])  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(field: str, value: object) -> None:
     async def check(server: Served) -> None:
