@@ -19,6 +19,7 @@ from ramet.runtime.lora.layers import AdaptedModel, StepSlots, base_rows
 from ramet.runtime.lora.reading import FILE, Adapter, read_adapter
 from ramet.runtime.lora.targets import Targets, targets_of
 from ramet.runtime.machine import available_memory
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.shape import ModelShape
 
@@ -30,11 +31,12 @@ class AdapterStore:
     """`wait` returns when no step runs."""
 
     def __init__(
-        self, args: AdapterArgs, shape: ModelShape, model: Decoder, dtype: torch.dtype, ops: Ops,
+        self, args: AdapterArgs, shape: ModelShape, model: CausalModel, dtype: torch.dtype, ops: Ops,
         wait: Callable[[], None],
     ) -> None:  # fmt: skip
         self.step = StepSlots()
-        self._args, self._shape, self._model, self._dtype, self._ops = args, shape, model, dtype, ops
+        self._args, self._shape, self._dtype, self._ops = args, shape, dtype, ops
+        self._model = model if isinstance(model, Decoder) else None
         self._wait = wait
         self._loaded: dict[int, Adapter] = {}
         self._placed: dict[int, int] = {}  # slot -> generation
@@ -48,6 +50,11 @@ class AdapterStore:
     def load(self, generation: int, path: str) -> None:
         """Raises ConfigError; then nothing has changed."""
         assert generation not in self._loaded, f"generation {generation} is loaded twice"
+        model = self._model
+        if model is None:
+            raise ConfigError(
+                f"adapters of a {self._shape.architecture} are not built: it is served by transformers' modules"
+            )
         if self._targets is None:
             self._targets = targets_of(self._shape)
         size = self._size(Path(path))
@@ -55,12 +62,12 @@ class AdapterStore:
             raise ConfigError(f"{path} needs {size} bytes, {free} are free: unload other adapters")
         adapter = read_adapter(
             Path(path), self._targets, self._dtype, self._args.max_lora_rank,
-            lambda target, at: base_rows(self._model, target, at),
+            lambda target, at: base_rows(model, target, at),
         )  # fmt: skip
         if self._adapted is None:
             self._wait()
             of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
-            self._adapted = AdaptedModel(self._model, self.step, *of)
+            self._adapted = AdaptedModel(model, self.step, *of)
         self._loaded[generation] = adapter
         log.info(
             "adapter of %s: %d layers, rank %d, %d bytes", path, len(adapter.changes), adapter.rank, adapter.num_bytes

@@ -113,7 +113,7 @@ def _modules(path: Path, targets: Targets) -> dict[str, _Module]:
             raise ConfigError(
                 f"{named} belongs to no layer of a {targets.architecture} of this config that adapters change"
             )
-        check_dtype(tensor, named)
+        check_dtype(tensor.dtype, named)
         kept = modules.setdefault(module, _Module(target))
         kept.tensors[KINDS[ending]], kept.names[KINDS[ending]] = tensor, named
     return modules
