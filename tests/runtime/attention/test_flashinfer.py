@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import flashinfer_double
@@ -74,11 +75,14 @@ def test_a_plan_is_written_again_once_it_was_copied(monkeypatch: pytest.MonkeyPa
 
 def test_what_it_does_not_take_is_named() -> None:
     step = Step([(0, 9)])
-    with pytest.raises(ConfigError, match="queries are float32, the pool is float16 and heads have 64"):
+    with pytest.raises(ConfigError, match="queries are float32, the pool is float16 with head size 64"):
         choose_attention("flashinfer", step.pool, HEADS, LAYERS, None, ROWS, torch.float32)
     small = KVPool(max_total_tokens=8, page_size=1, layers=[KVShape.of(2, 80)], dtype=torch.float16, device=CUDA)
-    with pytest.raises(ConfigError, match="heads have 80: it takes bfloat16 or float16"):
+    with pytest.raises(ConfigError, match="head size 80: it takes bfloat16 or float16"):
         choose_attention("flashinfer", small, HEADS, LAYERS, None, ROWS, torch.float16)
+    sinks = [replace(layer, sinks=True) for layer in LAYERS]
+    with pytest.raises(ConfigError, match="and layers have sinks"):
+        choose_attention("flashinfer", step.pool, HEADS, sinks, None, ROWS, torch.bfloat16)
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ def test_layers_are_described_by_what_they_do() -> None:
     assert describe([PLAIN]) == "layer 0 plain"
     gemma2 = describe([BOTH, LayerAttention(0.25, None, 50.0)] * 2)
     assert gemma2 == "layers 0, 2 with window 8 and soft cap 50; layers 1, 3 with soft cap 50"
+    shared = [LayerAttention(1.0, sinks=True), LayerAttention(1.0, 8, keys_of=0)]
+    assert describe(shared) == "layer 0 with sinks; layer 1 with window 8 and keys of layer 0"
     assert describe([*[WINDOW] * 5, PLAIN, WINDOW]) == "layers 0-4, 6 with window 8; layer 5 plain"
 
 
