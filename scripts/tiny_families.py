@@ -196,8 +196,9 @@ def _gemma4_with_tower() -> Any:
     _, changes, _ = FAMILIES["gemma4"]
     vision = {**VISION, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 14, "position_embedding_size": 16}
     del vision["image_size"]
-    tokens = dict(image_token_id=10, boi_token_id=11, eoi_token_id=12, video_token_id=13, audio_token_id=14)
-    text = {**SIZES, **json.loads(json.dumps(changes))}
+    images = ("image_token_id", "boi_token_id", "eoi_token_id", "video_token_id", "audio_token_id")
+    tokens = {name: VOCABULARY + i for i, name in enumerate(images)}  # which no prompt has
+    text = {**SIZES, **json.loads(json.dumps(changes)), "pad_token_id": 0}
     return Gemma4ForConditionalGeneration(Gemma4Config(text_config=text, vision_config=vision, **tokens))
 
 

@@ -89,9 +89,10 @@ class TritonAttention:
                 shared_attention(q[:num], keys, values, *into, rule.scale, rule.softcap)
             decode_attention(q[:num], keys, values, inputs.table, out[:num], scratch, *asked, sinks, shares)
         if self._extends is not None:
-            new = (k, v) if k is not None and v is not None else stored(keys, values, inputs.slots, q.dtype)
-            pool = keys, values, inputs.table
-            extend_attention(q, *new, *pool, *self._extends, out, *asked, sinks, tile=self.tokens_of_tile)
+            if k is None or v is None:
+                k, v = stored(keys, values, inputs.slots, q.dtype)
+            into = *self._extends, out
+            extend_attention(q, k, v, keys, values, inputs.table, *into, *asked, sinks=sinks, tile=self.tokens_of_tile)
         return out
 
 

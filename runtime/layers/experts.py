@@ -18,7 +18,7 @@ from ramet.runtime.layers.ops import Ops
 class ExpertLinears(nn.Module):
     """One linear layer of each expert. On a GPU plain weights are parts of one tensor, which one kernel reads."""
 
-    def __init__(self, num: int, num_in: int, num_out: int, bias: bool, dtype: torch.dtype) -> None:
+    def __init__(self, num: int, num_in: int, num_out: int, dtype: torch.dtype, bias: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Linear(num_in, num_out, bias=bias, dtype=dtype) for _ in range(num))
         self._stacked: Tensor | None = None
@@ -89,8 +89,8 @@ class Experts(nn.Module):
     ) -> None:
         super().__init__()
         self.router = Linear(size, num, bias=bias, dtype=dtype, may_round=False)
-        self.gate_up = ExpertLinears(num, size, 2 * intermediate, bias, dtype)
-        self.down = ExpertLinears(num, intermediate, size, bias, dtype)
+        self.gate_up = ExpertLinears(num, size, 2 * intermediate, dtype, bias)
+        self.down = ExpertLinears(num, intermediate, size, dtype, bias)
         self.choice = ChoiceBias(num) if choice_bias else None
         self.scales = ExpertScales(num) if scales else None
         self.shared = None if make_shared is None else make_shared()

@@ -257,6 +257,6 @@ class SelfAttention(nn.Module):
             q, k, v = rows[:, : self._heads], rows[:, self._heads : turning], rows[:, turning:]
             inputs = wanted
             attention.plan(inputs)
-        new = (k, v) if self._kv_heads else (None, None)
-        out = attention.forward(q, *new, self._layer, inputs, self.sinks)  # [T, H, D]
+        new_k, new_v = (k, v) if self._kv_heads else (None, None)
+        out = attention.forward(q, new_k, new_v, self._layer, inputs, self.sinks)  # [T, H, D]
         return self.o(out.view(-1, self._heads * self._head_dim))

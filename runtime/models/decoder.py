@@ -165,7 +165,7 @@ class Decoder(CausalModel):
 
     def part(self, beside: Tensor, layer: int) -> Tensor:
         """[T, size] of [T, layers * size]"""
-        size = beside.shape[1] // len(self.layers)
+        size = beside.shape[1] // self.shape.num_layers
         return beside[:, layer * size : (layer + 1) * size]
 
     def final_states(self, x: Tensor, residual: Tensor, at: Tensor) -> Tensor:

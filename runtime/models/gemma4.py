@@ -180,7 +180,9 @@ def layer_weights(shape: ModelShape, number: int) -> dict[str, Sources]:
 
 
 def weights(shape: ModelShape) -> WeightMap:
-    special, aliases, ignored = {}, {}, list(TOWERS)
+    special: dict[int, dict[str, Sources]] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
+    ignored = list(TOWERS)
     for number, layer in enumerate(shape.layers):
         at = f"model.layers.{number}"
         special[number] = layer_weights(shape, number)

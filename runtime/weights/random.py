@@ -9,7 +9,9 @@ import zlib
 import torch
 from torch import Tensor, nn
 
+from ramet.runtime.layers.experts import ExpertScales
 from ramet.runtime.layers.modules import RMSNorm
+from ramet.runtime.models.gemma4_layers import LayerEnd
 
 
 def fill_random(model: nn.Module, seed: int) -> None:
@@ -20,6 +22,9 @@ def fill_random(model: nn.Module, seed: int) -> None:
         for module in model.modules():
             if isinstance(module, RMSNorm):
                 module.weight.data.fill_(module.neutral)
+            elif isinstance(module, ExpertScales | LayerEnd):
+                for factor in module.parameters():
+                    factor.data.fill_(1.0)
 
 
 def fill(name: str, tensor: Tensor, seed: int) -> None:
