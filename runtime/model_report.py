@@ -57,7 +57,7 @@ def examine_model(args: Args, contexts: Sequence[int]) -> Iterator[Finding]:
 
 
 def _layers(shape: ModelShape) -> str:
-    parts = [f"{shape.num_layers} of {shape.hidden} numbers", f"{shape.heads} query heads, {shape.kv_heads} of keys"]
+    parts = [f"{shape.num_layers}, {shape.heads} query heads, {shape.kv_heads} of keys"]
     if (of := shape.experts) is not None:
         where = f"layer{'s' * (len(shape.sparse) > 1)} {spans(shape.sparse)}"
         parts.append(f"{of.num} experts in {where}, {of.rule.per_token} for each token")
