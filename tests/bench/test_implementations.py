@@ -8,6 +8,7 @@ import pytest
 from ramet.bench import implementations
 
 
+@pytest.mark.slow
 def test_every_side_of_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "lines.jsonl"
     sizes = ["--layers", "1", "--rounds", "1", "--input-len", "4", "--output-len", "2", "--threads", "1"]
