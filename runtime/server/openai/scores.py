@@ -31,6 +31,7 @@ from ramet.runtime.server.openai.replies import usage_of
 NUMBERS_OF_A_SCORE = 4  # as many numbers a score counts as, which takes an exponential and some steps
 FIRST, SECOND = ("text_1", "queries", "data_1"), ("text_2", "documents", "data_2")  # vLLM's names
 Texts = Text | Some[Text] | None
+REQUIRED = ("query", "items", "label_token_ids")  # of SGLang's scores
 BY_TOKENS = numbers.ScoreFields.__struct_fields__
 
 
@@ -108,6 +109,9 @@ async def _label_scores(
     service: Service, request: web.Request, rid: str, model: str, body: ScoreBody
 ) -> web.StreamResponse:
     given = {name: getattr(body, name) for name in BY_TOKENS}
+    for name in REQUIRED:
+        if given[name] is None:
+            raise ClientError(name, f"is None, must be set: {', '.join(REQUIRED)} go together")
     fields = convert(given, numbers.ScoreFields)
     pairs = [fields.items] if isinstance(fields.items, str) else fields.items
     joined = len(pairs) * given_bytes(fields.query) + sum(map(given_bytes, pairs))
