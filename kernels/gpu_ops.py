@@ -9,13 +9,26 @@ from ramet.kernels import reference_experts
 from ramet.kernels.gated import clamped_mul, gelu_mul, silu_mul, softcap
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 from ramet.kernels.norms import add_rms_norm, rms_norm
-from ramet.kernels.reference import add_scaled, count_tokens, draw, gather, gelu_by, mask, normalise, penalise, store_kv
+from ramet.kernels.reference import (
+    add_scaled,
+    count_tokens,
+    draw,
+    gather,
+    gelu_by,
+    mask,
+    normalise,
+    penalise,
+    rotate,
+    store_kv,
+)  # fmt: skip
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, route, store_routes
+from ramet.kernels.reference_latent import of_heads, store_latents
 from ramet.kernels.rope import place
 
 __all__ = [
     "add_rms_norm", "add_scaled", "clamped_mul", "count_tokens", "draw", "gather", "gelu_by", "gelu_mul", "mask",
-    "mixture", "normalise", "penalise", "place", "rms_norm", "route", "silu_mul", "softcap", "store_kv", "store_routes",
+    "mixture", "normalise", "of_heads", "penalise", "place", "rms_norm", "rotate", "route", "silu_mul", "softcap",
+    "store_kv", "store_latents", "store_routes",
 ]  # fmt: skip
 
 

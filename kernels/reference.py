@@ -17,6 +17,8 @@ from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_experts import mixture as mixture
 from ramet.kernels.reference_experts import route as route
 from ramet.kernels.reference_experts import store_routes as store_routes
+from ramet.kernels.reference_latent import of_heads as of_heads
+from ramet.kernels.reference_latent import store_latents as store_latents
 from ramet.kernels.reference_weights import rounded
 
 LARGEST_FP8 = 448.0  # of e4m3

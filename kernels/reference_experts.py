@@ -64,10 +64,11 @@ class RouteRule:
     per_token: int
     normalise: bool  # weights are divided by their sum
     scores: str = SOFTMAX  # or SIGMOID, of each expert for itself
-    groups: int = 1  # of experts, of which those are left out whose two best are not among the best
+    groups: int = 1  # of experts, of which those are left out whose best ones are not among the best
     kept_groups: int = 1
     scale: float = 1.0  # of weights
     sharpness: float = 1.0  # of logits, which are multiplied by it
+    of_group: int = 2  # best ones of a group, by whose sum it is judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,9 @@ def route(
 
 
 def _kept(choice: Tensor, rule: RouteRule) -> Tensor:
-    """[T, E]: experts of the groups whose two best have the largest sums."""
+    """[T, E]: experts of the groups whose best ones have the largest sums."""
     of_groups = choice.unflatten(1, (rule.groups, -1))
-    sums = of_groups.topk(min(2, of_groups.shape[2]), dim=-1).values.sum(dim=-1)
+    sums = of_groups.topk(min(rule.of_group, of_groups.shape[2]), dim=-1).values.sum(dim=-1)
     order = sums.sort(dim=-1, descending=True, stable=True).indices[:, : rule.kept_groups]
     kept = torch.zeros_like(sums, dtype=torch.bool).scatter(1, order, True)
     return kept.repeat_interleave(of_groups.shape[2], dim=1)

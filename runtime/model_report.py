@@ -107,7 +107,7 @@ def _memory(
 ) -> Iterator[Finding]:
     try:
         check_options(args, shape, device)
-        needs = needs_of(args, shape, dtype)
+        needs = needs_of(args, shape, dtype, device)
     except ConfigError as error:
         yield Finding("missing", "options", str(error))
         return

@@ -32,6 +32,11 @@ GEMMA4 = dict(
 )  # fmt: skip
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=8.0, original_max_position_embeddings=32, beta_fast=4.0)
 MOE = dict(num_experts=6, moe_intermediate_size=24)
+LATENT = dict(
+    kv_lora_rank=40, q_lora_rank=48, qk_rope_head_dim=16, qk_nope_head_dim=24, v_head_dim=20, num_key_value_heads=4,
+    n_routed_experts=8, moe_intermediate_size=24, num_experts_per_tok=3, n_shared_experts=2,
+)  # fmt: skip
+LATENT_YARN = dict(YARN, factor=8.0, mscale=0.707, mscale_all_dim=1.0)
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -126,6 +131,24 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
             num_hidden_layers=3, rope_parameters=dict(YARN, truncate=False),
         ),
         None,
+    ),
+    "deepseek-v2": (
+        "deepseek_v2",
+        dict(LATENT, q_lora_rank=None, rope_parameters=LATENT_YARN, first_k_dense_replace=1, num_hidden_layers=3),
+        published,
+    ),
+    "deepseek-v2-groups": (
+        "deepseek_v2",
+        dict(LATENT, topk_method="group_limited_greedy", n_group=4, topk_group=2, routed_scaling_factor=4.0),
+        None,
+    ),
+    "deepseek-v3": (
+        "deepseek_v3",
+        dict(
+            LATENT, n_group=4, topk_group=2, rope_parameters=LATENT_YARN, first_k_dense_replace=1,
+            num_hidden_layers=3, attention_bias=True,
+        ),
+        published,
     ),
     "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=2), published),
     "qwen2-moe": (

@@ -25,18 +25,18 @@ struct Rule {
     int64_t num, per_token;
     bool normalise, sigmoid;
     const float *bias;  // [E] that decides with the scores which experts are chosen, or null
-    int64_t groups, kept;
+    int64_t groups, kept, of_group;
     float scale, sharpness;   // of weights, of logits
     const float *of_experts;  // [E] that weights are multiplied by, or null
 };
 
-// All but the `kept` groups of experts whose two best scores are the largest together.
+// All but the `kept` groups of experts whose `of_group` best scores are the largest together.
 void leave_out_groups(const Rule &rule, const float *choice, std::vector<char> &taken) {
     const int64_t size = rule.num / rule.groups;
     std::vector<float> of_groups(rule.groups);
     for (int64_t g = 0; g < rule.groups; g++) {
         std::vector<char> seen(size, 0);
-        for (int64_t i = 0; i < std::min<int64_t>(2, size); i++) {
+        for (int64_t i = 0; i < std::min<int64_t>(rule.of_group, size); i++) {
             const int64_t best = best_of(choice + g * size, size, seen);
             seen[best] = 1, of_groups[g] += choice[g * size + best];
         }
@@ -58,7 +58,7 @@ void route(const float *logits, const Rule &rule, int32_t *experts, float *weigh
         for (int64_t e = 0; e < num; e++) total += scores[e] = std::exp((logits[e] - largest) * rule.sharpness);
         for (int64_t e = 0; e < num; e++) scores[e] /= total;
     }
-    if (rule.groups > 1 && !rule.sigmoid) choice = scores;  // sums of two are of probabilities
+    if (rule.groups > 1 && !rule.sigmoid) choice = scores;  // sums are of probabilities
     if (rule.groups > 1) leave_out_groups(rule, choice.data(), taken);
     for (int64_t k = 0; k < rule.per_token; k++) {
         const int64_t best = best_of(choice.data(), num, taken);
@@ -87,9 +87,9 @@ void combine(const T *x, const int32_t *places, const float *weights, const T *s
 // [T, K]: probabilities of all experts or sigmoids, divided by their sum if `normalise`, times `scale` and times of_experts [E]
 // if these are given. Logits count `sharpness` times.
 extern "C" void ramet_route(const float *logits, int64_t tokens, int64_t num, int64_t per_token, int normalise, int sigmoid, const float *bias,
-                            int64_t groups, int64_t kept, float scale, float sharpness, const float *of_experts, int32_t *experts, float *weights,
-                            int threads) {
-    const Rule rule = {num, per_token, normalise != 0, sigmoid != 0, bias, groups, kept, scale, sharpness, of_experts};
+                            int64_t groups, int64_t kept, int64_t of_group, float scale, float sharpness, const float *of_experts,
+                            int32_t *experts, float *weights, int threads) {
+    const Rule rule = {num, per_token, normalise != 0, sigmoid != 0, bias, groups, kept, of_group, scale, sharpness, of_experts};
     pool::each_of_many(threads, tokens, num * (per_token + 8), [&](int64_t t) {
         route(logits + t * num, rule, experts + t * per_token, weights + t * per_token);
     });
@@ -137,6 +137,20 @@ extern "C" void ramet_linear_of_experts(void (*linear)(const int64_t *), const i
     }
 }
 REPLAYABLE(ramet_linear_of_experts)
+
+// Of each head its part of x [T, heads, N], whose tokens are x_stride and whose heads are x_step numbers apart, by a linear layer
+// of its own: out [T, heads, M]. `linear` and `weights` are as above.
+extern "C" void ramet_linear_of_heads(void (*linear)(const int64_t *), const int64_t *weights, int64_t width, int64_t heads, int dtype, const void *x,
+                                      int64_t x_stride, int64_t x_step, void *out, int64_t tokens, int64_t num_in, int64_t num_out, int threads) {
+    const int64_t bytes = dtype == FLOAT32 ? 4 : 2;
+    pool::each(threads, heads, [&](int64_t h) {
+        std::vector<int64_t> words = {dtype, int64_t(x) + h * x_step * bytes, x_stride};
+        words.insert(words.end(), weights + h * width, weights + (h + 1) * width);
+        words.insert(words.end(), {0, int64_t(out) + h * num_out * bytes, heads * num_out, tokens, num_in, num_out, 0, 1});
+        linear(words.data());
+    });
+}
+REPLAYABLE(ramet_linear_of_heads)
 
 // out [T, N]: the sum of a token's routes x [P, N] times their weights [T, K], in float32 from the first on; and where they
 // are given, of shared [T, N] times the sigmoid of gates [T], or of shared alone

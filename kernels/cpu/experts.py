@@ -69,6 +69,17 @@ class NativeExperts:
         )
         return out
 
+    def of_heads(self, ops: Ops, x: Tensor) -> Tensor:
+        """x [T, E, N], whose tokens and heads may be strided: each head by the layer of its number -> [T, E, M]"""
+        tokens, heads, num_in = x.shape
+        assert heads == len(self.words) and num_in == self.num_in and self.biases is None, (x.shape, self.num_in)
+        out = ops.empty(tokens, heads, self.num_out, dtype=x.dtype)
+        weights = self.entry, self.words.ctypes.data, self.words.shape[1]
+        source = DTYPES[x.dtype], x.data_ptr(), x.stride(0), x.stride(1)
+        sizes = tokens, num_in, self.num_out
+        ops.call("linear_of_heads")(*weights, heads, *source, out.data_ptr(), *sizes, ops.threads)
+        return out
+
 
 @dataclass(frozen=True, slots=True)
 class NativeMixture:

@@ -61,13 +61,16 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "linear_int8": "ipnpppppnnnnii",
     "linear_int8wo": "ipnppppnnnnii",
     "linear_int4": "ipnppnppnnnnii",
-    "route": "pnnniipnnffpppi",
+    "route": "pnnniipnnnffpppi",
     "store_routes": "ppnnp",
     "sort_routes": "pnnnppp",
     "linear_of_experts": "ppnppnippnni",
     "combine": "ippppppnnni",
     "adapt": "ipnppnpninni",
     "adapt_rows": "ippppnnfi",
+    "linear_of_heads": "ppnnipnnpnnni",
+    "latent_attention": "pfip",
+    "store_latents": "pnnpnnppni",
 }
 LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and gives them back
 
@@ -102,6 +105,7 @@ class CpuOps:
         self.library, self.threads = library, threads
         self._arena, self._tape_arena = Arena(), Arena()
         self._tape: Tape | None = None
+        self._heads: weakref.WeakKeyDictionary[Projections, NativeExperts] = weakref.WeakKeyDictionary()
         self._natives = {name: native(library, name, kinds) for name, kinds in NATIVES.items()}
         self._use(self._natives)
 
@@ -215,7 +219,7 @@ class CpuOps:
         addresses = experts.data_ptr(), weights.data_ptr()
         how = rule.normalise, rule.scores == SIGMOID, None if bias is None else bias.data_ptr()
         of_all = None if of_experts is None else of_experts.data_ptr()
-        groups = rule.groups, rule.kept_groups, rule.scale, rule.sharpness, of_all
+        groups = rule.groups, rule.kept_groups, rule.of_group, rule.scale, rule.sharpness, of_all
         self.call("route")(logits.data_ptr(), tokens, num, rule.per_token, *how, *groups, *addresses, self.threads)
         return experts, weights
 
@@ -231,6 +235,25 @@ class CpuOps:
         first, second = (NativeExperts.of(self, list(each)) for each in (gate_up, down))
         return NativeMixture(self, first, activation, second)
 
+    def of_heads(self, layers: Projections, x: Tensor) -> Tensor:
+        """As kernels/reference_latent.py; all weights are packed."""
+        if layers not in self._heads:
+            self._heads[layers] = NativeExperts.of(self, list(layers))
+        return self._heads[layers].of_heads(self, x)
+
+    def store_latents(self, latents: Tensor, turned: Tensor, keys: Tensor, slots: Tensor) -> None:
+        """As kernels/reference_latent.py, of one dtype. WRITES keys."""
+        size = keys.element_size()
+        sources = [(x.data_ptr(), x.stride(0) * size, x.shape[-1] * size) for x in (latents, turned)]
+        self.call("store_latents")(
+            *sources[0], *sources[1], keys.data_ptr(), slots.data_ptr(), len(slots), self.threads
+        )
+
+    def keep(self, *things: object) -> None:
+        """What calls read, if they are run again or later."""
+        if self._tape is not None:
+            self._tape.keep(*things)
+
     def softcap(self, x: Tensor, cap: float) -> None:
         assert x.dtype == torch.float32 and x.is_contiguous(), x.dtype
         self._softcap(x.data_ptr(), *x.shape, cap, self.threads)
@@ -243,10 +266,10 @@ class CpuOps:
         return out
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
-        tokens, heads, head_dim = x.shape
+        tokens, heads, _ = x.shape
         at, c, s, p = x.data_ptr(), cos.data_ptr(), sin.data_ptr(), positions.data_ptr()
         half = cos.shape[1]
-        self._rotate(DTYPES[x.dtype], at, x.stride(0), c, s, p, tokens, heads, head_dim, half, self.threads)
+        self._rotate(DTYPES[x.dtype], at, x.stride(0), c, s, p, tokens, heads, x.stride(1), half, self.threads)
 
     def place(
         self,

@@ -57,6 +57,7 @@ class LayerAttention:
     softcap: float | None = None  # scaled scores s become softcap * tanh(s / softcap)
     sinks: bool = False  # a score of each head, learnt, takes its part of the weights and has no value (gpt-oss)
     keys_of: int | None = None  # the layer whose keys and values it reads; None: it has its own
+    value_size: int | None = None  # leading numbers of a key that are its value; None: values are kept by themselves
 
     def source(self, layer: int) -> int:
         """Of layer number `layer`: the one whose keys and values it reads."""

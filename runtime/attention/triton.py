@@ -91,8 +91,8 @@ class TritonAttention:
         if self._extends is not None:
             if k is None or v is None:
                 k, v = stored(keys, values, inputs.slots, q.dtype)
-            into = *self._extends, out
-            extend_attention(q, k, v, keys, values, inputs.table, *into, *asked, sinks=sinks, tile=self.tokens_of_tile)
+            new = *self._extends, out
+            extend_attention(q, k, v, keys, values, inputs.table, *new, *asked, sinks=sinks, tile=self.tokens_of_tile)
         return out
 
 

@@ -23,6 +23,8 @@ from ramet.kernels.cpu.tile_check import tiles_work
 from ramet.runtime.attention.base import AttentionBackend, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention, fits
 from ramet.runtime.attention.gathered import GatheredAttention
+from ramet.runtime.attention.latent import LatentReference, LatentSizes
+from ramet.runtime.attention.latent_cpu import LatentCpuAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.errors import ConfigError
@@ -120,11 +122,14 @@ def choose_attention(
     ops: CpuOps | None,
     max_rows: int,
     dtype: torch.dtype,
+    latent: LatentSizes | None = None,
 ) -> AttentionBackend:
     """`name` as --attention-backend has it. ops: None without compiled kernels. `max_rows` may decode; dtype of
-    queries.
+    queries. `latent`: of a model that caches latents.
     """
     device = pool.keys[0].device
+    if latent is not None:
+        return _choose_latent(name, pool, heads, layers, ops, latent)
     if name == "flashinfer":
         return _choose_flashinfer(pool, heads, layers, max_rows, dtype)
     if name == "triton" or (name == "auto" and device.type == "cuda"):
@@ -147,6 +152,21 @@ def choose_attention(
         way = "our C++ kernel, extends by torch over gathered prefixes"
     log.info("attention by %s: %s", way, describe(layers))
     return (GatheredAttention if name == "gather" else CpuAttention)(pool, heads, layers, ops)
+
+
+def _choose_latent(
+    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None, sizes: LatentSizes
+) -> AttentionBackend:
+    on = pool.keys[0].device.type
+    if name not in ("auto", "reference", *(("cpu",) if on == "cpu" else ())):
+        raise ConfigError(f"--attention-backend is {name}, which reads no latents on {on}; use auto")
+    if ops is not None and name != "reference":
+        log.info("attention to latents by our C++ kernel: %s", describe(layers))
+        return LatentCpuAttention(pool, heads, layers, sizes, ops)
+    log.log(
+        logging.INFO if on == "cpu" else logging.WARNING, "attention to latents in plain torch: %s", describe(layers)
+    )
+    return LatentReference(pool, layers, sizes)
 
 
 def _choose_triton(

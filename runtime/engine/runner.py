@@ -20,6 +20,7 @@ from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.attention.cpu import CpuAttention
+from ramet.runtime.attention.latent_cpu import LatentCpuAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.config import Args
@@ -478,7 +479,7 @@ class ModelRunner:
             self._prompt_graphs = prompt_graphs(self._every_state, self._attention, table, capture, self._copies)
             of_device = table, max_rows, self._copies, capture
             return cuda_graphs(self._decode, self._epilogue, self._row_buffer, *of_device)
-        if not isinstance(ops, CpuOps) or not isinstance(self._attention, CpuAttention):
+        if not isinstance(ops, CpuOps) or not isinstance(self._attention, CpuAttention | LatentCpuAttention):
             return None
         draw, record = partial(draw_next, ops, self._row_buffer), Recorder(ops, self._row_buffer)
         return StepGraphs(self._decode, draw, record, self._table.device, max_rows)
@@ -500,7 +501,7 @@ class ModelRunner:
         self._row_buffer = RowBuffer(num_rows + 1, self.device)
         self._attention: AttentionBackend = choose_attention(
             args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
-            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype,
+            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype, shape.latent,
         )  # fmt: skip
         self._model.place_rope(self.context_length, self.device)
         layout, num_slots = route_layout(args, shape), self.max_total_tokens + args.cache.page_size

@@ -11,6 +11,7 @@ import torch
 
 from ramet.ipc.messages import RouteLayout
 from ramet.kernels import reference
+from ramet.runtime.attention.latent import expanded_bytes
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.cache.routes import RouteTable, bytes_of_token
 from ramet.runtime.config import Args
@@ -73,6 +74,11 @@ def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
         raise ConfigError(f"--attention-backend is {attention}, which needs --device cpu; use auto")
     if cached == "int8" and attention == "gather":
         raise ConfigError("--kv-cache-dtype is int8, which --attention-backend gather does not read; use auto")
+    if cached != "auto" and shape.latent is not None:
+        raise ConfigError(
+            f"--kv-cache-dtype is {cached}, but a {shape.architecture} caches latents, which are kept in its dtype: "
+            "use auto"
+        )
     if args.model.quantization == "fp8":
         if device.type == "cpu":
             raise ConfigError("--quantization is fp8, which no kernel for a CPU multiplies: use int8 or int4")
@@ -114,12 +120,12 @@ def check_float8(option: str, device: torch.device, remedy: str) -> None:
 
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
-    needs, available = needs_of(args, shape, dtype), available_bytes(device)
+    needs, available = needs_of(args, shape, dtype, device), available_bytes(device)
     share = args.cache.mem_fraction_static or default_share(needs.weights, available, device.type == "cpu")
     return plan_memory(needs, available, share)
 
 
-def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype) -> Needs:
+def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Needs:
     weights = weight_bytes(
         skeleton_of(shape, dtype, reference), dtype, form_of(args.model.quantization, shape.quantization)
     )
@@ -129,6 +135,8 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype) -> Needs:
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
     routes = route_layout(args, shape)
     cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
+    of, on_cpu = shape.latent, device.type == "cpu"
+    expanded = expanded_bytes(asked, shape.heads, of, dtype.itemsize) if of is not None and on_cpu else 0
     return Needs(
         weights=weights,
         bytes_per_token=cached + (0 if routes is None else bytes_of_token(routes)),
@@ -139,11 +147,12 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype) -> Needs:
             tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + args.max_running,
             draws=args.max_running,
             hidden=shape.hidden,
-            qkv=shape.widest_qkv,
+            qkv=shape.attended_size,
             intermediate=shape.widest,
             vocab_size=shape.vocab_size,
             dtype_bytes=dtype.itemsize,
-        ),
+        )
+        + expanded,
         penalties=state_bytes(args.max_penalised + 1, shape.vocab_size),
         max_total_tokens=args.cache.max_total_tokens,
     )
@@ -190,6 +199,7 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
         load_weights(model, args.model_folder, words_packer(ops))
         if shape.quantization is not None and shape.quantization.kept is not None:
             form = FORMS[None]  # what the checkpoint has plain stays so
+    model.derive()
     pack_model(model, form, ops)
     return model
 

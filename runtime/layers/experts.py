@@ -5,7 +5,7 @@ Decides which experts there are and that their router is not rounded to fewer bi
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,12 @@ from ramet.runtime.layers.ops import Ops
 class ExpertLinears(nn.Module):
     """One linear layer of each expert. On a GPU plain weights are parts of one tensor, which one kernel reads."""
 
-    def __init__(self, num: int, num_in: int, num_out: int, dtype: torch.dtype, bias: bool = False) -> None:
+    def __init__(
+        self, num: int, num_in: int, num_out: int, dtype: torch.dtype, bias: bool = False, may_round: bool = True
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Linear(num_in, num_out, bias=bias, dtype=dtype) for _ in range(num))
+        options: Any = dict(bias=bias, dtype=dtype, may_round=may_round)
+        self.layers = nn.ModuleList(Linear(num_in, num_out, **options) for _ in range(num))
         self._stacked: Tensor | None = None
         self._stacked_bias: Tensor | None = None
         first = next(iter(self)).weight

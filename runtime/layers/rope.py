@@ -34,6 +34,7 @@ class RopeShape:
     whole_bounds: bool = True  # yarn: between which of the numbers of a head that is blended, rounded outwards
     turned: float = 1.0  # proportional: which part of the numbers turns, the fastest; the others stay
     attention_factor: float = 1.0  # yarn, longrope: cosines and sines are multiplied by it, so scores by its square
+    score_factor: float = 1.0  # yarn: of scores as a whole, in the families that have it
     short_factors: tuple[float, ...] = ()  # longrope: waves are so much longer, each by its own [rotary_dim / 2]
     long_factors: tuple[float, ...] = ()  # the same, of sequences beyond the trained context
 

@@ -25,6 +25,9 @@ class CausalModel(nn.Module):
     def output(self) -> nn.Module:
         """What makes logits: the head, or the embedding that it is tied to."""
 
+    def derive(self) -> None:
+        """Make the weights that are made of others, once these are in and before any is packed."""
+
     @abstractmethod
     def place_rope(self, num_positions: int, device: torch.device) -> None:
         """So many positions are asked of it at most."""

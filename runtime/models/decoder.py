@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.experts import Experts
+from ramet.runtime.layers.latent_attention import LatentSelfAttention
 from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import RopeShape, rope_tables
@@ -31,6 +32,28 @@ def norm_of(shape: ModelShape, dtype: torch.dtype, ops: Ops, size: int | None = 
 
 def _head_norms(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
     return norm_of(shape, dtype, ops, size), norm_of(shape, dtype, ops, size)
+
+
+def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> SelfAttention | LatentSelfAttention:
+    """[T, N] -> [T, N]"""
+    if shape.latent is not None:
+        options: Any = dict(bias=shape.qkv_bias, dtype=dtype, ops=ops)
+        return LatentSelfAttention(layer, size=shape.hidden, heads=shape.heads, sizes=shape.latent, **options)
+    own, kv = shape.layers[layer], shape.kv_shapes[layer]
+    return SelfAttention(
+        layer,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=kv.heads,
+        head_dim=kv.key,
+        qkv_bias=shape.qkv_bias,
+        o_bias=shape.o_bias,
+        sinks=own.attention.sinks,
+        qk_norms=_head_norms(kv.key, shape, dtype, ops) if own.qk_norm else None,
+        v_norm=own.v_norm,
+        dtype=dtype,
+        ops=ops,
+    )
 
 
 def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
@@ -62,22 +85,8 @@ def experts_of(of: ExpertsShape, shape: ModelShape, dtype: torch.dtype, ops: Ops
 class DecoderLayer(nn.Module):
     def __init__(self, layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
-        own, kv = shape.layers[layer], shape.kv_shapes[layer]
         self.input_norm = norm_of(shape, dtype, ops)
-        self.attention = SelfAttention(
-            layer,
-            hidden=shape.hidden,
-            heads=shape.heads,
-            kv_heads=kv.heads,
-            head_dim=kv.key,
-            qkv_bias=shape.qkv_bias,
-            o_bias=shape.o_bias,
-            sinks=own.attention.sinks,
-            qk_norms=_head_norms(kv.key, shape, dtype, ops) if own.qk_norm else None,
-            v_norm=own.v_norm,
-            dtype=dtype,
-            ops=ops,
-        )
+        self.attention = attention_of(layer, shape, dtype, ops)
         self.mlp_norm = norm_of(shape, dtype, ops)
         self.mlp = mlp_of(layer, shape, dtype, ops)
 
@@ -126,6 +135,11 @@ class Decoder(CausalModel):
     @property
     def output(self) -> nn.Module:
         return self.head or self.embed
+
+    def derive(self) -> None:
+        for module in self.modules():
+            if isinstance(module, LatentSelfAttention):
+                module.absorb()
 
     def place_rope(self, num_positions: int, device: torch.device) -> None:
         tables: dict[RopeShape, Rope] = {}

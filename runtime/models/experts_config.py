@@ -37,14 +37,18 @@ def read_biased_experts(
     """DeepSeek-V3's routing: sigmoids, a bias that balances experts, groups of them, and some for every token."""
     of = read_experts(config, num=num, per_token=per_token, intermediate=intermediate, normalise=None, usual=True)
     groups, kept = config.count("n_group", groups), config.count("topk_group", kept_groups)
-    if of.num % groups:
-        raise config.error("n_group", f"must divide the number of experts ({of.num})")
-    if kept > groups or of.num // groups * kept < of.rule.per_token:
-        raise config.error("topk_group", f"must be at most n_group ({groups}), and leave enough experts")
+    check_groups(config, of, groups, kept)
     scale = config.positive("routed_scaling_factor", scale)
     rule = replace(of.rule, scores=SIGMOID, groups=groups, kept_groups=kept, scale=scale)
     shared = config.count("n_shared_experts", 1, least=0) * intermediate
     return replace(of, rule=rule, shared_intermediate=shared, choice_bias=True)
+
+
+def check_groups(config: ConfigObject, of: ExpertsShape, groups: int, kept: int) -> None:
+    if of.num % groups:
+        raise config.error("n_group", f"must divide the number of experts ({of.num})")
+    if kept > groups or of.num // groups * kept < of.rule.per_token:
+        raise config.error("topk_group", f"must be at most n_group ({groups}), and leave enough experts")
 
 
 def read_dense_layers(config: ConfigObject, num_layers: int) -> frozenset[int]:

@@ -15,6 +15,8 @@ from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.weight_map import WeightMap
 
 FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder with its FAMILY
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",

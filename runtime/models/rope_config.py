@@ -115,6 +115,7 @@ def _yarn(inner: ConfigObject, plain: RopeShape, context: int) -> RopeShape:
         slow_turns=inner.optional_positive("beta_slow", None) or 1.0,
         whole_bounds=inner.flag("truncate", True),
         attention_factor=given or of_scores,
+        score_factor=_grown(factor, of_all) ** 2 if of_all else 1.0,
     )
 
 

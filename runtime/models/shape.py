@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.layers.rope import RopeShape
 
@@ -93,6 +94,7 @@ class ModelShape:
     norm_plus_one: bool = False  # norms multiply by 1 + weight, in float32
     embed_scale: float = 1.0  # embeddings are multiplied by this, rounded to their dtype
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
+    latent: LatentSizes | None = None  # None: attention with keys and values of heads
     quantization: CheckpointQuantization | None = None
     of_transformers: str = ""  # config.json, of a model whose modules are transformers'; empty: they are our own
     layer_embeds: LayerEmbeds | None = None
@@ -140,6 +142,14 @@ class ModelShape:
         """Of each layer."""
         usual = KVShape.of(self.kv_heads, self.head_dim)
         return tuple(layer.kv or usual for layer in self.layers)
+
+    @property
+    def attended_size(self) -> int:
+        """Numbers of a token between the projections of attention."""
+        of = self.latent
+        if of is None:
+            return self.widest_qkv
+        return (of.query_latent or 0) + of.key + self.heads * (of.query + 2 * of.latent + of.value)
 
     @property
     def kv_size(self) -> int:

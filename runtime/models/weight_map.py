@@ -14,16 +14,20 @@ from ramet.runtime.models.shape import ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Rows of heads of which numbers 2 i and 2 i + 1 are turned together; ours are i and rotary_dim / 2 + i."""
+    """Rows of heads of which numbers 2 i and 2 i + 1 are turned together; ours are i and rotary_dim / 2 + i.
+
+    Both count from `first` on.
+    """
 
     head_dim: int
     rotary_dim: int
+    first: int = 0
 
     def apart(self, tensor: Tensor) -> Tensor:
         """[heads * head_dim, ...] in our order, which changes no product of a query with a key."""
-        heads, turned = tensor.unflatten(0, (-1, self.head_dim)), self.rotary_dim
-        parts = heads[:, 0:turned:2], heads[:, 1:turned:2], heads[:, turned:]
-        return torch.cat(parts, dim=1).flatten(0, 1)
+        heads, end = tensor.unflatten(0, (-1, self.head_dim)), self.first + self.rotary_dim
+        even, odd = heads[:, self.first : end : 2], heads[:, self.first + 1 : end : 2]
+        return torch.cat((heads[:, : self.first], even, odd, heads[:, end:]), dim=1).flatten(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class WeightMap:
     ignored: tuple[str, ...] = ()  # prefixes of what is there for another part of the model
     stacks: Mapping[str, Stack] = field(default_factory=dict)  # by names of tensors, without "model.layers.N."
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # a tensor -> all the names that it stands for
+    derived: tuple[str, ...] = ()  # modules of ours in a layer that are made of others once these are in
 
     def of_layer(self, number: int) -> Mapping[str, Sources]:
         return self.special.get(number, self.layer)

@@ -32,6 +32,8 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
     outside, _, expert = block.rpartition(".")
     if expert.isdigit():
         block = f"{outside}.*"
+    if block in weights.derived:
+        return {}
     at, sources = f"model.layers.{number}", weights.of_layer(int(number))[block]
 
     def named(source: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_families import VOCABULARY, make_family
+from tiny_families import LATENT_YARN, VOCABULARY, make_family
 
 from ramet.runtime.llm import LLM
 
@@ -34,6 +34,14 @@ GEMMA: dict[str, list[Any]] = {
     "attention_bias": [False, True], "query_pre_attn_scalar": [7, 64], "final_logit_softcapping": [None, 2.0],
     "hidden_activation": ["gelu_pytorch_tanh", "gelu", "silu"],
 }  # fmt: skip
+LATENT: dict[str, list[Any]] = {
+    "rms_norm_eps": [1e-6, 1e-2], "tie_word_embeddings": [False, True], "attention_bias": [False, True],
+    "rope_parameters": [*ROPES[:2], dict(LATENT_YARN), dict(LATENT_YARN, mscale=1.0, truncate=False)],
+    "kv_lora_rank": [9, 16, 50], "q_lora_rank": [None, 12, 33], "qk_rope_head_dim": [2, 12, 32],
+    "qk_nope_head_dim": [5, 16, 40], "v_head_dim": [6, 16, 50], "num_attention_heads": [4], "n_shared_experts": [1, 3],
+    "first_k_dense_replace": [0, 2, 9], "num_experts_per_tok": [1, 4], "routed_scaling_factor": [1.0, 3.0],
+    "n_group": [2, 4], "topk_group": [2],
+}  # fmt: skip
 KEYS: dict[str, dict[str, list[Any]]] = {
     "llama": {
         **SHARED, "attention_bias": [False, True], "mlp_bias": [False, True],
@@ -42,6 +50,8 @@ KEYS: dict[str, dict[str, list[Any]]] = {
     "mistral": {**SHARED, "sliding_window": [None, *WINDOW["sliding_window"]]},
     "qwen2": {**SHARED, **WINDOW, "use_sliding_window": [False, True], "max_window_layers": [0, 2, 9]},
     "qwen3": {**SHARED, **WINDOW, "use_sliding_window": [True], "attention_bias": [False, True], "layer_types": []},
+    "deepseek-v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy"], "mlp_bias": [False]},
+    "deepseek-v3": {**LATENT, "norm_topk_prob": [False, True], "rope_interleave": [False, True]},
     "gemma2": {**GEMMA, "attn_logit_softcapping": [None, 1.5], "layer_types": []},
     "gemma3": {**GEMMA, "layer_types": []},
 }  # fmt: skip

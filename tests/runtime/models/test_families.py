@@ -1,7 +1,8 @@
 """What each family understands of a config.json: class defaults, forms on the hub, and what is refused by name."""
 
 import json
-from dataclasses import astuple
+import math
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from hub_configs import HUB
 
 from ramet.kernels.reference_experts import SIGMOID, RouteRule
-from ramet.runtime.cache.pool import KVShape
+from ramet.runtime.attention.latent import LatentSizes
+from ramet.runtime.cache.pool import KVShape, bytes_per_token
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.rope import inverse_frequencies
 from ramet.runtime.models.experts_config import COUNTS
@@ -17,6 +19,8 @@ from ramet.runtime.models.registry import FAMILIES, parse_shape
 from ramet.runtime.models.shape import LayerEmbeds, ModelShape
 
 TYPES = {  # architecture -> model_type
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
     "GlmForCausalLM": "glm",
     "Glm4ForCausalLM": "glm4",
     "Glm4MoeForCausalLM": "glm4_moe",
@@ -45,9 +49,9 @@ Config = dict[str, Any]
 
 
 def least(architecture: str) -> Config:
-    """The class of GLM-4.5 divides 4,096 by 96 where a file has no size of heads, which every one has."""
-    heads = {"head_dim": 128} if architecture == "Glm4MoeForCausalLM" else {}
-    return {"architectures": [architecture], **heads}
+    """Two classes need what every file of theirs has: GLM-4.5's divides 4,096 by 96 where heads have no size."""
+    needed = {"Glm4MoeForCausalLM": {"head_dim": 128}, "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6}}
+    return {"architectures": [architecture], **needed.get(architecture, {})}
 
 
 def theirs_of(config: Config) -> Any:
@@ -73,7 +77,7 @@ def thetas(theirs: Any) -> list[float]:
 def check(shape: ModelShape, theirs: Any) -> None:
     """Every number that both know is the same."""
     heads = theirs.num_attention_heads
-    head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // heads
+    head_dim = getattr(theirs, "qk_head_dim", None) or getattr(theirs, "head_dim", None) or theirs.hidden_size // heads
     is_gemma4 = theirs.model_type == "gemma4_text"
     scalar = 1.0 if is_gemma4 else getattr(theirs, "query_pre_attn_scalar", head_dim)
     softcap = theirs.attn_logit_softcapping if theirs.model_type == "gemma2" else None
@@ -86,15 +90,17 @@ def check(shape: ModelShape, theirs: Any) -> None:
     assert shape.tied_head == theirs.tie_word_embeddings
     assert shape.logit_softcap == getattr(theirs, "final_logit_softcapping", None)
     assert [layer.attention.window for layer in shape.layers] == windows(theirs)
-    assert {layer.attention.scale for layer in shape.layers} == {scalar**-0.5}
+    assert {layer.attention.scale for layer in shape.layers} == {scalar**-0.5 * score_factor(theirs)}
     assert {layer.attention.softcap for layer in shape.layers} == {softcap}
     assert [layer.rope.theta for layer in shape.layers] == thetas(theirs)
     part = (getattr(theirs, "rope_parameters", None) or {}).get("partial_rotary_factor", 1.0)
     if "gemma" not in theirs.model_type:
-        assert {layer.rope.rotary_dim for layer in shape.layers} == {int(head_dim * part)}
+        turned = getattr(theirs, "qk_rope_head_dim", int(head_dim * part))
+        assert {layer.rope.rotary_dim for layer in shape.layers} == {turned}
     assert {layer.qk_norm for layer in shape.layers} == {
         theirs.model_type in NORMED or getattr(theirs, "use_qk_norm", False)
     }
+    check_latents(shape, theirs)
     check_experts(shape, theirs)
     if is_gemma4:
         check_kept(shape, theirs)
@@ -117,6 +123,28 @@ def check_kept(shape: ModelShape, theirs: Any) -> None:
     assert shape.layer_embeds == (LayerEmbeds(theirs.vocab_size_per_layer_input, size) if size else None)
 
 
+def score_factor(theirs: Any) -> float:
+    """That of yarn in a model with latents."""
+    rope = theirs.rope_parameters
+    if not hasattr(theirs, "kv_lora_rank") or rope["rope_type"] == "default":
+        return 1.0
+    mscale: float = 0.1 * rope["mscale_all_dim"] * math.log(rope["factor"]) + 1.0
+    return mscale**2
+
+
+def check_latents(shape: ModelShape, theirs: Any) -> None:
+    """One latent and one key that turns are cached of a token, whatever the heads."""
+    latent = getattr(theirs, "kv_lora_rank", None)
+    if latent is None:
+        assert shape.latent is None
+        return
+    turned = theirs.qk_rope_head_dim
+    sizes = LatentSizes(latent, turned, theirs.qk_nope_head_dim, theirs.v_head_dim, theirs.q_lora_rank)
+    assert shape.latent == sizes and set(shape.kv_shapes) == {KVShape(1, latent + turned, 0)}
+    assert {layer.attention.value_size for layer in shape.layers} == {latent}
+    assert bytes_per_token(shape.kv_shapes, torch.bfloat16) == 2 * (latent + turned) * theirs.num_hidden_layers
+
+
 def check_experts(shape: ModelShape, theirs: Any) -> None:
     num = next((n for name in COUNTS if (n := getattr(theirs, name, None)) is not None), None)
     if num is None:
@@ -131,8 +159,12 @@ def check_experts(shape: ModelShape, theirs: Any) -> None:
     chosen = getattr(theirs, "top_k_experts", None) or theirs.num_experts_per_tok
     sharpness = theirs.hidden_size**-0.5 if theirs.model_type == "gemma4_text" else 1.0
     rule = RouteRule(chosen, normalise, sharpness=sharpness)
-    if (groups := getattr(theirs, "n_group", None)) is not None:
-        rule = RouteRule(*astuple(rule)[:2], SIGMOID, groups, theirs.topk_group, theirs.routed_scaling_factor)
+    if theirs.model_type == "deepseek_v2":
+        rule = replace(rule, normalise=False, scale=theirs.routed_scaling_factor)
+        if theirs.topk_method != "greedy":
+            rule = replace(rule, groups=theirs.n_group, kept_groups=theirs.topk_group, of_group=1)
+    elif (groups := getattr(theirs, "n_group", None)) is not None:
+        rule = RouteRule(*astuple(rule)[:2], SIGMOID, groups, theirs.topk_group, scale=theirs.routed_scaling_factor)
     assert of is not None and of.rule == rule and of.choice_bias == (rule.scores == SIGMOID)
     wide = getattr(theirs, "moe_intermediate_size", theirs.intermediate_size)
     gated = getattr(theirs, "shared_expert_intermediate_size", 0)
@@ -337,6 +369,25 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Glm4Moe", {"n_group": 64, "topk_group": 2}, "topk_group is 2"),
     ("Glm4Moe", {"routed_scaling_factor": 0}, "routed_scaling_factor is 0"),
     ("Glm4Moe", {"first_k_dense_replace": -1}, "first_k_dense_replace is -1"),
+    ("DeepseekV2", {"norm_topk_prob": True}, "norm_topk_prob is True"),
+    ("DeepseekV2", {"topk_method": "noaux_tc"}, "topk_method is 'noaux_tc'"),
+    ("DeepseekV2", {"topk_method": "group_limited_greedy"}, "n_group is None"),
+    (
+        "DeepseekV2",
+        {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 9},
+        "topk_group is 9",
+    ),
+    ("DeepseekV2", {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid'"),
+    ("DeepseekV2", {"num_key_value_heads": 8}, "must be num_attention_heads (32)"),
+    ("DeepseekV2", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling.type is 'dynamic'"),
+    ("DeepseekV3", {"kv_lora_rank": None}, "kv_lora_rank is None"),
+    ("DeepseekV3", {"q_lora_rank": 0}, "q_lora_rank is 0"),
+    ("DeepseekV3", {"qk_rope_head_dim": 63}, "qk_rope_head_dim is 63"),
+    ("DeepseekV3", {"qk_head_dim": 128}, "must be qk_nope_head_dim + qk_rope_head_dim (192)"),
+    ("DeepseekV3", {"moe_layer_freq": 2}, "moe_layer_freq is 2"),
+    ("DeepseekV3", {"topk_method": "greedy"}, "topk_method is 'greedy'"),
+    ("DeepseekV3", {"rope_interleave": None}, "rope_interleave is None"),
+    ("DeepseekV3", {"index_topk": 2048}, "index_topk is 2048"),
     ("Glm4", {"attention_bias": 1}, "attention_bias is 1"),
     ("GptOss", {"swiglu_limit": 0}, "swiglu_limit is 0"),
     ("GptOss", {"swiglu_alpha": "x"}, "swiglu_alpha is 'x'"),
@@ -404,7 +455,7 @@ STRANGE: list[Any] = [
 
 @pytest.mark.parametrize("name", [*HUB, *TYPES])
 def test_a_value_of_any_type_is_understood_or_refused(name: str) -> None:
-    config = HUB.get(name, {"architectures": [name]})
+    config = HUB.get(name) or least(name)
     keys = {*config, *COMMON, *(config.get("text_config") or {})} - {"num_hidden_layers"}
     for key in keys:
         for value in STRANGE:

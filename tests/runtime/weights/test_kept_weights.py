@@ -52,7 +52,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("quantization", [None, "int8", "int8wo", "int4"])
-@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen2", "deepseek-v3"])
 def test_the_next_start_computes_the_same_from_the_file_alone(
     family: str, quantization: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
