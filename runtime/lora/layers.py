@@ -15,7 +15,7 @@ from ramet.kernels.reference_adapters import Changes, LayerChanges, StackedChang
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.lora.reading import moved
-from ramet.runtime.lora.targets import EMBEDDING, HEAD, Target, is_expert
+from ramet.runtime.lora.targets import EMBEDDING, HEAD, Target, is_left_out
 from ramet.runtime.models.decoder import Decoder
 
 
@@ -77,7 +77,7 @@ class AdaptedModel:
                 case Linear():
                     own.adapted = layer
                 case _:
-                    assert name == HEAD and not is_expert(name), name
+                    assert name == HEAD and not is_left_out(name), name
                     model.embed.adapted = layer
 
     def place(self, slot: int, changes: Mapping[str, Changes]) -> None:

@@ -42,9 +42,11 @@ class Targets:
         return self.by_name.get(self.weights.canonical(f"{module}.weight").removesuffix(".weight"))
 
 
-def is_expert(module: str) -> bool:
-    """A layer of one expert, to which only some tokens go; `module` is our name of it."""
-    return module.rpartition(".")[0].endswith(".layers")
+def is_left_out(module: str) -> bool:
+    """A layer of one expert, to which only some tokens go, or of latents, of which others are made; `module` is our
+    name of it.
+    """
+    return module.rpartition(".")[0].endswith(".layers") or module.endswith(".attention.kv_b")
 
 
 def targets_of(shape: ModelShape) -> Targets:
@@ -55,7 +57,7 @@ def targets_of(shape: ModelShape) -> Targets:
     found = {
         f"{name}.weight": module.weight.shape
         for name, module in model.named_modules()
-        if isinstance(module, Linear | Embedding) and module.weight is not None and not is_expert(name)
+        if isinstance(module, Linear | Embedding) and module.weight is not None and not is_left_out(name)
     }
     parts = checkpoint_parts(((name, sizes[0]) for name, sizes in found.items()), weights)
     by_name = {
