@@ -1,4 +1,4 @@
-"""The command line, `ramet serve | run | bench | grammar | backends | doctor | version`: modules of words, exit codes.
+"""The command line, `ramet serve | run | bench | convert | grammar | ...`: modules of words, exit codes.
 
 Exit codes: 0 it worked, 1 it failed, 2 the command or an option is wrong. Every command is imported only when it is
 asked for, so that `ramet --help` answers at once.
@@ -27,6 +27,8 @@ usage: ramet COMMAND [OPTIONS]
                    implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
                    gpu (one table for a CUDA card)
+  convert SOURCE TARGET
+                   write a checkpoint (GGUF, pickles, 4 and 8 bits) as plain safetensors
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   backends         what each backend of the language can do
@@ -77,6 +79,12 @@ def bench(argv: list[str]) -> int:
     return code
 
 
+def convert(argv: list[str]) -> int:
+    from ramet.runtime.weights.convert import main as write
+
+    return write(argv)
+
+
 def grammar(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: ramet grammar check FILE [OPTIONS]")
@@ -111,6 +119,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "serve": serve,
     "run": run,
     "bench": bench,
+    "convert": convert,
     "grammar": grammar,
     "backends": backends,
     "doctor": doctor,

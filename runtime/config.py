@@ -29,7 +29,9 @@ def _about(text: str, **bounds: Any) -> Meta:
 class ModelArgs(Struct, frozen=True, kw_only=True):
     """Which model, and how it is read."""
 
-    model_path: Annotated[str, _about("folder with config.json and safetensors; empty: the bundled model")] = ""
+    model_path: Annotated[
+        str, _about("folder with config.json and safetensors, or a .gguf file; empty: the bundled model")
+    ] = ""
     tokenizer_path: Annotated[str, _about("folder with tokenizer.json; empty: the model's")] = ""
     served_model_name: Annotated[str, _about("name in /v1/models; empty: the path as given, or ramet-bundled")] = ""
     load_format: Annotated[
@@ -416,6 +418,19 @@ def decode_args(data: bytes) -> Args:
     return msgspec.json.decode(data, type=Args)
 
 
+def _with_folder(args: Args) -> Args:
+    """A GGUF file is served from the folder that is made of it, under its own name. Raises ConfigError."""
+    file = args.model_folder
+    if not file.is_file():
+        return args
+    if file.suffix != ".gguf":
+        raise ConfigError(f"--model-path {file} is a file, must be a model folder or a .gguf file")
+    from ramet.runtime.gguf.folder import folder_of
+
+    folder = folder_of(file, tokenizer=not args.model.tokenizer_path)
+    return replace(args, model=replace(args.model, model_path=str(folder), served_model_name=args.model_name))
+
+
 def resolve(args: Args) -> Args:
     """Check that the files are there and draw the seed, so that every process has the same. Raises ConfigError."""
     if args.grammar.jump_forward == "ff" and args.grammar.grammar_backend in ("xgrammar", "outlines"):
@@ -425,6 +440,7 @@ def resolve(args: Args) -> Args:
         )
     if args.execute.logit_processor_module and not args.execute.enable_custom_logit_processor:
         raise ConfigError("--logit-processor-module needs --enable-custom-logit-processor")
+    args = _with_folder(args)
     if not args.model_folder.is_dir():
         raise ConfigError(f"--model-path {args.model_folder} is no folder here (models are not downloaded by name)")
     if not (args.model_folder / "config.json").is_file():

@@ -21,7 +21,7 @@ from pathlib import Path
 from ramet.kernels.cpu import build, measured
 from ramet.kernels.cpu.classes import features_here
 from ramet.kernels.cpu.measured import Measured
-from ramet.runtime.config import Args
+from ramet.runtime.config import Args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.findings import Finding
 from ramet.runtime.flags import parse
@@ -225,6 +225,12 @@ def model(args: Args) -> Finding:
     asked = args.model.model_path or args.model.tokenizer_path
     what, remedy = ("model", "correct RAMET_MODEL_PATH, RAMET_TOKENIZER_PATH") if asked else BUNDLED
     folder, needs_weights = args.model_folder, args.model.load_format != "dummy" and args.execute.runner == "model"
+    if folder.is_file():
+        try:
+            folder = resolve(args).model_folder
+        except ConfigError as error:
+            return Finding("missing", what, str(error), remedy)
+        return Finding("ok", what, f"{args.model_folder}, config and tokenizer in {folder}")
     lacking = [
         str(path) for path in (folder / "config.json", args.tokenizer_folder / "tokenizer.json") if not path.is_file()
     ]

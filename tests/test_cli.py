@@ -112,7 +112,7 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["srve"], "srve is not a command: one of serve, run, bench, grammar, backends, doctor, version"),
+        (["srve"], "srve is not a command: one of serve, run, bench, convert, grammar, backends, doctor, version"),
         (["serve", "--port", "99999"], "--port is '99999', must be an integer in [0, 65535]"),
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere "),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),

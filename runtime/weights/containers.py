@@ -14,7 +14,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.gguf.folder import LINK
 from ramet.runtime.weights.bundle import TensorFacts
+from ramet.runtime.weights.gguf_tensors import GgufFile
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {  # as a safetensors header names them
@@ -25,6 +27,7 @@ DTYPES = {  # as a safetensors header names them
 }  # fmt: skip
 HOLDS_A_SHAPE = ".weight_shape"  # two whole numbers, which say more than a header
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scheduler.bin", "rng_state.pth")
 
 
 class Checkpoint(Protocol):
@@ -40,8 +43,8 @@ class Checkpoint(Protocol):
     def facts(self) -> Iterator[tuple[str, TensorFacts]]:
         """Of all tensors, by the headers."""
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """All of them, in the order of the files."""
+    def tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """All of them, in the order of the files; what is in blocks of few bits comes in `dtype`."""
 
 
 class SafetensorsFolder:
@@ -77,7 +80,7 @@ class SafetensorsFolder:
                     numbers = tuple(map(int, shard.get_tensor(name).tolist())) if holds else ()
                     yield name, TensorFacts(shape, DTYPES[dtype], named, numbers)
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         for path in self.files:
             with _opened(path) as shard:
                 for name in shard.keys():  # noqa: SIM118  (not a mapping)
@@ -86,6 +89,8 @@ class SafetensorsFolder:
 
 def opened(folder: Path) -> Checkpoint:
     """The checkpoint of a model folder."""
+    if (folder / LINK).is_file():
+        return GgufFile(folder, (folder / LINK).resolve())
     return SafetensorsFolder(folder)
 
 
@@ -98,11 +103,16 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
 
 
+def pickles_of(folder: Path) -> list[Path]:
+    """Files of torch.save that look like weights."""
+    found = {path for pattern in PICKLES for path in folder.glob(pattern)}
+    return sorted(path for path in found if path.name not in NO_WEIGHTS)
+
+
 def _nothing_in(folder: Path) -> str:
-    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-    if pickles:
+    if pickles := pickles_of(folder):
         return (
-            f"{folder} has its weights in {pickles[0]}, a pickle, which may execute code when it is read: if you trust "
-            f"it, write them as safetensors with `ramet convert {folder} TARGET`"
+            f"{folder} has its weights in {pickles[0].name}, a pickle, which may execute code when it is read: if you "
+            f"trust it, write them as safetensors with `ramet convert {folder} TARGET`"
         )
     return f"{folder} has neither {SINGLE} nor {INDEX}: --load-format dummy needs config.json alone"

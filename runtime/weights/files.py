@@ -105,7 +105,7 @@ class _Loading:
         staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
         widening = Widening(self._bundles, parameters[EMBEDDING].dtype)
         second_head = None
-        for source, tensor in self._checkpoint.tensors():
+        for source, tensor in self._checkpoint.tensors(parameters[EMBEDDING].dtype):
             name = self._weights.canonical(source)
             if is_ignored(name, self._weights) or self._quantised.take(name, tensor, packer):
                 continue

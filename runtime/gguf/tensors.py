@@ -1,0 +1,54 @@
+"""Numbers of a GGUF file, mapped: rows of a tensor as they lie there, or as float32. Knows no model.
+
+Blocks of few bits are widened by the `gguf` package of llama.cpp, which is imported where a file has some.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.gguf.file import TYPES, GgufHeader, Place
+
+PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}  # BF16: its bits
+
+
+def mapped(header: GgufHeader) -> np.ndarray[Any, Any]:
+    """All bytes of the file; what is written to them would stay in this process."""
+    return np.memmap(header.path, np.uint8, "c")
+
+
+def plain_rows(data: np.ndarray[Any, Any], place: Place) -> np.ndarray[Any, Any] | None:
+    """[..., N] in the dtype of PLAIN, not copied; None: the numbers are in blocks."""
+    if place.type_name not in PLAIN:
+        return None
+    return data[place.start : place.start + place.num_bytes].view(PLAIN[place.type_name]).reshape(place.shape)
+
+
+def block_rows(data: np.ndarray[Any, Any], place: Place) -> np.ndarray[Any, Any]:
+    """[..., bytes of a row], not copied."""
+    _, of_block, bytes_of_block = TYPES[place.type]
+    shape = (*place.shape[:-1], place.shape[-1] // of_block * bytes_of_block)
+    return data[place.start : place.start + place.num_bytes].reshape(shape)
+
+
+def widened(rows: np.ndarray[Any, Any], kind: int) -> np.ndarray[Any, Any]:
+    """Rows of `block_rows` -> [..., N] float32. Raises ConfigError where the package is not there or cannot do it."""
+    try:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        name = TYPES[kind][0]
+        raise ConfigError(f'weights in {name} need the gguf package ({error}): pip install "ramet[gguf]"') from None
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found and named later
+        return np.asarray(dequantize(rows, GGMLQuantizationType(kind)), np.float32)
+
+
+def read_floats(header: GgufHeader, name: str) -> list[float]:
+    """A small tensor of float32. Raises ConfigError."""
+    place = header.places.get(name)
+    if place is None or place.type_name != "F32":
+        raise ConfigError(f"{header.path}: tensor {name} must be there, in F32")
+    rows = plain_rows(mapped(header), place)
+    assert rows is not None, "F32 is plain"
+    return [float(value) for value in rows.ravel()]

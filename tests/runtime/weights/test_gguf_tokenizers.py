@@ -1,0 +1,87 @@
+"""Tokenizers of GGUF files: the ids, texts, ends and chat template of the folder that each was written from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_checkpoints import write_gguf
+from tiny_model import CHAT_TEMPLATE, make_tiny
+from tokenizers import Regex, pre_tokenizers
+from toy_tokenizers import CORPUS, byte_level_source, pieces_source, write_folder
+
+from ramet.runtime.config import make_args, resolve
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.gguf.tokenizer import LLAMA3, QWEN2
+from ramet.runtime.text.template_files import read_templates
+from ramet.runtime.text.tokenizer import Tokenizer
+
+TEXTS = [
+    *CORPUS[:3],
+    "the  fox\n\n  the",
+    "12345 67\t8",
+    "ünïcode 東京 \U0001f44d the",
+    "",
+    " ",
+    "<|end|>the<tool>fox<s>",
+]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def both(folder: Path, pre: str = "gpt-2") -> tuple[Tokenizer, Tokenizer, Path]:
+    """Of the folder, of the file, and where that one is."""
+    file = write_gguf(folder, folder / "model.gguf", pre=pre)
+    made = resolve(make_args(model_path=str(file))).tokenizer_folder
+    return Tokenizer.from_folder(folder), Tokenizer.from_folder(made), made
+
+
+def with_tokenizer(folder: Path, source: Any, **settings: Any) -> Path:
+    make_tiny(folder, vocab=512)
+    return write_folder(source, folder, tokenizer_config=settings)
+
+
+def check(wanted: Tokenizer, found: Tokenizer) -> None:
+    for text in TEXTS:
+        ids = wanted.encode(text)
+        assert found.encode(text) == ids
+        assert found.encode(text, False) == wanted.encode(text, False)
+        assert found.decode(ids) == wanted.decode(ids) and found.decode(ids, False) == wanted.decode(ids, False)
+    assert found.special_ids == wanted.special_ids
+
+
+def test_byte_level_with_its_chat_template_and_ends(tmp_path: Path) -> None:
+    wanted, found, made = both(make_tiny(tmp_path / "model"))
+    check(wanted, found)
+    assert found.eos_ids >= {3} and found.encode("the") == wanted.encode("the")
+    assert read_templates(made, "").default == CHAT_TEMPLATE
+
+
+@pytest.mark.parametrize(("pre", "split"), [("llama-bpe", LLAMA3), ("qwen2", QWEN2)])
+def test_words_end_where_the_file_says(tmp_path: Path, pre: str, split: str) -> None:
+    source = byte_level_source()
+    source.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(split), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    check(*both(with_tokenizer(tmp_path / "model", source, eos_token="<|end|>"), pre)[:2])
+
+
+def test_pieces_with_a_space_before_the_text(tmp_path: Path) -> None:
+    folder = with_tokenizer(tmp_path / "model", pieces_source(), bos_token="<s>", eos_token="</s>")
+    wanted, found, _ = both(folder)
+    check(wanted, found)
+    assert found.encode("the")[0] == 1 and found.eos_ids >= {2}
+
+
+def test_a_tokenizer_of_another_kind_is_named(tmp_path: Path) -> None:
+    folder = with_tokenizer(tmp_path / "model", byte_level_source())
+    with pytest.raises(ConfigError, match=r"tokenizer\.ggml\.pre is 'chameleon', must be one of default, gpt-2"):
+        both(folder, "chameleon")
+    file = folder / "model.gguf"
+    args = resolve(make_args(model_path=str(file), tokenizer_path=str(folder)))
+    assert args.tokenizer_folder == folder
