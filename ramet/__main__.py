@@ -14,7 +14,7 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
-                   peers (other engines, in pairs),
+                   peers (other engines, in pairs), formats (4 bits beside 16, starts beside a read of the file),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
                    pace (streams beside long prompts, without and with --max-itl-ms),
@@ -40,7 +40,8 @@ Every command takes --help."""
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
-    "startup": "startup", "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
+    "startup": "startup", "formats": "formats",
+    "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",
     "backlog": "programs.backlog", "queue": "programs.queue",
     "masks": "kernels.masks", "structured": "programs.structured",

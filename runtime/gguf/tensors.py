@@ -10,7 +10,9 @@ import numpy as np
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.gguf.file import TYPES, GgufHeader, Place
 
-PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}  # BF16: its bits
+PLAIN: dict[str, np.dtype[Any]] = {  # BF16: its bits
+    "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"),
+}  # fmt: skip
 
 
 def mapped(header: GgufHeader) -> np.ndarray[Any, Any]:
@@ -22,7 +24,7 @@ def plain_rows(data: np.ndarray[Any, Any], place: Place) -> np.ndarray[Any, Any]
     """[..., N] in the dtype of PLAIN, not copied; None: the numbers are in blocks."""
     if place.type_name not in PLAIN:
         return None
-    return data[place.start : place.start + place.num_bytes].view(PLAIN[place.type_name]).reshape(place.shape)
+    return np.ndarray(place.shape, PLAIN[place.type_name], data, place.start)
 
 
 def block_rows(data: np.ndarray[Any, Any], place: Place) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ import argparse
 import json
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,7 @@ class Pickles:
 def _unpickled(path: Path) -> dict[str, Tensor]:
     """Mapped where the file allows it. Raises ConfigError."""
     try:
-        found = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=torch.serialization._is_zipfile(path.open("rb"))
-        )
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # the library raises what it likes
         raise ConfigError(f"{path} cannot be read as weights alone: {error}") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
