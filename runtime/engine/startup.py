@@ -210,7 +210,7 @@ def _load_of_transformers(
     from ramet.runtime.models.transformers.build import loaded_model  # loads transformers
 
     is_random = args.model.load_format == "dummy"
-    source = (args.schedule.random_seed or 0) if is_random else opened(args.model_folder).tensors()
+    source = (args.schedule.random_seed or 0) if is_random else opened(args.model_folder).tensors(dtype)
     model = loaded_model(shape, dtype, device, ops, source)
     pack_model(model, form_of(args.model.quantization, shape.quantization), ops)
     model.check()

@@ -59,7 +59,8 @@ def test_a_gguf_file_becomes_the_folder_that_it_was(tmp_path: Path, family: str)
     found = converted(write_gguf(folder, tmp_path / "model.gguf"), tmp_path / "target")
     wanted = load_file(folder / "model.safetensors")
     assert found.keys() == wanted.keys()
-    assert all(torch.allclose(found[each], wanted[each].float(), atol=1e-6) for each in wanted)
+    lost = 0.0 if family != "gemma3" else 1e-6  # one is added to norms, and taken away again
+    assert all(torch.allclose(found[each], wanted[each].float(), rtol=0, atol=lost) for each in wanted)
     assert {path.name for path in (tmp_path / "target").iterdir()} == {
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip

@@ -62,7 +62,7 @@ def test_a_file_in_float32_gives_the_tokens_of_its_folder(tmp_path: Path, family
     tokens, likely = answers(write_gguf(folder, tmp_path / "model.gguf"))
     wanted_tokens, wanted = answers(folder)
     assert tokens == wanted_tokens
-    assert (likely - wanted).abs().max() < 1e-5
+    assert (likely - wanted).abs().max() < 1e-4
 
 
 def blocks_only(folder: Path, kind: str) -> None:
