@@ -88,6 +88,7 @@ class KnownRunner:
     asynchronous = windowed = False
     cost = routes = boundary = adapters = None
     generates, pooler = True, None
+    num_snapshots: int | None = None
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:
         self.vocab_size, self.max_running, self.context_length = vocab_size, rows, context_length

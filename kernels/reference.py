@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.kernels.reference_delta import delta_net as delta_net
+from ramet.kernels.reference_delta import sigmoid_mul as sigmoid_mul
 from ramet.kernels.reference_experts import mixture as mixture
 from ramet.kernels.reference_experts import route as route
 from ramet.kernels.reference_experts import store_routes as store_routes

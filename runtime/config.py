@@ -112,6 +112,13 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
         Literal["tree", "list"],
         _about("of cached prefixes; list: whole sequences, of which each request copies one, to see what a tree saves"),
     ] = "tree"
+    max_state_snapshots: Annotated[
+        Annotated[int, Meta(ge=0, le=65536)] | None,
+        _about(
+            "states of cached prefixes that are kept, where layers have states: a prefix is found up to one; unset: 2 "
+            "for each running request, as far as a quarter of the memory goes"
+        ),
+    ] = None
     max_prefix_lease_s: Annotated[
         float, _about("longest time for which a request may hold its prompt's prefix; 0: not at all", ge=0, le=86400)
     ] = 600.0

@@ -37,6 +37,11 @@ LATENT = dict(
     n_routed_experts=8, moe_intermediate_size=24, num_experts_per_tok=3, n_shared_experts=2,
 )  # fmt: skip
 LATENT_YARN = dict(YARN, factor=8.0, mscale=0.707, mscale_all_dim=1.0)
+DELTA = dict(
+    num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=32,
+    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+    linear_value_head_dim=24,
+)  # fmt: skip
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -157,6 +162,17 @@ FAMILIES: dict[str, Maker] = {  # name -> model_type, what differs from SIZES, h
         None,
     ),
     "qwen3-moe": ("qwen3_moe", dict(MOE, num_experts_per_tok=2, norm_topk_prob=True, head_dim=32), published),
+    "qwen3-next": (
+        "qwen3_next",
+        dict(MOE | DELTA, num_experts_per_tok=3, shared_expert_intermediate_size=40, mlp_only_layers=[1]),
+        None,
+    ),
+    "qwen3.5": ("qwen3_5_text", dict(DELTA, linear_num_key_heads=4, num_hidden_layers=4, layer_types=None), None),
+    "qwen3.5-moe": (
+        "qwen3_5_moe_text",
+        dict(MOE | DELTA, num_experts_per_tok=2, shared_expert_intermediate_size=24),
+        None,
+    ),
     "gemma2": ("gemma2", dict(GEMMA, attn_logit_softcapping=4.0), published_gemma2),
     "gemma3": ("gemma3_text", dict(GEMMA, num_hidden_layers=7, rope_parameters=GEMMA3_ROPES), None),
     "gemma4": (
@@ -251,6 +267,8 @@ def _fill(name: str, parameter: torch.Tensor, seed: int) -> None:
     noise.normal_(generator=torch.Generator().manual_seed(zlib.crc32(name.encode(), seed)))
     if "sinks" in name:
         parameter.copy_(noise * 2)
+    if name.endswith("A_log"):  # which its class draws anew each time
+        parameter.copy_(noise * 0.5)
     elif parameter.ndim == 1:
         parameter.add_(noise * 0.1 + 2.0 * ("layernorm" in name and "post_" in name))
     elif "embed_tokens" in name:

@@ -25,6 +25,7 @@ from ramet.kernels.cpu.experts import DTYPES, NativeExperts, NativeMixture
 from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
 from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import SIGMOID, Gated, Mixture, Projections, RouteRule
 
 Ints = npt.NDArray[np.int32]
@@ -253,6 +254,14 @@ class CpuOps:
         """What calls read, if they are run again or later."""
         if self._tape is not None:
             self._tape.keep(*things)
+
+    def delta_net(
+        self, x: Tensor, gates: Tensor, of: DeltaShape, weights: DeltaWeights, states: DeltaStates, at: StateRows
+    ) -> Tensor:
+        return reference.delta_net(x, gates, of, weights, states, at)
+
+    def sigmoid_mul(self, x: Tensor, gates: Tensor) -> Tensor:
+        return reference.sigmoid_mul(x, gates)
 
     def softcap(self, x: Tensor, cap: float) -> None:
         assert x.dtype == torch.float32 and x.is_contiguous(), x.dtype

@@ -40,6 +40,8 @@ class ForwardInputs:
     shifts: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
     shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
+    save_at: Ints | None = None  # [R, n] host; after so many new tokens of a row its state is copied; 0: it is not
+    save_to: Ints | None = None  # [R, n] host, to these places of the state pool
     extends: Extends | None = None  # of one with prompts, likewise: all rows are there
     adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
 

@@ -48,7 +48,7 @@ class KVPool:
         slots = max_total_tokens + page_size
 
         def zeros(heads: int, size: int) -> Tensor:
-            return _zeros((slots, heads, bytes_per_head(size, dtype) // dtype.itemsize), dtype, device)
+            return zeros_of((slots, heads, bytes_per_head(size, dtype) // dtype.itemsize), dtype, device)
 
         try:
             self.keys = [zeros(layer.heads, layer.key) for layer in layers]
@@ -142,7 +142,7 @@ class MemoryAhead:
             self._taken = start + HUGE_PAGE
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def zeros_of(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """On cpu the operating system's own zero pages, huge where it has them: a slot takes memory when it is first used.
 
     torch.zeros would write all of them, 3 s for each GiB. With pages of 4 KiB, the first 8,192 tokens of a 160M model

@@ -103,6 +103,8 @@ class Lease:
     length: int
     namespace: Namespace
     node: Node | None  # None: a lease on nothing (the cache is off)
+    matched: int = 0  # tokens whose keys were found, where more of them were than states (stateful.py)
+    pinned: Node | None = None  # whose state is kept as long as the lease
 
 
 class Peeked(NamedTuple):
@@ -160,6 +162,10 @@ class PrefixCache:
         """Cached tokens of a prompt, of which at least the last token must still be computed."""
         return self._tree.match_length(tokens[:-1], namespace) if self.enabled else 0
 
+    def peek_keys(self, tokens: Ints, namespace: Namespace) -> int:
+        """As `peek`, whether or not all that a model needs is there with the keys (stateful.py)."""
+        return self._tree.match_length(tokens[:-1], namespace) if self.enabled else 0
+
     def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         """Lease the longest cached prefix of tokens[:-1]; also its slots. [lease.length]"""
         return self.acquire_all(tokens[:-1], namespace)
@@ -195,16 +201,13 @@ class PrefixCache:
 
     def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
         """Lease a prefix that is published, whole pages, whatever requests go on with it."""
-        node, slots = self._tree.match(tokens, namespace)
-        assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
-        self._tree.lock(node)
-        return Lease(len(slots), namespace, node)
+        return self._lease_on(tokens, namespace)
 
     def shorten(self, lease: Lease, tokens: Ints) -> Lease:
         """A lease on the whole pages among `tokens`, which `lease` begins with; that one is the caller's to release."""
         kept = len(tokens) - len(tokens) % self.page_size
         assert kept <= lease.length, f"{kept} tokens of a lease on {lease.length}"
-        return self.hold(tokens[:kept], lease.namespace) if lease.node is not None else lease
+        return self._lease_on(tokens[:kept], lease.namespace) if lease.node is not None else lease
 
     def is_sole(self, lease: Lease) -> bool:
         """Whether its release lets something be evicted: no other lease is on its end, or on anything beyond."""
@@ -282,6 +285,12 @@ class PrefixCache:
     def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
         """What a request gets where `lease` on `slots` was found."""
         return lease, slots
+
+    def _lease_on(self, tokens: Ints, namespace: Namespace) -> Lease:
+        node, slots = self._tree.match(tokens, namespace)
+        assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
+        self._tree.lock(node)
+        return Lease(len(slots), namespace, node)
 
     def _evict(self, num_tokens: int) -> None:
         for slots in self._tree.evict(num_tokens):

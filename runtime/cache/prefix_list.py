@@ -20,7 +20,7 @@ from ramet.runtime.cache.radix import Namespace, Node, Path, RadixTree
 
 
 def make_cache(kind: str, pages: PageAllocator, enabled: bool) -> PrefixCache:
-    """`kind` is tree or list."""
+    """`kind` is tree or list, of models without states."""
     return ListCache(pages) if enabled and kind == "list" else PrefixCache(pages, enabled)
 
 

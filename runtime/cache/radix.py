@@ -25,14 +25,17 @@ class Node:
 
     `wanted` counts in the same way who waits for it, which lets it be evicted after all others. A node that was removed
     still knows its parent: whoever waited for it has counted there as well. `num_losses`: evictions of its end.
+    `state`: where the state after its last token is, of a model whose layers have one; 0: nowhere.
     """
 
-    __slots__ = ("children", "locks", "namespace", "num_losses", "parent", "removed", "run", "slots", "used", "wanted")
+    __slots__ = (
+        "children", "locks", "namespace", "num_losses", "parent", "removed", "run", "slots", "state", "used", "wanted",
+    )  # fmt: skip
 
     def __init__(self, namespace: Namespace, parent: "Node | None", run: Ints, slots: Ints, used: int) -> None:
         self.namespace, self.parent, self.run, self.slots, self.used = namespace, parent, run, slots, used
         self.children: dict[bytes, Node] = {}
-        self.locks = self.wanted = self.num_losses = 0
+        self.locks = self.wanted = self.num_losses = self.state = 0
         self.removed = False
 
     @property
@@ -62,6 +65,7 @@ class RadixTree:
         self._ties = count()
         self._clock = 0
         self._num_nodes = 0
+        self._lost_states: list[tuple[Node, int]] = []  # of ends that were evicted
         self.evictable_tokens = 0
         self.locked_tokens = 0
         self.version = 0  # changes whenever a match could
@@ -188,6 +192,16 @@ class RadixTree:
                 self._remove(leaf)
         return freed
 
+    def set_state(self, node: Node, state: int) -> None:
+        """0: it has none any more."""
+        node.state = state
+        self.version += 1
+
+    def take_lost_states(self) -> list[tuple[Node, int]]:
+        """(node, state) of what was evicted since the last call."""
+        lost, self._lost_states = self._lost_states, []
+        return lost
+
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _walk_from(self, root: Node, tokens: Ints) -> Iterator[tuple[Node, int]]:
@@ -258,8 +272,14 @@ class RadixTree:
         self.evictable_tokens -= len(leaf.run) - keep
         self.version += 1
         leaf.run, leaf.slots = leaf.run[:keep], leaf.slots[:keep]
-        leaf.num_losses += 1
+        self._lose_end(leaf)
         self._offer(leaf)
+
+    def _lose_end(self, leaf: Node) -> None:
+        leaf.num_losses += 1
+        if leaf.state:
+            self._lost_states.append((leaf, leaf.state))
+            leaf.state = 0
 
     def _in_pages(self, num_tokens: int) -> int:
         """Rounded up to whole pages."""
@@ -273,7 +293,7 @@ class RadixTree:
         self.version += 1
         self._num_nodes -= 1
         leaf.removed = True
-        leaf.num_losses += 1
+        self._lose_end(leaf)
         self._offer(parent)
         self._drop_empty_root(parent)
 

@@ -13,6 +13,7 @@ import numpy as np
 from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
 from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
 
@@ -88,6 +89,8 @@ class Batch:
     )  # indices into R, below num_decode: their new token is what their row drew last
     slot_updates: tuple[SlotUpdate, ...] = ()
     slot_copies: tuple[SlotCopy, ...] = ()
+    state_copies: tuple[StateCopy, ...] = ()  # come after the slot copies, before the step
+    state_saves: StateSaves | None = None
     penalty_resets: tuple[PenaltyReset, ...] = ()  # come before the penalties of this step
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     hidden: tuple[HiddenRows, ...] = ()
@@ -230,6 +233,10 @@ class LoadedRunner(Runner, Protocol):
     @property
     def routes(self) -> RouteSource | None:
         """None: they are not kept."""
+
+    @property
+    def num_snapshots(self) -> int | None:
+        """Places of the state pool behind those of rows; None: no layer has a state."""
 
     @property
     def cost(self) -> StepCost | None:

@@ -158,6 +158,8 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
         embeds=tuple((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
+        save_at=None if batch.state_saves is None else batch.state_saves.at,
+        save_to=None if batch.state_saves is None else batch.state_saves.to,
         shifts=batch.shifts,
         shifted=None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), device),
         adapters=None if batch.adapters is None else on_device(_of_tokens(batch, batch.adapters), device).int(),

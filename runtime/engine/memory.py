@@ -2,7 +2,8 @@
 
 Pure: numbers in, plan out; ConfigError when the numbers cannot be met. Knows no tensor. All sizes are bytes.
 
-    weights and KV pool share `share` of what is available; slot table, activations and counts come out of the rest.
+    weights, states and KV pool share `share` of what is available; slot table, activations and counts come out of the
+    rest. States are those of layers that keep no keys: of rows that run, of the padding row, and snapshots.
     The pool is never larger than every running request at full length needs.
 """
 
@@ -13,6 +14,8 @@ from ramet.runtime.errors import ConfigError
 
 CPU_SHARE, CUDA_SHARE = 0.4, 0.85
 SLOT_BYTES = 4
+RUNNING_SHARE, SNAPSHOT_SHARE = 0.25, 0.25  # of what weights leave, for states of rows, then of what these leave
+SNAPSHOTS_PER_ROW = 2  # more are worth nothing, unless they are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,18 @@ class Needs:
     page_size: int
     activations: int
     penalties: int = 0  # what running requests have drawn
+    state_bytes: int = 0  # of one place, in the layers that have states
+    num_snapshots: int = 0
     max_total_tokens: int | None = None  # as asked; None: what memory allows
+
+    @property
+    def states(self) -> int:
+        return (self.max_running + 1 + self.num_snapshots) * self.state_bytes
+
+    @property
+    def fixed(self) -> int:
+        """Out of `share`, beside keys and values."""
+        return self.weights + self.states
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +60,16 @@ class MemoryPlan:
         needs = self.needs
         pool = (self.max_total_tokens + needs.page_size) * needs.bytes_per_token
         table = (needs.max_running + PART_ROWS + 1) * self.context_length * SLOT_BYTES
-        reserve = self.available - needs.weights - pool - table - needs.activations - needs.penalties
+        reserve = self.available - needs.fixed - pool - table - needs.activations - needs.penalties
         pool_flags = "--max-total-tokens, --mem-fraction-static, --kv-cache-dtype"
+        states = (
+            f"{needs.max_running} + {needs.num_snapshots} states",
+            needs.states,
+            "--max-running-requests, --max-state-snapshots",
+        )
         return [
             ("weights", needs.weights, "--dtype, --quantization"),
+            *((states,) if needs.state_bytes else ()),
             (f"KV pool, {self.max_total_tokens} tokens", pool, pool_flags),
             ("slot table", table, "--max-running-requests, --context-length"),
             ("activations", needs.activations, "--chunked-prefill-size"),
@@ -76,7 +96,7 @@ def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
     tokens = most if needs.max_total_tokens is None else needs.max_total_tokens
     if needs.max_total_tokens is not None:
         pool = (tokens + needs.page_size) * needs.bytes_per_token
-        whole = needs.weights + needs.activations + needs.penalties + pool
+        whole = needs.fixed + needs.activations + needs.penalties + pool
         if whole > available:
             raise ConfigError(
                 f"--max-total-tokens {tokens} needs {shown_bytes(tokens * needs.bytes_per_token)} for keys and values, "
@@ -88,12 +108,34 @@ def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
         if needs.weights < available:
             left = shown_bytes(max(0, int(available * share) - needs.weights))
             taken += f", --mem-fraction-static {share:g} leaves {left}"
-        raise ConfigError(f"no room for a KV pool: {taken}")
+        raise ConfigError(f"no room for a KV pool: {taken}{_of_states(needs)}")
     return MemoryPlan(needs, available, share, tokens)
 
 
+def rows_with_states(most: int, room: int, state_bytes: int) -> int:
+    """How many may run where each has a state; `room`: bytes that weights leave."""
+    return max(1, min(most, int(room * RUNNING_SHARE) // state_bytes - 1))
+
+
+def snapshots_of(asked: int | None, max_running: int, room: int, state_bytes: int) -> int:
+    """Places for snapshots beside the rows'; `room` as `rows_with_states` has it."""
+    if asked is not None or not state_bytes:
+        return asked or 0
+    left = room - (max_running + 1) * state_bytes
+    return max(0, min(SNAPSHOTS_PER_ROW * max_running, int(left * SNAPSHOT_SHARE) // state_bytes))
+
+
+def _of_states(needs: Needs) -> str:
+    if not needs.state_bytes:
+        return ""
+    return (
+        f", of which {needs.max_running} states of running requests and {needs.num_snapshots} snapshots take "
+        f"{shown_bytes(needs.states)} (--max-running-requests, --max-state-snapshots)"
+    )
+
+
 def _most_tokens(needs: Needs, available: int, share: float) -> int:
-    room = (int(available * share) - needs.weights) // needs.bytes_per_token - needs.page_size
+    room = (int(available * share) - needs.fixed) // needs.bytes_per_token - needs.page_size
     pages_of_a_request = -(-needs.context_length // needs.page_size)
     return min(max(0, room), needs.max_running * pages_of_a_request * needs.page_size)
 

@@ -23,6 +23,7 @@ from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.cache.routes import RouteTable
+from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.config import Args
 from ramet.runtime.engine.adapters import AdapterStore
 from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
@@ -275,6 +276,10 @@ class ModelRunner:
         return self._routes
 
     @property
+    def num_snapshots(self) -> int | None:
+        return self.plan.needs.num_snapshots if self.shape.has_states else None
+
+    @property
     def cost(self) -> StepCost:
         return self._cost
 
@@ -401,6 +406,8 @@ class ModelRunner:
             self.pool.copy(*slots)
             if self._routes is not None:
                 self._routes.copy(*slots)
+        for source, target in batch.state_copies:
+            self.states.copy(source, target)
         self._table.update(batch, new_tokens)
 
     @torch.inference_mode()
@@ -471,7 +478,7 @@ class ModelRunner:
         if args.execute.disable_cuda_graph or not self._model.replayable:
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
-        if self.device.type == "cuda" and self._attention.name != "reference":
+        if self.device.type == "cuda" and self._attention.name != "reference" and not self.shape.has_states:
             from ramet.runtime.engine.graphs import CudaCapture, cuda_graphs, prompt_graphs  # loads triton
 
             assert self._copies is not None, "our Triton kernels run on a GPU"
@@ -493,6 +500,14 @@ class ModelRunner:
             dtype=cache_dtype(args, self.dtype),
             device=self.device,
         )
+        self.states = StatePool(
+            shape.deltas,
+            max_running=self.max_running,
+            num_snapshots=self.plan.needs.num_snapshots,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        self._model.place_states(self.states)
         if args.schedule.max_itl_ms is not None:
             log.info("filling the KV pool, so that no step waits for memory: some 4 s a GiB (--max-total-tokens)")
             self.pool.take_memory()
@@ -532,5 +547,5 @@ def _is_penalised_at_most(columns: SamplingColumns) -> bool:
 
 def _is_apart(batch: Batch) -> bool:
     """Taking it in touches nothing that a prepared step before it reads: the slots of later positions alone."""
-    changes = batch.slot_updates, batch.slot_copies, batch.penalty_resets, batch.forgotten, batch.adapter_placements
-    return not any(changes)
+    copies = batch.slot_updates, batch.slot_copies, batch.state_copies, batch.adapter_placements
+    return not any((*copies, batch.penalty_resets, batch.forgotten))

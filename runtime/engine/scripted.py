@@ -28,6 +28,7 @@ class ScriptedRunner:
     boundary: int | None = None
     routes: RouteSource | None = None
     generates, pooler = True, None
+    num_snapshots: int | None = None
 
     def __init__(
         self,

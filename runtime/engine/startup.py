@@ -14,11 +14,20 @@ from ramet.kernels import reference
 from ramet.runtime.attention.latent import expanded_bytes
 from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.cache.routes import RouteTable, bytes_of_token
+from ramet.runtime.cache.state_pool import bytes_per_state
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import compiled_library, float32_is_faster
 from ramet.runtime.engine.batch import Batch, Pending, SamplingColumns
 from ramet.runtime.engine.device import available_bytes
-from ramet.runtime.engine.memory import MemoryPlan, Needs, activation_bytes, default_share, plan_memory
+from ramet.runtime.engine.memory import (
+    MemoryPlan,
+    Needs,
+    activation_bytes,
+    default_share,
+    plan_memory,
+    rows_with_states,
+    snapshots_of,
+)
 from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
 from ramet.runtime.errors import ConfigError, card_advice, describe
 from ramet.runtime.layers.experts import Experts
@@ -67,6 +76,10 @@ def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
     """Raises ConfigError for what does not go together, before anything is compiled or read."""
     form_of(args.model.quantization, shape.quantization)
     route_layout(args, shape)
+    if shape.has_states and args.cache.prefix_cache == "list":
+        raise ConfigError(
+            f"--prefix-cache is list, which copies no states, and layers of a {shape.architecture} have them: use tree"
+        )
     attention, cached = args.execute.attention_backend, args.cache.kv_cache_dtype
     if attention in ("triton", "flashinfer") and device.type != "cuda":
         raise ConfigError(f"--attention-backend is {attention}, which needs --device cuda; use auto")
@@ -121,8 +134,11 @@ def check_float8(option: str, device: torch.device, remedy: str) -> None:
 
 def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
     needs, available = needs_of(args, shape, dtype, device), available_bytes(device)
-    share = args.cache.mem_fraction_static or default_share(needs.weights, available, device.type == "cpu")
-    return plan_memory(needs, available, share)
+    return plan_memory(needs, available, _share(args, needs.weights, available, device))
+
+
+def _share(args: Args, weights: int, available: int, device: torch.device) -> float:
+    return args.cache.mem_fraction_static or default_share(weights, available, device.type == "cpu")
 
 
 def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Needs:
@@ -137,15 +153,21 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.de
     cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
     of, on_cpu = shape.latent, device.type == "cpu"
     expanded = expanded_bytes(asked, shape.heads, of, dtype.itemsize) if of is not None and on_cpu else 0
+    max_running, of_state = args.max_running, bytes_per_state(shape.deltas, dtype)
+    available = available_bytes(device) if of_state else 0
+    room = int(available * _share(args, weights, available, device)) - weights if of_state else 0
+    if of_state and args.schedule.max_running_requests is None:
+        max_running = rows_with_states(max_running, room, of_state)
+    asked_snapshots = 0 if args.cache.disable_radix_cache else args.cache.max_state_snapshots
     return Needs(
         weights=weights,
         bytes_per_token=cached + (0 if routes is None else bytes_of_token(routes)),
-        max_running=args.max_running,
+        max_running=max_running,
         context_length=asked,
         page_size=args.cache.page_size,
         activations=activation_bytes(
-            tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + args.max_running,
-            draws=args.max_running,
+            tokens=(UNCHUNKED_TOKENS if chunk < 0 else chunk) + max_running,
+            draws=max_running,
             hidden=shape.hidden,
             qkv=shape.attended_size,
             intermediate=shape.widest,
@@ -154,6 +176,8 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.de
         )
         + expanded,
         penalties=state_bytes(args.max_penalised + 1, shape.vocab_size),
+        state_bytes=of_state,
+        num_snapshots=snapshots_of(asked_snapshots, max_running, room, of_state),
         max_total_tokens=args.cache.max_total_tokens,
     )
 

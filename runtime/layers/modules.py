@@ -202,6 +202,7 @@ class SelfAttention(nn.Module):
     """x [T, N] -> [T, N]. `qkv` packs the three projections: rows are H query heads, then G key, then G value heads.
 
     Without kv heads it attends to the keys and values of another layer.
+    `gated`: before them there are H heads of gates, whose sigmoids multiply what attention returns.
     """
 
     def __init__(
@@ -215,13 +216,15 @@ class SelfAttention(nn.Module):
         qkv_bias: bool,
         o_bias: bool,
         sinks: bool,
+        gated: bool = False,
         qk_norms: tuple[RMSNorm, RMSNorm] | None,
         v_norm: bool,
         dtype: torch.dtype,
         ops: Ops,
     ) -> None:
         super().__init__()
-        self.qkv = Linear(hidden, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias, dtype=dtype)
+        self._gates = heads if gated else 0
+        self.qkv = Linear(hidden, (self._gates + heads + 2 * kv_heads) * head_dim, bias=qkv_bias, dtype=dtype)
         self.o = Linear(heads * head_dim, hidden, bias=o_bias, dtype=dtype)
         self.sinks = nn.Parameter(torch.empty(heads, dtype=torch.float32), requires_grad=False) if sinks else None
         self.q_norm = None if qk_norms is None else qk_norms[0]
@@ -242,7 +245,8 @@ class SelfAttention(nn.Module):
 
         Keys and values are stored of all.
         """
-        qkv = self.qkv(x).view(-1, self._heads + 2 * self._kv_heads, self._head_dim)  # [T, H + 2 G, D]
+        projected = self.qkv(x)
+        qkv = self._heads_of(projected)  # [T, H + 2 G, D]
         turning = self._heads + self._kv_heads
         norms = None if self.q_norm is None else self.q_norm.with_keys(self.k_norm, self._v_norm)
         positions = inputs.positions if inputs.shifted is None else inputs.shifted
@@ -253,10 +257,18 @@ class SelfAttention(nn.Module):
         if wanted is not None:
             if not len(wanted.rows):
                 return x[:0]
-            rows = self._ops.gather(qkv.view(len(x), -1), inputs.last_tokens, 1.0).view(-1, *qkv.shape[1:])
+            projected = self._ops.gather(projected, inputs.last_tokens, 1.0)
+            rows = self._heads_of(projected)
             q, k, v = rows[:, : self._heads], rows[:, self._heads : turning], rows[:, turning:]
             inputs = wanted
             attention.plan(inputs)
         new_k, new_v = (k, v) if self._kv_heads else (None, None)
         out = attention.forward(q, new_k, new_v, self._layer, inputs, self.sinks)  # [T, H, D]
-        return self.o(out.view(-1, self._heads * self._head_dim))
+        read = out.view(-1, self._heads * self._head_dim)
+        if self._gates:
+            read = self._ops.sigmoid_mul(read, projected[:, : read.shape[1]])
+        return self.o(read)
+
+    def _heads_of(self, projected: Tensor) -> Tensor:
+        """Queries, keys and values: [T, H + 2 G, D]"""
+        return projected.view(len(projected), -1, self._head_dim)[:, self._gates :]

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
 
 
@@ -35,6 +36,12 @@ class Ops(Protocol):
     def store_routes(self, experts: Tensor, slots: Tensor, table: Tensor) -> None: ...
 
     def mixture(self, gate_up: Projections, activation: Gated, down: Projections) -> Mixture: ...
+
+    def delta_net(
+        self, x: Tensor, gates: Tensor, of: DeltaShape, weights: DeltaWeights, states: DeltaStates, at: StateRows
+    ) -> Tensor: ...
+
+    def sigmoid_mul(self, x: Tensor, gates: Tensor) -> Tensor: ...
 
     def softcap(self, x: Tensor, cap: float) -> None: ...
 

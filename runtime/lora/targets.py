@@ -9,7 +9,7 @@ from ramet.kernels import reference
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.models.shape import ModelShape
-from ramet.runtime.models.weight_map import Pairs, WeightMap
+from ramet.runtime.models.weight_map import Pairs, Parts, WeightMap
 from ramet.runtime.weights.names import checkpoint_parts
 
 HEAD, EMBEDDING = "head", "embed"
@@ -23,7 +23,7 @@ class Target:
     first: int
     num_out: int
     num_in: int
-    pairs: Pairs | None = None  # in whose order the checkpoint has the outputs
+    pairs: Pairs | Parts | None = None  # in whose order the checkpoint has the outputs
 
     @property
     def by_rows(self) -> bool:

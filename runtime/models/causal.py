@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.models.shape import ModelShape
 
 
 class CausalModel(nn.Module):
-    """`place_rope` once after the weights are in; then `hidden_states` and `logits` for every step."""
+    """Once its weights are in `place_rope` and `place_states`; then `hidden_states` and `logits` for every step."""
 
     shape: ModelShape
     layers: nn.Module
@@ -31,6 +32,9 @@ class CausalModel(nn.Module):
     @abstractmethod
     def place_rope(self, num_positions: int, device: torch.device) -> None:
         """So many positions are asked of it at most."""
+
+    def place_states(self, pool: StatePool) -> None:
+        """Before the first step, where some layer has a state."""
 
     @abstractmethod
     def hidden_states(

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.layers.activation import gated_activation
+from ramet.runtime.layers.delta import DeltaNet
 from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.latent_attention import LatentSelfAttention
 from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
@@ -34,8 +36,11 @@ def _head_norms(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> t
     return norm_of(shape, dtype, ops, size), norm_of(shape, dtype, ops, size)
 
 
-def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> SelfAttention | LatentSelfAttention:
-    """[T, N] -> [T, N]"""
+def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
+    """What of a layer sees other tokens: [T, N] -> [T, N]"""
+    delta = shape.layers[layer].delta
+    if delta is not None:
+        return DeltaNet(shape.hidden, delta, shape.rms_eps, dtype, ops)
     if shape.latent is not None:
         options: Any = dict(bias=shape.qkv_bias, dtype=dtype, ops=ops)
         return LatentSelfAttention(layer, size=shape.hidden, heads=shape.heads, sizes=shape.latent, **options)
@@ -48,6 +53,7 @@ def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) ->
         head_dim=kv.key,
         qkv_bias=shape.qkv_bias,
         o_bias=shape.o_bias,
+        gated=shape.gated_attention,
         sinks=own.attention.sinks,
         qk_norms=_head_norms(kv.key, shape, dtype, ops) if own.qk_norm else None,
         v_norm=own.v_norm,
@@ -104,7 +110,8 @@ class DecoderLayer(nn.Module):
         [T, N], or [Q, N] as SelfAttention has it.
         """
         x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
-        return self.attention(x, rope, attention, inputs, wanted)
+        seen: Tensor = self.attention(x, rope, attention, inputs, wanted)
+        return seen
 
     def feed(self, x: Tensor, residual: Tensor, beside: Tensor | None = None) -> Tensor:
         """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN.
@@ -147,6 +154,12 @@ class Decoder(CausalModel):
             if layer.rope not in tables:
                 tables[layer.rope] = rope_tables(layer.rope, num_positions, device)
         self._ropes = [tables[layer.rope] for layer in self.shape.layers]
+
+    def place_states(self, pool: StatePool) -> None:
+        """Before the first step, where some layer has a state."""
+        for layer, states in zip(cast(Sequence[DecoderLayer], self.layers), pool.layers, strict=True):
+            if states is not None:
+                cast(DeltaNet, layer.attention).place_states(states)
 
     def hidden_states(
         self, inputs: ForwardInputs, attention: AttentionBackend, wanted: ForwardInputs | None = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ramet.kernels.reference_delta import DeltaShape
 from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.latent import LatentSizes
@@ -49,6 +50,7 @@ class LayerShape:
     values_are_keys: bool = False  # the same projection makes both
     v_norm: bool = False  # values are normed head by head, without a weight
     intermediate: int | None = None  # None: the model's
+    delta: DeltaShape | None = None  # of a layer with a state in the place of attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class ModelShape:
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
+    gated_attention: bool = False  # each number that attention returns is multiplied by a sigmoid of its own
     norm_plus_one: bool = False  # norms multiply by 1 + weight, in float32
     embed_scale: float = 1.0  # embeddings are multiplied by this, rounded to their dtype
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
@@ -134,6 +137,25 @@ class ModelShape:
         return max((self.heads + of.heads) * of.key + of.heads * of.value for of in self.kv_shapes)
 
     @property
+    def projected(self) -> int:
+        """Numbers that a layer's first projection makes of a token, at most."""
+        gates = self.query_size if self.gated_attention else 0
+        return max(
+            gates + self.widest_qkv,
+            *(delta.inputs + 2 * delta.value_heads for delta in self.deltas if delta is not None),
+            0,
+        )
+
+    @property
+    def deltas(self) -> tuple[DeltaShape | None, ...]:
+        """Of each layer; None: it attends."""
+        return tuple(layer.delta for layer in self.layers)
+
+    @property
+    def has_states(self) -> bool:
+        return any(delta is not None for delta in self.deltas)
+
+    @property
     def query_size(self) -> int:
         return self.heads * self.head_dim
 
@@ -148,7 +170,7 @@ class ModelShape:
         """Numbers of a token between the projections of attention."""
         of = self.latent
         if of is None:
-            return self.widest_qkv
+            return self.projected
         return (of.query_latent or 0) + of.key + self.heads * (of.query + 2 * of.latent + of.value)
 
     @property

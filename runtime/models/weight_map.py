@@ -31,12 +31,25 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """Rows of groups, each of which has a part of each kind; ours are all parts of one kind, then all of the next."""
+
+    sizes: tuple[int, ...]  # rows of each part, as the checkpoint has them
+    order: tuple[int, ...]  # in which the kinds come in ours
+
+    def apart(self, tensor: Tensor) -> Tensor:
+        """[groups * sum(sizes), ...] in our order."""
+        parts = tensor.unflatten(0, (-1, sum(self.sizes))).split(list(self.sizes), dim=1)
+        return torch.cat([parts[kind].flatten(0, 1) for kind in self.order])
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """A tensor of the checkpoint that is `count` rows of our parameter."""
 
     source: str
     count: int
-    pairs: Pairs | None = None
+    pairs: Pairs | Parts | None = None  # in whose order they are there
 
 
 @dataclass(frozen=True, slots=True)

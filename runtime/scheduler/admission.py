@@ -279,10 +279,17 @@ class Admission:
             self._is_announced = True
         if request.first_group is not None:
             return self._look_up(request.first_group, request.namespace).gain
-        matched = self._policy.matched(request)
+        matched, states = self._policy.matched(request), self._running.states
         if not self._is_announced:
             return 0
-        return self._unpublished.worth_waiting(request.reusable, request.namespace, matched)
+        tokens, namespace = request.reusable, request.namespace
+        if states is None:
+            return self._unpublished.worth_waiting(tokens, namespace, matched)
+        matched = self._cache.peek_keys(tokens, namespace)
+        gain = self._unpublished.worth_waiting(tokens, namespace, matched)
+        if gain:
+            states.want_shared(self._running.prefilling, tokens[: matched + gain], namespace)
+        return gain
 
     def _look_up(self, first: FirstGroup, namespace: Namespace) -> _Contexts:
         """Once in a step for all prompts that begin with the same contexts, until one of them begins."""

@@ -29,6 +29,7 @@ from ramet.runtime.scheduler.pace import StepTime
 from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.returned import ReturnBudget
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.states import PlannedSnapshot
 
 ONE = np.int32(1)
 
@@ -98,6 +99,7 @@ class Step:
     prefills: Ints  # indices into R of rows that compute tokens they were admitted with
     prompt_logprobs: tuple[Span, ...]  # whose they are: one for each of batch.prompt_logprobs
     hidden: tuple[HiddenSpan, ...]  # one for each of batch.hidden
+    snapshots: tuple[PlannedSnapshot, ...] = ()  # of states, which this step or the copies after it take
 
     @property
     def num_rows(self) -> int:
@@ -132,6 +134,10 @@ def plan_step(
     prompt_spans = tuple(_prompt_spans(prefills, len(decoding)))
     hidden_spans = tuple(_hidden_spans(running, rows, num_new))
     firsts = np.cumsum(num_new) - num_new  # index of each row's first token among the T
+    states, saves, snapshots = running.states, None, tuple[PlannedSnapshot, ...]()
+    copies = () if states is None else states.take_copies()
+    if states is not None:
+        saves, snapshots = states.plan(rows, len(decoding), ends)
     batch = Batch(
         rows=rows,
         num_new=num_new,
@@ -145,6 +151,8 @@ def plan_step(
         relayed=relayed,
         slot_updates=running.take_slot_updates(),
         slot_copies=running.take_slot_copies(),
+        state_copies=copies,
+        state_saves=saves,
         penalty_resets=running.take_penalty_resets(),
         prompt_logprobs=tuple(_prompt_logprobs(running, rows, firsts, starts, prompt_spans)),
         hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),
@@ -157,7 +165,7 @@ def plan_step(
     )
     prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
     indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
-    step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans)
+    step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans, snapshots)
     running.advance(number, rows, num_new, rows[draws])
     return step
 
@@ -182,6 +190,10 @@ class DecodePlanner:
             token_ids[relayed] = 0
         sampling = kept.sampling(running, ends, self._eos_ids)
         hidden_spans = tuple(_hidden_spans(running, decoding, kept.ones)) if kept.flags & RowFlag.HIDDEN else ()
+        states, snapshots = running.states, tuple[PlannedSnapshot, ...]()
+        copies = () if states is None else states.take_copies()
+        if states is not None:
+            _, snapshots = states.plan(decoding, len(decoding), ends)
         batch = Batch(
             rows=decoding,
             num_new=kept.ones,
@@ -195,6 +207,7 @@ class DecodePlanner:
             relayed=relayed,
             slot_updates=running.take_slot_updates(),
             slot_copies=running.take_slot_copies(),
+            state_copies=copies,
             penalty_resets=running.take_penalty_resets(),
             hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
             forgotten=running.take_forgotten(),
@@ -204,7 +217,7 @@ class DecodePlanner:
             only_decodes=not hidden_spans,
         )
         running.advance(number, decoding, kept.ones, decoding)
-        return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, (), hidden_spans)
+        return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, (), hidden_spans, snapshots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Node
+from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
@@ -17,8 +18,25 @@ def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, pe
     taken = rows.num_taken + running.parts.rows.num_taken
     used = len(running) + len(running.parts.running) + running.left.num_rows
     assert taken == used, f"{taken} rows taken, {used} in use"
+    check_states(cache, running)
     penalised = sum(each.request.params.penalised for each in running) + running.left.num_penalty_slots
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
+
+
+def check_states(cache: PrefixCache, running: RunningSet) -> None:
+    """free + on nodes + taken by rows and by steps in flight = all places of snapshots."""
+    states = running.states
+    if states is not None and isinstance(cache, StatefulCache):
+        parts = {"free": cache.num_free, "kept": cache.num_kept, "taken": cache.num_taken}
+        assert sum(parts.values()) == cache.num_snapshots, f"places are lost: {parts}, total {cache.num_snapshots}"
+        assert states.num_taken == cache.num_taken, f"{cache.num_taken} places taken, {states.num_taken} in use"
+
+
+def check_snapshots(cache: StatefulCache) -> None:
+    """No place has two owners, and each is where its node says. Slow: for tests."""
+    places = [node.state for node in cache.tree.nodes() if node.state]
+    kept = [node.state for node in cache.nodes_with_snapshots]
+    assert sorted(places) == sorted(kept) and len(set(places)) == len(places), (places, kept)
 
 
 def check_idle(

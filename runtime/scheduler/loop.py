@@ -31,6 +31,7 @@ from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PageAllocator, RowAllocator
 from ramet.runtime.cache.prefix_list import make_cache
+from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.grammar.compile import GrammarSource
@@ -50,6 +51,7 @@ from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, s
 from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.states import RowStates
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -107,17 +109,22 @@ class Scheduler:
         self._pace = pace_of(args.schedule, runner.cost, clock)
         page = args.cache.page_size
         pages = PageAllocator(max_total_tokens // page, page)
-        self.cache = make_cache(args.cache.prefix_cache, pages, not args.cache.disable_radix_cache)
+        table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
+        is_enabled, states = not args.cache.disable_radix_cache, None
+        if runner.num_snapshots is None:
+            self.cache = make_cache(args.cache.prefix_cache, pages, is_enabled)
+        else:
+            cache = self.cache = StatefulCache(pages, is_enabled, runner.num_snapshots, first_place=max_running + 1)
+            states = RowStates(cache, table)
         self.rows = RowAllocator(max_running)
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
-        table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
         spell = tokenizer.token_bytes if tokenizer is not None else _no_text
         self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
             self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens,
-            num_adapters=args.adapters.max_loras_per_batch,
+            states=states, num_adapters=args.adapters.max_loras_per_batch,
         )  # fmt: skip
         self.waiting = WaitingQueue(self.cache)
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
@@ -476,6 +483,11 @@ class Scheduler:
             place, fact = (
                 "contexts",
                 f"need a model whose keys stay, this one's are others beyond {self._boundary} tokens",
+            )
+        elif has_contexts and self._loaded.num_snapshots is not None:
+            place, fact = (
+                "contexts",
+                "need a model whose layers see every token, some of this one's have a state",
             )
         elif spec.processor is not None:
             place = "custom_logit_processor"

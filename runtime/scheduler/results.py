@@ -162,6 +162,8 @@ class Results:
         else:
             self.discarded_tokens += int((~alive[step.batch.draws]).sum())
             table.applied[rows[alive]] += step.batch.num_new[alive]
+        if self._running.states is not None:
+            self._running.states.apply(step.snapshots, rows, alive)
         self._add_prompt_logprobs(step, result, alive)
         ends = self._failures(step, result, alive)  # index of the row -> why it ends
         going = alive
@@ -362,7 +364,7 @@ class Results:
             return self._running.park(running)
         follow_up = running.request.spec.follow_up
         if follow_up is not None and not finish.aborted and running.request.base is None:
-            self._running.publish(running)
+            self._running.publish_all(running)
             added, num_calls = running.total - (running.request.cached_tokens or 0), running.request.num_calls + 1
             self._follow_ups.keep(follow_up, running.lease, added, num_calls)
         routes = self._routes.of(running)

@@ -18,6 +18,7 @@ from ramet.runtime.scheduler.adapters import AdapterSlots
 from ramet.runtime.scheduler.assembly import Assembly, part_of
 from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
+from ramet.runtime.scheduler.states import RowStates
 
 
 class RunningSet:
@@ -33,16 +34,18 @@ class RunningSet:
         fail: Callable[[RunningRequest, str], None],
         prompt_is_seen: bool = False,
         num_adapters: int = 1,
+        states: RowStates | None = None,
     ) -> None:
         """`give_way` ends something that is kept for a client, if that gives memory; False: there is nothing. Its
         argument: no request can be retracted, so leases that clients have asked for end as well. `fail` ends a request
         with an error.
 
         `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn. `num_adapters`: slots of them.
+        `states`: of a model whose layers have them; None: keys and values are all that is kept.
         """
         self._cache, self._rows, self._penalty_slots = cache, rows, penalty_slots
         self.table, self._give_way, self._fail = table, give_way, fail
-        self._prompt_is_seen = prompt_is_seen
+        self._prompt_is_seen, self.states = prompt_is_seen, states
         self._running: dict[Uid, RunningRequest] = {}
         self._by_row: list[RunningRequest | None] = [None] * len(table.uids)
         self._prefilling: dict[Uid, RunningRequest] = {}
@@ -155,6 +158,8 @@ class RunningSet:
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
+        if self.states is not None:
+            self.states.begin(running)
         self._enter(running)
         self._prefill(running)
         return running
@@ -262,6 +267,14 @@ class RunningSet:
             start, stop = self._slot_updates.get(row, (before, before))
             self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
             self.left.add(Left(int(self.table.last_steps[row]), duplicates))
+        if self.states is not None:
+            self.states.publish(running)
+
+    def publish_all(self, running: RunningRequest) -> None:
+        """It computes nothing more: as `publish`, and with the state that it ends in."""
+        if self.states is not None:
+            self.states.end(running)
+        self.publish(running)
 
     # -- tokens that nobody draws -----------------------------------------------------------------------------------
 
@@ -274,7 +287,9 @@ class RunningSet:
         row, table, page, base = running.row, self.table, self._cache.page_size, running.request.base_length
         kept, held, allocated = running.total - num_dropped, running.leased, int(table.allocated[row])
         computed = min(running.applied, kept, kept + num_new - 1)  # what draws next must be read once more
-        lease = running.lease
+        lease, place, goes_back = running.lease, 0, self.states is not None and computed < running.scheduled
+        if self.states is not None and goes_back:
+            computed, place = self.states.rewind(running, computed)
         if computed < held:
             lease = self._cache.shorten(lease, table.tokens[row, base:computed])
         leased = base + lease.length
@@ -294,6 +309,8 @@ class RunningSet:
         if lease is not running.lease:
             self.left.add(Left(int(table.last_steps[row]), NO_SLOTS, running.lease))
             running.lease, computed = lease, min(computed, leased)
+        if self.states is not None and goes_back:
+            self.states.rewound(running, kept, computed, place)
         if num_dropped:
             table.totals[row] = table.planned_totals[row] = kept
             table.scheduled[row] = table.applied[row] = computed
@@ -336,7 +353,7 @@ class RunningSet:
     def end(self, running: RunningRequest, *, publish: bool = True) -> None:
         """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
         if publish:
-            self.publish(running)
+            self.publish_all(running)
         self._leave(running)
         if running.request.spec.processor is not None:
             self._forgotten.append(running.uid)
@@ -361,6 +378,8 @@ class RunningSet:
     def _leave_all(self, running: RunningRequest) -> None:
         """Of a request or part that has left."""
         row, table = running.row, self.table
+        if self.states is not None:
+            self.states.leave(running)
         own = table.slots[row, running.leased : int(table.allocated[row])].copy()
         self.left.add(Left(int(table.last_steps[row]), own, running.lease, row, int(table.penalty_slots[row])))
 
@@ -389,7 +408,7 @@ class RunningSet:
         else:
             request.healing.restart()
         request.epoch += 1
-        self.publish(running)
+        self.publish_all(running)
         self._leave(running)
         request.base, request.is_long = None, is_long
         return request

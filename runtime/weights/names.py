@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ramet.runtime.models.weight_map import Pairs, WeightMap
+from ramet.runtime.models.weight_map import Pairs, Parts, WeightMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Part:
     name: str
     start: int
     rows: int
-    pairs: Pairs | None = None  # in whose order they are there
+    pairs: Pairs | Parts | None = None  # in whose order they are there
 
 
 def checkpoint_parts(parameters: Iterable[tuple[str, int]], weights: WeightMap) -> dict[str, Part]:

@@ -104,6 +104,7 @@ def test_a_cached_prefix_longer_than_the_window_is_used(case: Case) -> None:
     first, second = case.prompts[-2], case.prompts[-1]
     params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}
     llm.generate([first], params)
+    llm.generate([first[:SHARED] + case.prompts[4]], params)  # where layers have states, this leaves one there
     (reply,) = llm.generate([second], params)
     assert reply["meta_info"]["cached_tokens"] == SHARED > 3 * WINDOW
     case.oracle.check(second, reply["output_ids"], case.expected[-1], lambda p, n: greedy(llm, [p], n)[0])

@@ -131,6 +131,7 @@ class HashRunner:
     asynchronous = windowed = False
     generates, pooler = True, None
     adapters = None
+    num_snapshots: int | None = None
     cost: StepCost | None = None
     boundary: int | None = None
 

@@ -1,0 +1,73 @@
+"""A gated delta-net layer (Yang et al. 2024): in the place of attention, a state of fixed size that each token changes.
+
+Decides which projections there are; the arithmetic is the ops'. Keeps no keys: what later tokens need of earlier ones
+is in the state pool, at the place of their row. T tokens, N in and out, C channels, W taps, H heads of values.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.layers.modules import Linear, RMSNorm
+from ramet.runtime.layers.ops import Ops
+
+
+class Decay(nn.Module):
+    """How fast the state of each head forgets: float32 whatever the model's dtype."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.A_log = nn.Parameter(torch.empty(heads, dtype=torch.float32), requires_grad=False)
+        self.dt_bias = nn.Parameter(torch.empty(heads, dtype=torch.float32), requires_grad=False)
+
+
+class CausalConv(nn.Module):
+    """A convolution of each channel by itself. `weight` [C, 1, W]"""
+
+    def __init__(self, channels: int, taps: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, 1, taps, dtype=dtype), requires_grad=False)
+
+
+class DeltaNet(nn.Module):
+    """x [T, N] -> [T, N]. `project` packs all that is made of a token: rows are q, k, v, z.
+
+    `gates`, which are not rounded to fewer bits, say what a state takes of a token and what it forgets: rows are b, a.
+    """
+
+    def __init__(self, hidden: int, of: DeltaShape, eps: float, dtype: torch.dtype, ops: Ops) -> None:
+        super().__init__()
+        self.project = Linear(hidden, of.inputs, bias=False, dtype=dtype)
+        self.gates = Linear(hidden, 2 * of.value_heads, bias=False, dtype=dtype, may_round=False)
+        self.conv = CausalConv(of.channels, of.taps, dtype)
+        self.decay = Decay(of.value_heads)
+        self.norm = RMSNorm(of.value, eps, plus_one=False, dtype=dtype, ops=ops)
+        self.out = Linear(of.values, hidden, bias=False, dtype=dtype)
+        self._of, self._eps, self._ops = of, eps, ops
+        self._states: DeltaStates | None = None
+        self._weights: DeltaWeights | None = None  # once they are in
+
+    def place_states(self, states: DeltaStates) -> None:
+        self._states = states
+        self._weights = DeltaWeights(
+            self.conv.weight, self.decay.A_log, self.decay.dt_bias, self.norm.weight, self._eps
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        attention: AttentionBackend,
+        inputs: ForwardInputs,
+        wanted: ForwardInputs | None = None,
+    ) -> Tensor:
+        """As SelfAttention: with `wanted` of inputs.last_tokens alone, though every token changes the state."""
+        assert self._states is not None and self._weights is not None, "the states have no place yet"
+        rows = StateRows(inputs.rows, inputs.num_new, inputs.seq_lens, inputs.save_at, inputs.save_to)
+        read = self._ops.delta_net(self.project(x), self.gates(x), self._of, self._weights, self._states, rows)
+        if wanted is not None:
+            if not len(wanted.rows):
+                return x[:0]
+            read = self._ops.gather(read, inputs.last_tokens, 1.0)
+        return self.out(read)
