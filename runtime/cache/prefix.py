@@ -106,6 +106,10 @@ class Lease:
     matched: int = 0  # tokens whose keys were found, where more of them were than states (stateful.py)
     pinned: Node | None = None  # whose state is kept as long as the lease
 
+    @property
+    def cached_in(self) -> Namespace:
+        return self.namespace
+
 
 class Peeked(NamedTuple):
     lengths: list[int]  # cached tokens of each

@@ -36,14 +36,14 @@ class DeltaNet(nn.Module):
     `gates`, which are not rounded to fewer bits, say what a state takes of a token and what it forgets: rows are b, a.
     """
 
-    def __init__(self, hidden: int, of: DeltaShape, eps: float, dtype: torch.dtype, ops: Ops) -> None:
+    def __init__(self, size: int, of: DeltaShape, eps: float, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__()
-        self.project = Linear(hidden, of.inputs, bias=False, dtype=dtype)
-        self.gates = Linear(hidden, 2 * of.value_heads, bias=False, dtype=dtype, may_round=False)
+        self.project = Linear(size, of.inputs, bias=False, dtype=dtype)
+        self.gates = Linear(size, 2 * of.value_heads, bias=False, dtype=dtype, may_round=False)
         self.conv = CausalConv(of.channels, of.taps, dtype)
         self.decay = Decay(of.value_heads)
         self.norm = RMSNorm(of.value, eps, plus_one=False, dtype=dtype, ops=ops)
-        self.out = Linear(of.values, hidden, bias=False, dtype=dtype)
+        self.out = Linear(of.values, size, bias=False, dtype=dtype)
         self._of, self._eps, self._ops = of, eps, ops
         self._states: DeltaStates | None = None
         self._weights: DeltaWeights | None = None  # once they are in

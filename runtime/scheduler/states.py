@@ -34,7 +34,8 @@ class Snapshot(NamedTuple):
     place: int
 
 
-class PlannedSnapshot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PlannedSnapshot:
     """That a step takes. Who it belongs to is known when the step's result is applied."""
 
     index: int  # of the row in the batch
@@ -81,10 +82,10 @@ class RowStates:
         if position > running.scheduled and nearest >= LEAST_GAP and len(own.wanted) < MAX_WANTED:
             own.wanted = sorted([*own.wanted, position])
 
-    def want_shared(self, computing: Sequence[RunningRequest], tokens: Ints, namespace: Namespace) -> None:
+    def want_shared(self, computing: Sequence[RunningRequest], tokens: Ints, cached_in: Namespace) -> None:
         """Another request waits for what these compute of `tokens`: each as far as it shares them."""
         for running in computing:
-            if running.request.spec.namespace == namespace:
+            if running.lease.cached_in == cached_in:
                 known = running.request.tokens[: len(tokens)]
                 differs = known != tokens[: len(known)]
                 self.want(running, int(differs.argmax()) if differs.any() else len(known))
@@ -92,7 +93,7 @@ class RowStates:
     def rewind(self, running: RunningRequest, computed: int) -> tuple[int, int]:
         """(tokens, place of their state), of the tokens before `computed`: where the row can go on; (0, 0): anew."""
         tokens = self._table.tokens[running.row, :computed]
-        node, length = self._cache.longest(tokens, running.lease.namespace) if self._cache.enabled else (None, 0)
+        node, length = self._cache.longest(tokens, running.lease.cached_in) if self._cache.enabled else (None, 0)
         return length, 0 if node is None else node.state
 
     def rewound(self, running: RunningRequest, kept: int, computed: int, place: int) -> None:
@@ -120,7 +121,7 @@ class RowStates:
         """Its tokens are the tree's, and with them the snapshots."""
         own = self._rows[running.row]
         for position, place in own.taken:
-            self._cache.attach(self._table.tokens[running.row, :position], running.lease.namespace, place)
+            self._cache.attach(self._table.tokens[running.row, :position], running.lease.cached_in, place)
         own.taken = []
 
     def leave(self, running: RunningRequest) -> None:
@@ -158,7 +159,8 @@ class RowStates:
     def apply(self, planned: Sequence[PlannedSnapshot], rows: Ints, alive: Sequence[bool]) -> None:
         """The step that took them was computed; rows [R] that are not `alive` have left or were taken back since."""
         self.num_planned -= len(planned)
-        for index, snapshot in planned:
+        for each in planned:
+            index, snapshot = each.index, each.snapshot
             if not alive[index]:
                 self._cache.give_back(snapshot.place)
                 continue
@@ -168,7 +170,7 @@ class RowStates:
                 for earlier in own.taken:
                     if earlier.position > prompt:
                         self._cache.give_back(earlier.place)
-                own.taken = [each for each in own.taken if each.position <= prompt]
+                own.taken = [earlier for earlier in own.taken if earlier.position <= prompt]
             own.taken.append(snapshot)
 
     def _of_outputs(self, rows: Ints, ends: Ints) -> Iterator[PlannedSnapshot]:

@@ -7,6 +7,26 @@ GEMMA4_ROPES = {
     FULL: {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
     SLIDING: {"rope_theta": 10000.0, "rope_type": "default"},
 }
+QWEN3_5: dict[str, Any] = {  # the decoder of the models, which are published beside a vision tower
+    "attention_bias": False, "attention_dropout": 0.0, "attn_output_gate": True, "dtype": "bfloat16",
+    "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 12288, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+    "mamba_ssm_dtype": "float32", "max_position_embeddings": 262144, "mlp_only_layers": [],
+    "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False, "num_attention_heads": 16,
+    "num_hidden_layers": 32, "num_key_value_heads": 4, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06,
+    "rope_parameters": {
+        "mrope_interleaved": True, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000, "rope_type": "default",
+    },
+    "use_cache": True, "vocab_size": 248320,
+}  # fmt: skip
+QWEN3_5_MOE: dict[str, Any] = {
+    "hidden_size": 2048, "moe_intermediate_size": 512, "num_experts": 256, "num_experts_per_tok": 8,
+    "num_hidden_layers": 40, "num_key_value_heads": 2, "output_router_logits": False, "router_aux_loss_coef": 0.001,
+    "shared_expert_intermediate_size": 512,
+}  # fmt: skip
+
 HUB: dict[str, dict[str, Any]] = {
     "Llama-2-7b": {
         "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"], "bos_token_id": 1,
@@ -215,6 +235,39 @@ HUB: dict[str, dict[str, Any]] = {
         "rope_scaling": None, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": None,
         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True, "use_sliding_window": False,
         "vocab_size": 151936,
+    },
+    "Qwen3-Next-80B-A3B": {
+        "architectures": ["Qwen3NextForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+        "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "full_attention_interval": 4,
+        "head_dim": 256, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+        "intermediate_size": 5120, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+        "max_position_embeddings": 262144, "mlp_only_layers": [], "model_type": "qwen3_next",
+        "moe_intermediate_size": 512, "norm_topk_prob": True, "num_attention_heads": 16, "num_experts": 512,
+        "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2, "output_router_logits": False,
+        "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 10000000,
+        "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512, "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16", "transformers_version": "4.57.0.dev0", "use_cache": True,
+        "use_sliding_window": False, "vocab_size": 151936,
+    },
+    "Qwen3.5-text": {
+        "architectures": ["Qwen3_5ForCausalLM"], **QWEN3_5, "model_type": "qwen3_5_text",
+    },
+    "Qwen3.5-27B": {
+        "architectures": ["Qwen3_5ForConditionalGeneration"], "image_token_id": 248056, "model_type": "qwen3_5",
+        "text_config": {**QWEN3_5, "hidden_size": 5120, "num_attention_heads": 24, "num_hidden_layers": 64},
+        "tie_word_embeddings": False, "transformers_version": "4.57.0.dev0", "video_token_id": 248057,
+        "vision_config": {"depth": 27, "hidden_size": 1152, "model_type": "qwen3_5"}, "vision_end_token_id": 248054,
+        "vision_start_token_id": 248053,
+    },
+    "Qwen3.5-35B-A3B-text": {
+        "architectures": ["Qwen3_5MoeForCausalLM"], **QWEN3_5, **QWEN3_5_MOE, "model_type": "qwen3_5_moe_text",
+    },
+    "Qwen3.5-35B-A3B": {
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"], "image_token_id": 248056,
+        "model_type": "qwen3_5_moe", "text_config": {**QWEN3_5, **QWEN3_5_MOE}, "tie_word_embeddings": False,
+        "video_token_id": 248057, "vision_config": {"depth": 27, "hidden_size": 1152, "model_type": "qwen3_5_moe"},
+        "vision_end_token_id": 248054, "vision_start_token_id": 248053,
     },
     "gemma-2-9b": {
         "architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,

@@ -33,13 +33,22 @@ TYPES = {  # architecture -> model_type
     "Qwen2MoeForCausalLM": "qwen2_moe",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "qwen3_next",
+    "Qwen3_5ForCausalLM": "qwen3_5_text",
+    "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
     "Gemma4ForCausalLM": "gemma4_text",
 }
-COMPOSITES = {"Gemma3ForConditionalGeneration": "gemma3", "Gemma4ForConditionalGeneration": "gemma4"}
+COMPOSITES = {
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "Gemma4ForConditionalGeneration": "gemma4",
+    "Qwen3_5ForConditionalGeneration": "qwen3_5",
+    "Qwen3_5MoeForConditionalGeneration": "qwen3_5_moe",
+}
 SLIDING, FULL = "sliding_attention", "full_attention"
-NORMED = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text")
+HYBRID = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+NORMED = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text", *HYBRID)
 WINDOWED = {"sliding_attention", "mistral", "mixtral", "phi3"}
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
@@ -81,9 +90,8 @@ def check(shape: ModelShape, theirs: Any) -> None:
     is_gemma4 = theirs.model_type == "gemma4_text"
     scalar = 1.0 if is_gemma4 else getattr(theirs, "query_pre_attn_scalar", head_dim)
     softcap = theirs.attn_logit_softcapping if theirs.model_type == "gemma2" else None
-    assert (shape.vocab_size, shape.hidden, shape.intermediate) == (
-        theirs.vocab_size, theirs.hidden_size, theirs.intermediate_size,
-    )  # fmt: skip
+    assert (shape.vocab_size, shape.hidden) == (theirs.vocab_size, theirs.hidden_size)
+    assert shape.intermediate == getattr(theirs, "intermediate_size", shape.intermediate)  # all layers have experts
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (heads, theirs.num_key_value_heads, head_dim)
     assert shape.rms_eps == theirs.rms_norm_eps
     assert shape.activation == (theirs.hidden_activation if "gemma" in theirs.model_type else theirs.hidden_act)
@@ -97,11 +105,12 @@ def check(shape: ModelShape, theirs: Any) -> None:
     if "gemma" not in theirs.model_type:
         turned = getattr(theirs, "qk_rope_head_dim", int(head_dim * part))
         assert {layer.rope.rotary_dim for layer in shape.layers} == {turned}
-    assert {layer.qk_norm for layer in shape.layers} == {
+    assert {layer.qk_norm for layer in shape.layers if layer.delta is None} == {
         theirs.model_type in NORMED or getattr(theirs, "use_qk_norm", False)
     }
     check_latents(shape, theirs)
     check_experts(shape, theirs)
+    check_states(shape, theirs)
     if is_gemma4:
         check_kept(shape, theirs)
 
@@ -145,6 +154,21 @@ def check_latents(shape: ModelShape, theirs: Any) -> None:
     assert bytes_per_token(shape.kv_shapes, torch.bfloat16) == 2 * (latent + turned) * theirs.num_hidden_layers
 
 
+def check_states(shape: ModelShape, theirs: Any) -> None:
+    kinds = theirs.layer_types if theirs.model_type in HYBRID else ["full_attention"] * theirs.num_hidden_layers
+    assert [layer.delta is not None for layer in shape.layers] == [kind == "linear_attention" for kind in kinds]
+    if not shape.has_states:
+        return
+    assert [layer.kv is not None and not layer.kv.heads for layer in shape.layers] == [
+        layer.delta is not None for layer in shape.layers
+    ]
+    for of in filter(None, shape.deltas):
+        assert astuple(of) == (
+            theirs.linear_num_key_heads, theirs.linear_num_value_heads, theirs.linear_key_head_dim,
+            theirs.linear_value_head_dim, theirs.linear_conv_kernel_dim,
+        )  # fmt: skip
+
+
 def check_experts(shape: ModelShape, theirs: Any) -> None:
     num = next((n for name in COUNTS if (n := getattr(theirs, name, None)) is not None), None)
     if num is None:
@@ -166,7 +190,7 @@ def check_experts(shape: ModelShape, theirs: Any) -> None:
     elif (groups := getattr(theirs, "n_group", None)) is not None:
         rule = RouteRule(*astuple(rule)[:2], SIGMOID, groups, theirs.topk_group, scale=theirs.routed_scaling_factor)
     assert of is not None and of.rule == rule and of.choice_bias == (rule.scores == SIGMOID)
-    wide = getattr(theirs, "moe_intermediate_size", theirs.intermediate_size)
+    wide = getattr(theirs, "moe_intermediate_size", None) or theirs.intermediate_size
     gated = getattr(theirs, "shared_expert_intermediate_size", 0)
     shared = gated or getattr(theirs, "n_shared_experts", 0) * wide
     assert (of.num, of.intermediate, of.shared_intermediate, of.shared_gate) == (num, wide, shared, gated > 0)
@@ -208,6 +232,13 @@ def test_what_the_published_files_say() -> None:
     assert shapes["gpt-oss-20b"].context_length == 131072
     assert {layer.attention.sinks for layer in shapes["gpt-oss-20b"].layers} == {True}
     assert [name for name, shape in shapes.items() if shape.norm_plus_one] == ["gemma-2-9b", "gemma-3-1b", "gemma-3-4b"]
+    assert not any(shape.o_bias or shape.mlp_bias for shape in shapes.values())
+    assert {name for name, shape in shapes.items() if shape.norm_plus_one} == {
+        name for name in HUB if name.startswith(("gemma", "Qwen3-Next", "Qwen3.5"))
+    }
+    assert {name for name, shape in shapes.items() if shape.has_states} == {
+        "Qwen3-Next-80B-A3B", "Qwen3.5-text", "Qwen3.5-27B", "Qwen3.5-35B-A3B-text", "Qwen3.5-35B-A3B",
+    }  # fmt: skip
     assert shapes["gemma-3-4b"].dtype == "bfloat16" and shapes["gemma-3-4b"].tied_head
 
 
