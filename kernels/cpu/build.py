@@ -31,7 +31,7 @@ BUILT = FOLDER / "built"  # libraries by the names of their classes; a checkout 
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 SOURCES = (
     "pool.cpp", "replay.cpp", "linear.cpp", "linear_int8.cpp", "linear_int8wo.cpp", "linear_int4.cpp",
-    "plan.cpp", "attention.cpp", "latent.cpp", "small_ops.cpp", "experts.cpp", "adapters.cpp",
+    "plan.cpp", "attention.cpp", "latent.cpp", "small_ops.cpp", "experts.cpp", "adapters.cpp", "delta.cpp",
     "penalties.cpp", "masks.cpp", "draw.cpp", "scores.cpp", "limits.cpp", "identity.cpp",
 )  # fmt: skip
 PORTABLE = (

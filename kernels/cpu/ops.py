@@ -72,6 +72,8 @@ NATIVES = {  # function -> kinds of its arguments (native.py)
     "linear_of_heads": "ppnnipnnpnnni",
     "latent_attention": "pfip",
     "store_latents": "pnnpnnppni",
+    "delta_net": "ipnpnppppfppnnnnnpppnppnpi",
+    "sigmoid_mul": "ipnpnpnni",
 }
 LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and gives them back
 
@@ -258,10 +260,30 @@ class CpuOps:
     def delta_net(
         self, x: Tensor, gates: Tensor, of: DeltaShape, weights: DeltaWeights, states: DeltaStates, at: StateRows
     ) -> Tensor:
-        return reference.delta_net(x, gates, of, weights, states, at)
+        """As kernels/reference_delta.py; all tensors but x and gates are contiguous, the columns of `at` int32."""
+        saves = () if at.save_at is None or at.save_to is None else (at.save_at, at.save_to)
+        columns = at.rows, at.num_new, at.seq_lens, *saves
+        assert all(column.dtype == np.int32 and column.flags.c_contiguous for column in columns)
+        if self._tape is not None:
+            self._tape.keep(weights, states, *columns)
+        out = self.empty(len(x), of.values, dtype=x.dtype)
+        inputs = x.data_ptr(), x.stride(0), gates.data_ptr(), gates.stride(0)
+        own = weights.conv.data_ptr(), weights.a_log.data_ptr(), weights.dt_bias.data_ptr(), weights.norm.data_ptr()
+        kept = states.last.data_ptr(), states.matrix.data_ptr()
+        sizes = of.key_heads, of.value_heads, of.key, of.value, of.taps
+        rows = *(column.ctypes.data for column in columns[:3]), len(at.rows)
+        at_places = (*(column.ctypes.data for column in saves), saves[0].shape[1]) if saves else (None, None, 0)
+        self.call("delta_net")(
+            DTYPES[x.dtype], *inputs, *own, weights.eps, *kept, *sizes, *rows, *at_places, out.data_ptr(), self.threads
+        )
+        return out
 
     def sigmoid_mul(self, x: Tensor, gates: Tensor) -> Tensor:
-        return reference.sigmoid_mul(x, gates)
+        tokens, size = x.shape
+        out = self.empty(tokens, size, dtype=x.dtype)
+        both = x.data_ptr(), x.stride(0), gates.data_ptr(), gates.stride(0)
+        self.call("sigmoid_mul")(DTYPES[x.dtype], *both, out.data_ptr(), tokens, size, self.threads)
+        return out
 
     def softcap(self, x: Tensor, cap: float) -> None:
         assert x.dtype == torch.float32 and x.is_contiguous(), x.dtype

@@ -1,0 +1,120 @@
+"""Gated delta-net layers by compiled kernels equal the oracle: outputs, states, saves, cuts of a prompt."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from compiled import compiled_kernels
+from torch import Tensor
+
+from ramet.kernels import reference
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
+
+SHAPES = [
+    DeltaShape(key_heads=2, value_heads=4, key=16, value=24, taps=4),
+    DeltaShape(key_heads=1, value_heads=1, key=1, value=1, taps=2),
+    DeltaShape(key_heads=3, value_heads=3, key=127, value=129, taps=4),
+    DeltaShape(key_heads=2, value_heads=6, key=64, value=128, taps=5),
+]
+NEAR = {torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+PLACES = 9
+
+
+class Layer(NamedTuple):
+    of: DeltaShape
+    weights: DeltaWeights
+    states: DeltaStates
+    x: Tensor
+    gates: Tensor
+
+    def copied(self) -> "Layer":
+        return self._replace(states=DeltaStates(self.states.last.clone(), self.states.matrix.clone()))
+
+
+def layer(of: DeltaShape, dtype: torch.dtype, tokens: int) -> Layer:
+    chance = torch.Generator().manual_seed(of.inputs)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=chance)
+
+    weights = DeltaWeights(
+        random(of.channels, 1, of.taps).to(dtype), random(of.value_heads), random(of.value_heads),
+        (random(of.value) + 1).to(dtype), 1e-6,
+    )  # fmt: skip
+    matrix = random(PLACES, of.value_heads, of.key, of.value) * 0.3
+    states = DeltaStates(random(PLACES, of.channels, of.taps - 1).to(dtype), matrix)
+    wide, gates = random(tokens, of.inputs + 3).to(dtype), random(tokens, 2 * of.value_heads).to(dtype)
+    return Layer(of, weights, states, wide[:, : of.inputs], gates)
+
+
+def column(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+ROWS = StateRows(column(3, 1, 5, 2), column(1, 1, 7, 12), column(1, 30, 7, 40))
+SAVES = replace(
+    ROWS,
+    save_at=np.array([[0, 0], [0, 0], [7, 0], [5, 9]], np.int32),
+    save_to=np.array([[0, 0], [0, 0], [6, 0], [7, 8]], np.int32),
+)  # fmt: skip
+
+
+def close(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
+    return torch.allclose(
+        got.float(), wanted.float(), rtol=10 * NEAR[dtype], atol=NEAR[dtype] * max(1, float(wanted.abs().max()))
+    )
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("of", SHAPES)
+def test_a_step_gives_what_the_oracle_gives(of: DeltaShape, dtype: torch.dtype) -> None:
+    for at in (ROWS, SAVES):
+        ours, theirs = layer(of, dtype, 21), layer(of, dtype, 21)
+        got = compiled_kernels().delta_net(ours.x, ours.gates, of, ours.weights, ours.states, at)
+        wanted = reference.delta_net(theirs.x, theirs.gates, of, theirs.weights, theirs.states, at)
+        assert close(got, wanted, dtype)
+        assert torch.equal(ours.states.last, theirs.states.last)
+        assert close(ours.states.matrix, theirs.states.matrix, dtype)
+
+
+@pytest.mark.parametrize("of", SHAPES)
+def test_a_saved_state_goes_on_as_if_nothing_was_between(of: DeltaShape) -> None:
+    ops, whole = compiled_kernels(), layer(of, torch.float32, 12)
+    parts = whole.copied()
+    at = StateRows(column(2), column(12), column(12), np.array([[5]], np.int32), np.array([[7]], np.int32))
+    wanted = ops.delta_net(whole.x, whole.gates, of, whole.weights, whole.states, at)
+    rest = parts._replace(states=whole.states)
+    after = StateRows(column(7), column(7), column(12))
+    assert torch.equal(ops.delta_net(rest.x[5:], rest.gates[5:], of, rest.weights, rest.states, after), wanted[5:])
+    assert torch.equal(whole.states.matrix[7], whole.states.matrix[2])
+    assert torch.equal(whole.states.last[7], whole.states.last[2])
+    one_by_one = [
+        ops.delta_net(
+            parts.x[t : t + 1], parts.gates[t : t + 1], of, parts.weights, parts.states,
+            StateRows(column(4), column(1), column(t + 1)),
+        )
+        for t in range(12)
+    ]  # fmt: skip
+    assert torch.equal(torch.cat(one_by_one), wanted)
+
+
+def test_padding_behind_other_rows_changes_nothing() -> None:
+    of = SHAPES[0]
+    ours, theirs = layer(of, torch.float32, 4), layer(of, torch.float32, 4)
+    padded = StateRows(column(3, 0, 0, 0), column(1, 1, 1, 1), column(9, 1, 1, 1))
+    ops = compiled_kernels()
+    got = ops.delta_net(ours.x, ours.gates, of, ours.weights, ours.states, padded)
+    alone = StateRows(column(3), column(1), column(9))
+    wanted = ops.delta_net(theirs.x[:1], theirs.gates[:1], of, theirs.weights, theirs.states, alone)
+    assert torch.equal(got[:1], wanted) and not got[1:].any()
+    assert torch.equal(ours.states.matrix, theirs.states.matrix) and torch.equal(ours.states.last, theirs.states.last)
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("size", [1, 17, 128])
+def test_gates_multiply_by_their_sigmoids(dtype: torch.dtype, size: int) -> None:
+    x, wide = torch.randn(5, size).to(dtype), torch.randn(5, size + 7).to(dtype) * 4
+    got, wanted = compiled_kernels().sigmoid_mul(x, wide[:, :size]), reference.sigmoid_mul(x, wide[:, :size])
+    assert close(got, wanted, dtype)
