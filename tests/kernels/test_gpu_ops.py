@@ -90,7 +90,8 @@ def test_values_that_are_normed_and_layers_without_keys(
     reference.place(expected, 3, angles.cos(), angles.sin(), at, norms, *pools[2:], slots)
     near(qkv, expected)
     for found, meant in zip(pools[:2], pools[2:], strict=True):
-        near(found, meant)
+        if kv_heads:
+            near(found, meant)
 
 
 def test_a_pool_of_whole_numbers_is_filled_by_the_reference() -> None:
