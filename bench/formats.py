@@ -2,13 +2,15 @@
 
   decode    tokens/s of one request: 4-bit weights in groups of 128, as compressed-tensors has them, against bfloat16
   start     seconds until `ramet serve` is ready without packed weights that were kept, and with them, against those of
-            reading the checkpoint's file once; all files are in the page cache
+            reading the checkpoint's file once, each with files that are not in the page cache; and what the last start
+            spent them on
 
 Weights are made by seed. Both forms are measured in turn, round by round, and a ratio is of two figures of one round.
 """
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -59,6 +61,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"int4 is {faster:.2f} times as fast as bfloat16 (target {TARGET_FASTER:g})")
     print(f"ready after {first:.2f} times a read of the file; {kept:.2f} with weights that were kept "
           f"(target {TARGET_READS:g})")  # fmt: skip
+    for role, phases in starts[-1]["phases"].items():
+        print(f"  {role:<12} {phases}")
     record = {"bench": "formats", **stamp.stamp(stamp.command_line("formats", argv)), "model": options.model}
     record |= {"rates": rates, "faster": faster, "starts": starts, "first_reads": first, "reads": kept}
     report.append_line(options.output_file, record)
@@ -111,18 +115,31 @@ def measure_rates(folders: dict[str, Path], rounds: int, output: int) -> dict[st
     return rates
 
 
-def measure_starts(folder: Path, rounds: int) -> list[dict[str, float]]:
+def measure_starts(folder: Path, rounds: int) -> list[dict[str, Any]]:
     found = []
     for number in range(rounds):
         serve = ["--model-path", str(folder), "--weights-cache-dir", str(folder.parent / f"weights-{number}")]
         read_s = read_once(folder / "model.safetensors")
-        first, second = ready_s(serve), ready_s(serve)
-        found.append({"read_s": read_s, "first_ready_s": first, "ready_s": second})
+        (first, _), (second, phases) = ready_s(serve, folder.parent), ready_s(serve, folder.parent)
+        found.append({"read_s": read_s, "first_ready_s": first, "ready_s": second, "phases": phases})
     return found
 
 
+def forget(path: Path) -> None:
+    """Take a file, or the files below a folder, out of the page cache."""
+    for file in path.rglob("*") if path.is_dir() else (path,):
+        if file.is_file():
+            opened = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(opened)  # pages that are not on the disk yet would stay
+                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(opened)
+
+
 def read_once(file: Path) -> float:
-    """Seconds."""
+    """Seconds, from the disk."""
+    forget(file)
     buffer = memoryview(bytearray(READ_BYTES))
     started_at = time.perf_counter()
     with file.open("rb", buffering=0) as source:
@@ -131,10 +148,12 @@ def read_once(file: Path) -> float:
     return time.perf_counter() - started_at
 
 
-def ready_s(serve: Sequence[str]) -> float:
+def ready_s(serve: Sequence[str], place: Path) -> tuple[float, dict[str, str]]:
+    """Seconds, and what each process spent them on."""
+    forget(place)
     started_at = time.perf_counter()
-    with started(serve):
-        return time.perf_counter() - started_at
+    with started(serve) as server:
+        return time.perf_counter() - started_at, dict(server.phases)
 
 
 if __name__ == "__main__":
