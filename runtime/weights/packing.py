@@ -121,7 +121,7 @@ def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form) -> int:
             is_packed = isinstance(module, Linear | Embedding) and module.is_read_whole and parameter.ndim == 2
             is_packed = is_packed and module.may_round
             total += parameter.numel() * (
-                _bytes_of(kept, parameter.shape[1], form.group, dtype) if is_packed else parameter.dtype.itemsize
+                _bytes_of(kept, parameter.shape[1], form.group, dtype) if is_packed else dtype.itemsize
             )
     return round(total)
 
