@@ -229,6 +229,17 @@ def make_composite(folder: str | Path, seed: int = 0, generation: int = 3) -> Pa
     return write_checkpoint(Path(folder), Gemma3ForConditionalGeneration(config), seed, False, None)
 
 
+def make_hybrid_composite(folder: str | Path, seed: int = 0) -> Path:
+    """A Qwen3.5 beside its vision tower, as all of them are published."""
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+    _, changes, _ = FAMILIES["qwen3.5"]
+    text = {**SIZES, **json.loads(json.dumps(changes)), "tie_word_embeddings": True}
+    tower = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=64)
+    config = Qwen3_5Config(text_config=text, vision_config=tower, tie_word_embeddings=True)
+    return write_checkpoint(Path(folder), Qwen3_5ForConditionalGeneration(config), seed, False, None)
+
+
 def _gemma4_with_tower() -> Any:
     from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 

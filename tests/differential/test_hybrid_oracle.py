@@ -13,7 +13,7 @@ from compiled import compiled_kernels
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from oracle import Oracle
-from tiny_families import VOCABULARY, make_family
+from tiny_families import VOCABULARY, make_family, make_hybrid_composite
 
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.runner import ModelRunner
@@ -71,3 +71,9 @@ def test_decode_steps_are_prepared(case: Case) -> None:
     runner = ModelRunner(args, lambda *_: None)
     assert runner._graphs is not None and runner._graphs.num_prepared > 0
     assert runner._deferred_steps is not None
+
+
+def test_the_decoder_of_a_qwen_3_5_with_a_vision_tower(tmp_path: Path) -> None:
+    case = Case(make_hybrid_composite(tmp_path))
+    with LLM(str(case.folder), dtype="float32", max_total_tokens=2048) as llm:
+        case.check(llm)
