@@ -74,14 +74,14 @@ def attend_in_blocks(
         oldest = 0 if layer.window is None else max(0, first - layer.window + 1)
         at = slots[oldest : num_cached + stop]
         k, v = keys.index_select(0, at), values.index_select(0, at)  # [K, G, D]
-        hidden = _hidden(stop - start, len(at), layer.window)
-        out[start:stop] = _attend(q[start:stop], k, v, hidden, layer, sinks)
+        unseen = _unseen(stop - start, len(at), layer.window)
+        out[start:stop] = _attend(q[start:stop], k, v, unseen, layer, sinks)
     return out
 
 
 def attend_densely(q: Tensor, k: Tensor, v: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
     """q [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
-    return _attend(q, k, v, _hidden(len(q), len(k), layer.window), layer, sinks)
+    return _attend(q, k, v, _unseen(len(q), len(k), layer.window), layer, sinks)
 
 
 def heads_first(x: Tensor) -> Tensor:
@@ -89,17 +89,17 @@ def heads_first(x: Tensor) -> Tensor:
     return x.transpose(0, 1)[None]
 
 
-def _hidden(num_queries: int, num_keys: int, window: int | None) -> Tensor:
+def _unseen(num_queries: int, num_keys: int, window: int | None) -> Tensor:
     """[n, K] bool: the queries are the last of the keys, and each sees its own and those before it in the window."""
     key = torch.arange(num_keys)[None, :]
     own = torch.arange(num_keys - num_queries, num_keys)[:, None]
     return key > own if window is None else (key > own) | (key <= own - window)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
     if layer.softcap is not None:
-        return _attend_capped(q, k, v, hidden, layer, sinks)
-    mask = torch.zeros(hidden.shape, dtype=q.dtype).masked_fill_(hidden, -torch.inf)
+        return _attend_capped(q, k, v, unseen, layer, sinks)
+    mask = torch.zeros(unseen.shape, dtype=q.dtype).masked_fill_(unseen, -torch.inf)
     queries = heads_first(q)
     out, lse = flash(queries, heads_first(k), heads_first(v), 0.0, False, attn_mask=mask, scale=layer.scale)
     if sinks is not None:  # [H, n, 1]: what keys have of the weights
@@ -108,7 +108,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttenti
 
 
 def _attend_capped(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, layer: LayerAttention, sinks: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, layer: LayerAttention, sinks: Tensor | None
 ) -> Tensor:
     """torch's fused attention has no cap, so scores are made here, in float32."""
     assert layer.softcap is not None, "a layer without a cap takes the fused way"
@@ -116,7 +116,7 @@ def _attend_capped(
     queries = q.float().unflatten(1, (-1, group)).permute(1, 2, 0, 3)  # [G, H / G, n, D]
     cached_k, cached_v = (x.float().transpose(0, 1)[:, None] for x in (k, v))  # [G, 1, K, D]
     scores = (queries @ cached_k.transpose(2, 3)).mul_(layer.scale / layer.softcap).tanh_().mul_(layer.softcap)
-    scores = scores.masked_fill_(hidden, -torch.inf)
+    scores = scores.masked_fill_(unseen, -torch.inf)
     if sinks is not None:
         of_heads = sinks.view(*scores.shape[:2], 1, 1).expand(-1, -1, len(q), -1)
         scores = torch.cat((scores, of_heads), dim=-1)
