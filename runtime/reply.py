@@ -168,7 +168,7 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
         num_retractions=finish.num_retractions if finish is not None else 0,
         e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
-        routed_experts=routes_of(sequence),
+        routed_experts=UNSET if sequence.prompt.spec.expert_routes is None else routes_of(sequence),
         **asked,
     )
 

@@ -40,6 +40,7 @@ class CpuAttention:
         self._ops = ops
         planners = {} if ops is None else {of: Planner(ops.library, heads, of.heads, of.key) for of in pool.shapes}
         self._planners = list(planners.values())
+        self._cached = [pool.of(layer.source(i)) for i, layer in enumerate(layers)]
         self._planner_of = [planners.get(pool.layers[layer.source(i)]) for i, layer in enumerate(layers)]
 
     def plan(self, inputs: ForwardInputs) -> None:
@@ -53,7 +54,7 @@ class CpuAttention:
             self._plan_short(inputs, short, firsts)
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self.pool.of(self._layers[layer].source(layer))
+        return self._cached[layer]
 
     def forward(
         self,

@@ -18,56 +18,41 @@ from torch import Tensor
 from ramet.ipc.params import shown
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
-from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.cache.routes import RouteTable
-from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.config import Args
 from ramet.runtime.engine.adapters import AdapterStore
-from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
 from ramet.runtime.engine.batch import (
     NO_ROWS,
-    PART_ROWS,
     Batch,
     Done,
+    HiddenRows,
     Pending,
     PlaceLogprobs,
     StepResult,
 )
 from ramet.runtime.engine.copies import Copies, Readback
-from ramet.runtime.engine.device import choose_device, choose_threads
-from ramet.runtime.engine.forwarded import Forwarded
-from ramet.runtime.engine.inputs import Begun, NotReplayable, SlotTable, StepGraphs, drawing, place
+from ramet.runtime.engine.inputs import Begun, NotReplayable, StepGraphs, drawing, place
+from ramet.runtime.engine.loaded import LoadedModel
 from ramet.runtime.engine.pooler import HostPooler
 from ramet.runtime.engine.prompt_graphs import PromptGraphs
 from ramet.runtime.engine.startup import (
     Report,
-    cache_dtype,
-    check_options,
-    dtype_name,
-    dummy_seed,
-    keep_routes,
-    load_model,
     measure_cost,
     padding_batch,
     phase,
-    plan_of,
-    route_layout,
 )
 from ramet.runtime.engine.step_cost import StepCost
 from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
-from ramet.runtime.models.shape import ModelShape
-from ramet.runtime.models.transformers.implementation import read_model
-from ramet.runtime.placement import bind_model, placement_of
+from ramet.runtime.lora.layers import StepSlots
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.sampling.columns import SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, on_device
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, on_device
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
-from ramet.runtime.sampling.processors import load, make_all
-from ramet.runtime.weights.heads import load_heads
 
 LEAST_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
 
@@ -154,57 +139,47 @@ class Deferred:
         return ended.result() if isinstance(ended, Launched) else ended
 
 
-class ModelRunner:
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A step whose tokens are computed, before its logits are."""
+
+    model: CausalModel
+    x: Tensor  # [T, N], padding behind it, or of the tokens that draw alone: [Q, N]
+    residual: Tensor  # as x
+    last_tokens: Tensor  # [Q] int64, index into x
+    step: StepSlots
+    adapters: Tensor | None  # of x, as ForwardInputs
+
+    def states(self, at: Tensor) -> Tensor:
+        """at [n] int64 indices into T. [n, N] after the final norm."""
+        return self.model.final_states(self.x, self.residual, at.to(self.x.device))
+
+    def hidden(self, rows: HiddenRows) -> Floats:
+        """[num, N], or their sum [1, N]; on the host."""
+        states = self.states(torch.arange(rows.first, rows.first + rows.num)).float()
+        kept: Floats = (states.sum(0, keepdim=True) if rows.summed else states).cpu().numpy()
+        return kept
+
+    def logits(self, at: Tensor) -> Tensor:
+        """at [n] int64 indices into T. [n, V] float32"""
+        if self.adapters is not None:
+            self.step.place(self.adapters.index_select(0, at.to(self.x.device)))
+        return self.model.logits(self.states(at))
+
+    @torch.inference_mode()
+    def drawn(self) -> Tensor | None:
+        """[Q, V] float32 for the rows that draw, None when none does."""
+        return self.logits(self.last_tokens) if len(self.last_tokens) else None
+
+
+class ModelRunner(LoadedModel):
     """`context_length` is the smallest of the model's, --context-length and what the pool holds."""
 
     def __init__(self, args: Args, report: Report) -> None:
+        super().__init__(args, report)
         self._launched: Deferred | None = None
+        self._had_adapters = False  # the step that was computed last
         self._reached = 0  # the slot that the KV pool is told of next
-        self._routes: RouteTable | None = None
-        self.shape: ModelShape = read_model(
-            args.model_folder, args.model.json_model_override_args, args.model.model_impl
-        )
-        self.device = choose_device(args.execute.device)
-        check_options(args, self.shape, self.device)
-        self._copies = Copies() if self.device.type == "cuda" else None
-        placement = placement_of(args.execute.cpu_affinity)
-        bind_model(placement)
-        log.info("%s", placement)
-        with phase(report, "kernels"):
-            if self.device.type == "cpu":
-                compiled_library()
-        self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
-        if args.execute.enable_custom_logit_processor:
-            load(args.execute.logit_processor_module)
-        self._processors = make_all()
-        in_checkpoint = self.shape.quantization
-        self._quantization = args.model.quantization or (None if in_checkpoint is None else in_checkpoint.method)
-        self.plan = plan_of(args, self.shape, self.dtype, self.device)
-        log.info("%s", self.plan.table())
-        if self.context_length < self.plan.needs.context_length:
-            log.warning(
-                "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
-                self.context_length, self.plan.needs.context_length,
-            )  # fmt: skip
-        self._threads = choose_threads(args.execute.num_threads, self.plan.needs.weights, placement.model)
-        with phase(report, "arithmetic"):
-            self._kernels = choose_ops(self.device, self._threads)
-        if self.device.type == "cpu":
-            torch.set_num_threads(self._threads)
-        with phase(report, "weights"):
-            self._model = load_model(args, self.shape, self.dtype, self.device, self._kernels)
-            self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
-        with phase(report, "kv pool"):
-            self._place_memory(args)
-            self._epilogue = choose_epilogue(self.device)(
-                args.max_penalised + 1,
-                self._row_buffer,
-                self.vocab_size,
-                self.device,
-                self._kernels,
-                self._processors,
-                raw_logprobs=args.execute.logprobs_mode == "raw",
-            )
         self.adapters = AdapterStore(args.adapters, self.shape, self._model, self.dtype, self._kernels, self._wait)
         for generation, adapter in enumerate(args.named_adapters, 1):
             with phase(report, f"adapter {adapter.name}"):
@@ -419,6 +394,7 @@ class ModelRunner:
     def _compute(self, batch: Batch) -> "Forwarded":
         inputs = place(batch, self._table, self._row_buffer, self.device)
         if self._prompt_graphs is not None and inputs.adapters is None:
+            self._place_adapters(None)
             states = self._prompt_graphs.run(inputs)
             if states is not None:
                 return Forwarded(self._model, *states, inputs.last_tokens, self.adapters.step, None)
@@ -436,14 +412,21 @@ class ModelRunner:
         if self._routes is not None:
             self._routes.plan(inputs.slots)
 
+    def _place_adapters(self, *columns: Tensor | None) -> None:
+        """As StepSlots.place, of a step: if a token has one, or one of the step before had."""
+        has_some = any(column is not None for column in columns)
+        if has_some or self._had_adapters:
+            self.adapters.step.place(*columns)
+        self._had_adapters = has_some
+
     def _every_state(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor]:
         """x and residual [T, N] each, of all tokens."""
         self._plan(inputs)
-        self.adapters.step.place(inputs.adapters)
+        self._place_adapters(inputs.adapters)
         return self._model.hidden_states(inputs, self._attention)
 
     def _hidden_states(self, inputs: ForwardInputs, wanted: ForwardInputs | None) -> tuple[Tensor, Tensor]:
-        self.adapters.step.place(inputs.adapters, None if wanted is None else wanted.adapters)
+        self._place_adapters(inputs.adapters, None if wanted is None else wanted.adapters)
 
         def computed() -> tuple[Tensor, Tensor]:
             self._plan(inputs)
@@ -469,7 +452,7 @@ class ModelRunner:
 
     def _decode(self, inputs: ForwardInputs) -> Tensor:
         self._plan(inputs)
-        self.adapters.step.place(inputs.adapters)
+        self._place_adapters(inputs.adapters)
         return self._model.decode(inputs, self._attention, narrow=self.device.type == "cuda")
 
     def _step_graphs(self, args: Args) -> StepGraphs | None:
@@ -490,39 +473,6 @@ class ModelRunner:
             return None
         draw, record = partial(draw_next, ops, self._row_buffer), Recorder(ops, self._row_buffer)
         return StepGraphs(self._decode, draw, record, self._table.device, max_rows)
-
-    def _place_memory(self, args: Args) -> None:
-        shape = self.shape
-        self.pool = KVPool(
-            max_total_tokens=self.max_total_tokens,
-            page_size=args.cache.page_size,
-            layers=shape.kv_shapes,
-            dtype=cache_dtype(args, self.dtype),
-            device=self.device,
-        )
-        self.states = StatePool(
-            shape.deltas,
-            max_running=self.max_running,
-            num_snapshots=self.plan.needs.num_snapshots,
-            dtype=self.dtype,
-            device=self.device,
-        )
-        self._model.place_states(self.states)
-        if args.schedule.max_itl_ms is not None:
-            log.info("filling the KV pool, so that no step waits for memory: some 4 s a GiB (--max-total-tokens)")
-            self.pool.take_memory()
-        num_rows = self.max_running + PART_ROWS
-        self._table = SlotTable(num_rows, self.context_length, self.device)
-        self._row_buffer = RowBuffer(num_rows + 1, self.device)
-        self._attention: AttentionBackend = choose_attention(
-            args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
-            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype, shape.latent,
-        )  # fmt: skip
-        self._model.place_rope(self.context_length, self.device)
-        layout, num_slots = route_layout(args, shape), self.max_total_tokens + args.cache.page_size
-        if layout is not None:
-            self._routes = RouteTable(layout, num_slots, self.device, self._kernels.store_routes)
-            keep_routes(self._model, self._routes)
 
     def _warm_up(self) -> None:
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""

@@ -355,11 +355,12 @@ class EngineClient:
         """Those that name one with its generation. Raises ClientError."""
         found = []
         for prompt in prompts:
-            try:
-                spec = self.adapters.sent(prompt.spec)
-            except ClientError as error:
-                raise as_written(error, prompt) from None
-            found.append(prompt if spec is prompt.spec else prompt._replace(spec=spec))
+            if prompt.spec.lora is not None:
+                try:
+                    prompt = prompt._replace(spec=self.adapters.sent(prompt.spec))
+                except ClientError as error:
+                    raise as_written(error, prompt) from None
+            found.append(prompt)
         return found
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:

@@ -27,7 +27,7 @@ class AdapterSlots:
         self.num_slots = num_slots
         self._loaded: dict[Generation, _Loaded] = {}
         self._taken: dict[int, Generation] = {}  # by slot
-        self._placements: list[AdapterPlacement] = []
+        self.placements: list[AdapterPlacement] = []  # that the runner has not heard of
         self._num_asked = 0
 
     def __contains__(self, generation: Generation) -> bool:
@@ -50,7 +50,7 @@ class AdapterSlots:
         slot = self._loaded.pop(generation).slot
         if slot is not None:
             del self._taken[slot]
-            self._placements = [each for each in self._placements if each.generation != generation]
+            self.placements = [each for each in self.placements if each.generation != generation]
 
     def take(self, generation: Generation, used: set[int]) -> int | None:
         """Its slot, for a request that is to run; None: all others are `used` by running ones, or pinned."""
@@ -60,7 +60,7 @@ class AdapterSlots:
             if loaded.slot is None:
                 return None
             self._taken[loaded.slot] = generation
-            self._placements.append(AdapterPlacement(loaded.slot, generation))
+            self.placements.append(AdapterPlacement(loaded.slot, generation))
         self._num_asked += 1
         loaded.asked = self._num_asked
         return loaded.slot
@@ -77,8 +77,7 @@ class AdapterSlots:
         return slot
 
     def take_placements(self) -> tuple[AdapterPlacement, ...]:
-        """Those that the runner has not heard of."""
-        placements, self._placements = tuple(self._placements), []
+        placements, self.placements = tuple(self.placements), []
         return placements
 
     def check(self) -> None:

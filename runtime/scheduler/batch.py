@@ -160,7 +160,7 @@ def plan_step(
         forgotten=running.take_forgotten(),
         shifts=_nonzero(table.shifts, rows),
         adapters=_nonzero(table.adapters, rows),
-        adapter_placements=running.adapters.take_placements(),
+        adapter_placements=running.adapters.take_placements() if running.adapters.placements else (),
         only_decodes=len(draws) == num_decode == len(rows) and not (prefills or hidden_spans),
     )
     prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
@@ -213,7 +213,7 @@ class DecodePlanner:
             forgotten=running.take_forgotten(),
             shifts=kept.shifts,
             adapters=kept.adapters,
-            adapter_placements=running.adapters.take_placements(),
+            adapter_placements=running.adapters.take_placements() if running.adapters.placements else (),
             only_decodes=not hidden_spans,
         )
         running.advance(number, decoding, kept.ones, decoding)

@@ -315,8 +315,9 @@ class Results:
                 request.part.states.append(states)
             elif (returned := add_states(request, states)) is not None:
                 pooled.append((request, returned))
-        for request, states in through_heads(self._pooler, pooled):
-            self._add_states(_states(request.uid, states))
+        if pooled:
+            for request, states in through_heads(self._pooler, pooled):
+                self._add_states(_states(request.uid, states))
 
     # -- the life of a request --------------------------------------------------------------------------------------
 
@@ -347,7 +348,7 @@ class Results:
     def close_running(self, running: RunningRequest, finish: Finish) -> None:
         """End a request between two steps; what it computed is sound and stays cached."""
         self._open(running.request)
-        routes = self._routes.of(running)
+        routes = b"" if running.request.spec.expert_routes is None else self._routes.of(running)
         self._running.end(running)
         self._close(running.request, finish, routes)
 
@@ -367,7 +368,7 @@ class Results:
             self._running.publish_all(running)
             added, num_calls = running.total - (running.request.cached_tokens or 0), running.request.num_calls + 1
             self._follow_ups.keep(follow_up, running.lease, added, num_calls)
-        routes = self._routes.of(running)
+        routes = b"" if running.request.spec.expert_routes is None else self._routes.of(running)
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish, routes)
 

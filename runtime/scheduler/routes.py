@@ -24,9 +24,7 @@ class ReturnedRoutes:
     def of(self, running: RunningRequest) -> bytes:
         """From the first token that is asked for on; the last one, which nobody has read, has no experts."""
         asked = running.request.spec.expert_routes
-        if asked is None:
-            return b""
-        assert self._source is not None, f"{running.uid} asks for experts, which are not kept"
+        assert asked is not None and self._source is not None, f"{running.uid} asks for experts, which are not kept"
         slots = running.slots[asked.start : min(running.applied, running.total - 1)]
         return packed(self._source.read(slots), self._source.layout, asked)
 

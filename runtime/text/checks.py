@@ -81,9 +81,9 @@ def check_routes(
         )
 
 
-def check_generates(asks_for_tokens: bool, generates: bool) -> None:
-    """Raises ClientError where a model without a head for tokens is asked for some, or for their log-probabilities."""
-    if asks_for_tokens and not generates:
+def check_asks_for_none(asks_for_tokens: bool) -> None:
+    """Of a model without a head for tokens. Raises ClientError where it is asked for some, or for log-probabilities."""
+    if asks_for_tokens:
         fact = "has no head that predicts tokens: it generates nothing and has no log-probabilities"
         raise ClientError("model", fact, "it answers /v1/embeddings, /classify and /pooling")
 

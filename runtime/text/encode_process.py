@@ -43,8 +43,8 @@ from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
+    check_asks_for_none,
     check_bias,
-    check_generates,
     check_hidden,
     check_logprobs,
     check_routes,
@@ -93,7 +93,8 @@ class Encoder:
                 samples, has_ids = len(request.uids), request.embeds is None
                 check_logprobs(spec.logprobs, len(ids), new, samples, self._limits.vocab_size, has_ids)
             asks_for_tokens = spec.params.max_new_tokens > 0 or spec.logprobs is not None
-            check_generates(asks_for_tokens, self._limits.generates)
+            if not self._limits.generates:
+                check_asks_for_none(asks_for_tokens)
             if spec.hidden is not None:
                 check_hidden(spec.hidden, len(ids) + new, self._limits.hidden_size)
             if spec.expert_routes is not None:

@@ -1,0 +1,125 @@
+"""What a runner is made of once it has started: its model with its weights, the memory plan, pools and attention.
+
+Decides the order of the start. Knows no step.
+"""
+
+import logging
+
+import torch
+
+from ramet.kernels.cpu.ops import CpuOps
+from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.cache.routes import RouteTable
+from ramet.runtime.cache.state_pool import StatePool
+from ramet.runtime.config import Args
+from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
+from ramet.runtime.engine.batch import PART_ROWS
+from ramet.runtime.engine.copies import Copies
+from ramet.runtime.engine.device import choose_device, choose_threads
+from ramet.runtime.engine.inputs import SlotTable
+from ramet.runtime.engine.pooler import HostPooler
+from ramet.runtime.engine.startup import (
+    Report,
+    cache_dtype,
+    check_options,
+    dtype_name,
+    dummy_seed,
+    keep_routes,
+    load_model,
+    phase,
+    plan_of,
+    route_layout,
+)
+from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.transformers.implementation import read_model
+from ramet.runtime.placement import bind_model, placement_of
+from ramet.runtime.sampling.epilogue import RowBuffer
+from ramet.runtime.sampling.processors import load, make_all
+from ramet.runtime.weights.heads import load_heads
+
+log = logging.getLogger("ramet")
+
+
+class LoadedModel:
+    """Raises ConfigError where what is asked for does not go together, or does not fit."""
+
+    def __init__(self, args: Args, report: Report) -> None:
+        self._routes: RouteTable | None = None
+        self.shape: ModelShape = read_model(
+            args.model_folder, args.model.json_model_override_args, args.model.model_impl
+        )
+        self.device = choose_device(args.execute.device)
+        check_options(args, self.shape, self.device)
+        self._copies = Copies() if self.device.type == "cuda" else None
+        placement = placement_of(args.execute.cpu_affinity)
+        bind_model(placement)
+        log.info("%s", placement)
+        with phase(report, "kernels"):
+            if self.device.type == "cpu":
+                compiled_library()
+        self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
+        if args.execute.enable_custom_logit_processor:
+            load(args.execute.logit_processor_module)
+        self._processors = make_all()
+        in_checkpoint = self.shape.quantization
+        self._quantization = args.model.quantization or (None if in_checkpoint is None else in_checkpoint.method)
+        self.plan = plan_of(args, self.shape, self.dtype, self.device)
+        log.info("%s", self.plan.table())
+        if self.plan.context_length < self.plan.needs.context_length:
+            log.warning(
+                "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
+                self.plan.context_length, self.plan.needs.context_length,
+            )  # fmt: skip
+        self._threads = choose_threads(args.execute.num_threads, self.plan.needs.weights, placement.model)
+        with phase(report, "arithmetic"):
+            self._kernels = choose_ops(self.device, self._threads)
+        if self.device.type == "cpu":
+            torch.set_num_threads(self._threads)
+        with phase(report, "weights"):
+            self._model = load_model(args, self.shape, self.dtype, self.device, self._kernels)
+            self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
+        with phase(report, "kv pool"):
+            self._place_memory(args)
+            self._epilogue = choose_epilogue(self.device)(
+                args.max_penalised + 1,
+                self._row_buffer,
+                self.shape.vocab_size,
+                self.device,
+                self._kernels,
+                self._processors,
+                raw_logprobs=args.execute.logprobs_mode == "raw",
+            )
+
+    def _place_memory(self, args: Args) -> None:
+        shape = self.shape
+        self.pool = KVPool(
+            max_total_tokens=self.plan.max_total_tokens,
+            page_size=args.cache.page_size,
+            layers=shape.kv_shapes,
+            dtype=cache_dtype(args, self.dtype),
+            device=self.device,
+        )
+        self.states = StatePool(
+            shape.deltas,
+            max_running=self.plan.needs.max_running,
+            num_snapshots=self.plan.needs.num_snapshots,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        self._model.place_states(self.states)
+        if args.schedule.max_itl_ms is not None:
+            log.info("filling the KV pool, so that no step waits for memory: some 4 s a GiB (--max-total-tokens)")
+            self.pool.take_memory()
+        num_rows = self.plan.needs.max_running + PART_ROWS
+        self._table = SlotTable(num_rows, self.plan.context_length, self.device)
+        self._row_buffer = RowBuffer(num_rows + 1, self.device)
+        self._attention: AttentionBackend = choose_attention(
+            args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
+            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype, shape.latent,
+        )  # fmt: skip
+        self._model.place_rope(self.plan.context_length, self.device)
+        layout, num_slots = route_layout(args, shape), self.plan.max_total_tokens + args.cache.page_size
+        if layout is not None:
+            self._routes = RouteTable(layout, num_slots, self.device, self._kernels.store_routes)
+            keep_routes(self._model, self._routes)
