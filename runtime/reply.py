@@ -1,5 +1,6 @@
 """Replies that the server and the in-process LLM share: a finished or growing output, a message of a chat."""
 
+import base64
 import time
 from typing import Any, Literal
 
@@ -12,7 +13,6 @@ from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
 from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.long_list import Listed, LongList
-from ramet.runtime.routed_experts import routes_of
 
 WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
@@ -168,7 +168,7 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
         num_retractions=finish.num_retractions if finish is not None else 0,
         e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
-        routed_experts=UNSET if sequence.prompt.spec.expert_routes is None else routes_of(sequence),
+        routed_experts=routes_of(sequence),
         **asked,
     )
 
@@ -237,3 +237,13 @@ def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
     reply = {"message": message, "finish_reason": reader.reason(finish), "meta_info": meta}
     ids = prompt_ids_of(sequence)
     return reply if isinstance(ids, UnsetType) else {**reply, "prompt_token_ids": ids}
+
+
+def routes_of(sequence: Sequence, *, compact: bool = False) -> str | UnsetType:
+    """The experts of its tokens, as the scheduler has packed them: a text, maybe an empty one, of a sequence that asked
+    for this form and has ended.
+    """
+    asked = sequence.prompt.spec.expert_routes
+    if asked is None or asked.compact is not compact or sequence.finish is None:
+        return UNSET
+    return base64.b64encode(sequence.routes).decode("ascii")

@@ -163,10 +163,15 @@ class Request:
         own, every = np.array(eos, dtype=np.int32), np.array(stops, dtype=np.int32)
         return Ending(own, every, params.ignore_eos, params.min_new_tokens)
 
+    @property
+    def returns_routes(self) -> bool:
+        """Which experts its tokens went through."""
+        return self.spec.expert_routes is not None
+
     def needs_each_step(self, raw_logprobs: bool) -> bool:
         """Something of each output token is returned, or done to it, that only a step of its own computes."""
         spec = self.spec
-        returned = spec.hidden is not None or spec.expert_routes is not None
+        returned = spec.hidden is not None or self.returns_routes
         return spec.processor is not None or returned or (raw_logprobs and spec.logprobs is not None)
 
     @property

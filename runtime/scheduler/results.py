@@ -348,7 +348,7 @@ class Results:
     def close_running(self, running: RunningRequest, finish: Finish) -> None:
         """End a request between two steps; what it computed is sound and stays cached."""
         self._open(running.request)
-        routes = b"" if running.request.spec.expert_routes is None else self._routes.of(running)
+        routes = self._routes.of(running) if running.request.returns_routes else b""
         self._running.end(running)
         self._close(running.request, finish, routes)
 
@@ -368,7 +368,7 @@ class Results:
             self._running.publish_all(running)
             added, num_calls = running.total - (running.request.cached_tokens or 0), running.request.num_calls + 1
             self._follow_ups.keep(follow_up, running.lease, added, num_calls)
-        routes = b"" if running.request.spec.expert_routes is None else self._routes.of(running)
+        routes = self._routes.of(running) if running.request.returns_routes else b""
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish, routes)
 

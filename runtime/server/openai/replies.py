@@ -11,8 +11,7 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.logprobs import LogprobLists, Triple
 from ramet.runtime.long_list import listed
-from ramet.runtime.reply import ChatMessage, Reply
-from ramet.runtime.routed_experts import routes_of
+from ramet.runtime.reply import ChatMessage, Reply, routes_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.openai.prompt_logprobs import PromptPlaces
 

@@ -66,7 +66,7 @@ def test_a_forward_pass_that_calls_torch_is_computed_call_by_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     feed = DecoderLayer.feed
-    monkeypatch.setattr(DecoderLayer, "feed", lambda layer, x, residual: feed(layer, x, residual) * 2)
+    monkeypatch.setattr(DecoderLayer, "feed", lambda layer, *of: feed(layer, *of) * 2)
     with caplog.at_level(logging.INFO, "ramet"):
         runner = start(make_tiny(tmp_path))
     assert "call by call: the model's forward pass calls aten::mul" in caplog.text
