@@ -22,9 +22,9 @@ class RouterTies:
         self._model, self.num, self.places = model, 0, 0
         self._gaps: list[Tensor] = []  # [T] of each layer
         for i in shape.sparse:
-            of, mlp = shape.layers[i].experts, model.model.layers[i].mlp
+            of, layer = shape.layers[i].experts, model.model.layers[i]
             assert of is not None
-            router = getattr(mlp, "gate", None) or mlp.router
+            router = layer.router.proj if of.beside else getattr(layer.mlp, "gate", None) or layer.mlp.router
             router.register_forward_pre_hook(lambda module, args, rule=of.rule: self._look(module, args[0], rule))
 
     def _look(self, router: Any, x: Tensor, rule: RouteRule) -> None:

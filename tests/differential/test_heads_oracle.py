@@ -22,6 +22,7 @@ LABELS = 3
 # the same arithmetic under another layout of config.json adds no class
 CLASSIFIERS = ["codellama", "qwen3", "qwen2-moe", "gemma3"]
 MORE_CLASSIFIERS = ["mistral", "qwen2", "phi3", "glm", "glm4", "mixtral", "qwen3-moe", "gemma2"]
+MORE_CLASSIFIERS += ["gpt-oss", "qwen3-next", "qwen3.5", "deepseek-v2", "deepseek-v3"]
 BARE, MORE_BARE = ["qwen3", "glm4-moe"], ["llama", "gemma2", "mixtral"]
 OPTIONS: dict[str, Any] = {
     "dtype": "float32", "check_invariants": True, "random_seed": 0, "max_total_tokens": 2048,

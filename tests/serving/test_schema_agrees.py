@@ -48,6 +48,9 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/abort_request": {"rid": "nobody"},
 }
 OF_CLASSIFIERS = {"/classify", "/v1/classify"}  # tests/runtime/server/test_classify.py asks these
+OF_ADAPTERS = {  # tests/runtime/server/test_adapter_endpoints.py asks these
+    f"{under}/{what}_lora_adapter" for under in ("", "/v1") for what in ("load", "unload")
+}
 TOKENIZED = {"prompt": "hi", "messages": [USER]}
 # fields of which a request has one
 ONE_OF: dict[str, dict[str, Any]] = {
@@ -58,7 +61,7 @@ ONE_OF: dict[str, dict[str, Any]] = {
     "/abort_request": {"rid": "nobody", "abort_all": True},
 }
 BEYOND_SCHEMAS = re.compile(
-    "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
+    "does not keep which experts|not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
     "token id in|this server serves|no such response|"
     "at most|exactly one|must be n|is no classifier|as many as|both make a pair|go together|"
     r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|max_output_tokens\]|"
@@ -78,7 +81,7 @@ COMPONENTS = DOCUMENT["components"]["schemas"]
 FIELDS = [
     (path, field)
     for path, route in ROUTES.items()
-    if route.body is not None and path not in OF_CLASSIFIERS
+    if route.body is not None and path not in OF_CLASSIFIERS | OF_ADAPTERS
     for field in COMPONENTS[route.body.__name__]["properties"]
 ]
 OF_ANY_VALUE: tuple[dict[str, Any], ...] = ({}, {"anyOf": [{}, {"type": "null"}]})  # of fields typed `Any`
@@ -135,7 +138,9 @@ def send(server: Live, path: str, body: dict[str, Any]) -> tuple[int, str]:
 
 
 def test_every_endpoint_with_a_body_has_a_minimal_one() -> None:
-    assert MINIMAL.keys() | OF_CLASSIFIERS == {path for path, route in ROUTES.items() if route.body is not None}
+    assert MINIMAL.keys() | OF_CLASSIFIERS | OF_ADAPTERS == {
+        path for path, route in ROUTES.items() if route.body is not None
+    }
 
 
 @pytest.mark.parametrize("path", MINIMAL)
