@@ -61,7 +61,8 @@ ONE_OF: dict[str, dict[str, Any]] = {
     "/abort_request": {"rid": "nobody", "abort_all": True},
 }
 BEYOND_SCHEMAS = re.compile(
-    "does not keep which experts|not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
+    "does not keep which experts|"
+    "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
     "token id in|this server serves|no such response|"
     "at most|exactly one|must be n|is no classifier|as many as|both make a pair|go together|"
     r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|max_output_tokens\]|"
