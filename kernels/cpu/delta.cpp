@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "pieces.h"
 #include "pool.h"
 #include "replay.h"
 #include "vector.h"
@@ -50,21 +51,6 @@ inline float narrow(float x) {
 template <>
 inline float narrow<float>(float x) {
     return x;
-}
-
-template <class Body>
-inline void each(int64_t size, Body body) {
-    int64_t i = 0;
-    for (; i + LANES <= size; i += LANES) body(i, (int64_t)LANES);
-    if (i < size) body(i, size - i);
-}
-template <class T>
-inline vf get(const T *p, int64_t n) {
-    return n == LANES ? load(p) : load_some(p, n);
-}
-template <class T>
-inline void put(T *p, vf x, int64_t n) {
-    n == LANES ? store(p, x) : store_some(p, x, n);
 }
 
 inline vf silu(vf x) { return x / (exp2_of(x * -LOG2_E) + 1.0f); }

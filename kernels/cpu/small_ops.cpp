@@ -4,28 +4,12 @@
 // their values contiguous. T tokens, N hidden size, F intermediate size, D head size.
 #include <cmath>
 
+#include "pieces.h"
 #include "pool.h"
 #include "replay.h"
 #include "vector.h"
 
 namespace {
-
-
-// body(at, load, store) over [0, size), LANES at a time; the last piece may be shorter
-template <class Body>
-inline void each(int64_t size, Body body) {
-    int64_t i = 0;
-    for (; i + LANES <= size; i += LANES) body(i, (int64_t)LANES);
-    if (i < size) body(i, size - i);
-}
-template <class T>
-inline vf get(const T *p, int64_t n) {
-    return n == LANES ? load(p) : load_some(p, n);
-}
-template <class T>
-inline void put(T *p, vf x, int64_t n) {
-    n == LANES ? store(p, x) : store_some(p, x, n);
-}
 
 // out may be x. PLUS_ONE: the scale is 1 + weight, and only the product is rounded (Gemma).
 template <class T, bool PLUS_ONE>
