@@ -37,9 +37,8 @@ class AdapterNames:
         return {name: known.named.path for name, known in self._known.items()}
 
     def sent(self, spec: RequestSpec) -> RequestSpec:
-        """Of a request that is sent now, with the generation that it gets. Raises ClientError."""
-        if spec.lora is None:
-            return spec
+        """Of a request that names one and is sent now, with the generation that it gets. Raises ClientError."""
+        assert spec.lora is not None
         known = self._known.get(spec.lora.name)
         if known is None:
             raise ClientError("lora_path", f"is {shown(spec.lora.name)}, {self.words}", "/load_lora_adapter loads one")
