@@ -23,7 +23,7 @@ from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loads import SHAPE, SHAPE_1B
 from ramet.bench.offline import make_checkpoint, make_folder
-from ramet.bench.server import started
+from ramet.bench.server import await_kept, started
 from ramet.bench.values import positive
 
 SHAPES = {"160m": SHAPE, "1b": SHAPE_1B}
@@ -118,9 +118,10 @@ def measure_rates(folders: dict[str, Path], rounds: int, output: int) -> dict[st
 def measure_starts(folder: Path, rounds: int) -> list[dict[str, Any]]:
     found = []
     for number in range(rounds):
-        serve = ["--model-path", str(folder), "--weights-cache-dir", str(folder.parent / f"weights-{number}")]
+        kept = folder.parent / f"weights-{number}"
+        serve = ["--model-path", str(folder), "--weights-cache-dir", str(kept)]
         read_s = read_once(folder / "model.safetensors")
-        (first, _), (second, phases) = ready_s(serve, folder.parent), ready_s(serve, folder.parent)
+        (first, _), (second, phases) = ready_s(serve, folder.parent, kept), ready_s(serve, folder.parent)
         found.append({"read_s": read_s, "first_ready_s": first, "ready_s": second, "phases": phases})
     return found
 
@@ -148,12 +149,15 @@ def read_once(file: Path) -> float:
     return time.perf_counter() - started_at
 
 
-def ready_s(serve: Sequence[str], place: Path) -> tuple[float, dict[str, str]]:
-    """Seconds, and what each process spent them on."""
+def ready_s(serve: Sequence[str], place: Path, keeps: Path | None = None) -> tuple[float, dict[str, str]]:
+    """Seconds, and what each process spent them on. Returns when weights are kept in `keeps`."""
     forget(place)
     started_at = time.perf_counter()
     with started(serve) as server:
-        return time.perf_counter() - started_at, dict(server.phases)
+        seconds = time.perf_counter() - started_at
+        if keeps is not None:
+            await_kept(keeps)
+        return seconds, dict(server.phases)
 
 
 if __name__ == "__main__":

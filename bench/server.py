@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -24,6 +25,7 @@ ADDRESS = re.compile(r"at (http://\S+) \(ready in")
 PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
 ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
 READY_WITHIN_S = 120.0
+KEPT_WITHIN_S = 120.0
 END_WITHIN_S = 90.0  # more than a server gives the requests that still run
 KEPT_LINES = 30
 PROC = Path("/proc")
@@ -56,6 +58,15 @@ def started(options: Sequence[str]) -> Iterator[Server]:
         reader.join()
     if process.returncode != 0:
         raise BadOption(f"the server ended with code {process.returncode}:\n{''.join(server.lines)}")
+
+
+def await_kept(folder: Path) -> None:
+    """Until a server that has just started has kept its packed weights there. BadOption if it does not."""
+    until = time.monotonic() + KEPT_WITHIN_S
+    while not list(folder.glob("*.weights")):
+        if time.monotonic() > until:
+            raise BadOption(f"no packed weights were kept in {folder} within {KEPT_WITHIN_S:.0f} s")
+        time.sleep(0.1)
 
 
 def _address(announced: "Future[str]") -> str:

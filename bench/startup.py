@@ -25,7 +25,7 @@ from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loads import SHAPE, Load
 from ramet.bench.offline import make_checkpoint
-from ramet.bench.server import proportional_bytes, started
+from ramet.bench.server import await_kept, proportional_bytes, started
 from ramet.bench.values import positive
 
 TARGET_S = 3.0
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         make_checkpoint(Path(folder))
         serve = ["--model-path", folder, "--weights-cache-dir", f"{folder}/weights", *options.serve]
         try:
-            first = measure(serve)
+            first = measure(serve, keeps=Path(folder) / "weights")
             rounds = [measure(serve) for _ in range(options.rounds)]
             memory = measure_memory(serve)
         except BadOption as error:
@@ -74,13 +74,19 @@ def _parser() -> argparse.ArgumentParser:
     return p
 
 
-def measure(serve: Sequence[str]) -> dict[str, Any]:
-    """One start: seconds until the address is announced and until a token came back, and the phases."""
+def measure(serve: Sequence[str], keeps: Path | None = None) -> dict[str, Any]:
+    """One start: seconds until the address is announced and until a token came back, and the phases.
+
+    Returns when weights are kept in `keeps`.
+    """
     start = time.perf_counter()
     with started(serve) as server:
         ready_s = time.perf_counter() - start
         ask(server.url)
-        return {"ready_s": ready_s, "first_answer_s": time.perf_counter() - start, "phases": server.phases}
+        first_answer_s = time.perf_counter() - start
+        if keeps is not None:
+            await_kept(keeps)
+        return {"ready_s": ready_s, "first_answer_s": first_answer_s, "phases": server.phases}
 
 
 def measure_memory(serve: Sequence[str]) -> dict[str, int]:

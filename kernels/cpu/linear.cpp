@@ -228,13 +228,22 @@ void multiply(const Job<T> &job, const T *x, int64_t x_stride, int64_t tokens) {
     multiply_in_blocks<T, Floats<T>>(job, x, x_stride, tokens);
 }
 
+// A cache line of a row at a time: rows lie apart by powers of two, and a core's first cache holds few of such lines at once.
 template <class T>
 void pack(const T *weight, int64_t stride, int64_t num_out, int64_t num_in, T *packed, int threads) {
+    constexpr int64_t RUN = 64 / sizeof(T);
+    static_assert(PADDED % RUN == 0);
     const int64_t num_pairs = padded(num_in) / 2;
     pool::each(threads, ceil_div(num_out, BLOCK), [&](int64_t block) {
-        for (int64_t in = 0; in < 2 * num_pairs; in++)
-            for (int64_t out = block * BLOCK; out < (block + 1) * BLOCK; out++)
-                packed[place<T>(out, in, num_pairs)] = out < num_out && in < num_in ? weight[out * stride + in] : T{};
+        for (int64_t in = 0; in < 2 * num_pairs; in += RUN) {
+            T *const to = packed + place<T>(block * BLOCK, in, num_pairs);
+            for (int64_t column = 0; column < BLOCK; column++) {
+                const int64_t out = block * BLOCK + column, some = out < num_out ? std::clamp<int64_t>(num_in - in, 0, RUN) : 0;
+                T run[RUN] = {};
+                std::memcpy(run, weight + out * stride + in, some * sizeof(T));
+                for (int64_t i = 0; i < RUN; i++) to[place<T>(column, i, 0)] = run[i];
+            }
+        }
     });
 }
 

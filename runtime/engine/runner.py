@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,8 @@ class ModelRunner(LoadedModel):
             on_gpu = self.device.type == "cuda"
             self._cost = measure_cost(self.launch, self.shape, self.plan, bounded=bounded, warm=on_gpu)
         log.info("%s", self._cost)
+        self._keeping = Thread(target=self._keep_weights, name="keep-weights", daemon=True)  # behind the start
+        self._keeping.start()
 
     @property
     def asynchronous(self) -> bool:
@@ -305,9 +308,10 @@ class ModelRunner(LoadedModel):
         return Done(queued) if isinstance(queued, StepResult) else queued
 
     def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for what runs, and for weights that are being kept."""
         if self._graphs is not None:
             self._graphs.join()
+        self._keeping.join()
 
     def _wait(self) -> None:
         """Until what was launched is computed."""

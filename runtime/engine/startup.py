@@ -187,21 +187,24 @@ def dummy_seed(args: Args) -> int | None:
     return (args.schedule.random_seed or 0) if args.model.load_format == "dummy" else None
 
 
-def load_model(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> CausalModel:
-    """From the weights that an earlier start has packed and kept, or from the checkpoint."""
+def load_model(
+    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops
+) -> tuple[CausalModel, Callable[[], None] | None]:
+    """From the weights that an earlier start has packed and kept, or from the checkpoint; and then what keeps them.
+
+    None: they are kept already, or are not to be.
+    """
     if shape.of_transformers:
-        return _load_of_transformers(args, shape, dtype, device, ops)
+        return _load_of_transformers(args, shape, dtype, device, ops), None
     kept = KeptWeights.of(args.model, args.model_folder, dtype, ops)
     if kept is not None:
         with torch.device("meta"):
             model = family_of(shape.architecture).decoder(shape, dtype, ops)
         if kept.fill(model):
             log.info("weights as an earlier start has packed them: %s", kept.path)
-            return model
+            return model, None
     model = _load_and_pack(args, shape, dtype, device, ops)
-    if kept is not None and kept.keep(model):
-        kept.fill(model)  # all in one place on huge pages: that is read faster, and others share it
-    return model
+    return model, None if kept is None else kept.writing(model)
 
 
 def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:

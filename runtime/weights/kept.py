@@ -8,16 +8,17 @@ an error.
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ramet.ipc.folders import OwnedFolder
-from ramet.kernels.cpu.build import NoCache, cache_folder, is_private, sources_hash
+from ramet.kernels.cpu.build import NoCache, is_private, sources_hash
 from ramet.kernels.cpu.memory import HUGE_PAGE
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weight_file import Damaged, Facts, read, write
@@ -26,13 +27,13 @@ from ramet.runtime.config import ModelArgs
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder
+from ramet.runtime.weights.ahead import SUFFIX, folder_of, remember
 from ramet.runtime.weights.containers import opened
 
 log = logging.getLogger("ramet")
 
 LEAST_BYTES = 64 << 20  # of weights that are kept: loading fewer takes as long as mapping them
 GIB = 1 << 30
-SUFFIX = ".weights"
 Packed = Linear | Embedding
 
 
@@ -41,6 +42,7 @@ class KeptWeights:
     """The file of one model, which may not be there yet."""
 
     path: Path
+    folder: Path  # of the model
     ops: CpuOps
     most_bytes: int  # of all files of the folder
 
@@ -50,13 +52,12 @@ class KeptWeights:
         if not isinstance(ops, CpuOps) or model.load_format == "dummy" or not model.weights_cache_gb:
             return None
         try:
-            own = Path(model.weights_cache_dir) if model.weights_cache_dir else None
-            place = cache_folder("weights", own)
+            place = folder_of(model)
         except NoCache as why:
             log.warning("packed weights are not kept: %s", why)
             return None
         path = place / f"{key_of(model, folder, dtype, ops)}{SUFFIX}"
-        return cls(path, ops, int(model.weights_cache_gb * GIB))
+        return cls(path, folder, ops, int(model.weights_cache_gb * GIB))
 
     def fill(self, model: Decoder) -> bool:
         """Give a model, on the meta device or whole, the weights that are kept. False: there are none."""
@@ -67,21 +68,26 @@ class KeptWeights:
                 raise Damaged("others may write to it")
             place_all(model, self.ops, *read(self.path))
             os.utime(self.path)
+            remember(self.path, self.folder)
         except (Damaged, OSError) as why:
             log.warning("weights are packed again, for %s cannot be used: %s", self.path, why)
             return False
         return True
 
-    def keep(self, model: Decoder) -> bool:
-        """Whole or not at all: two processes may do this at the same moment. False: they are not kept."""
+    def writing(self, model: Decoder) -> Callable[[], None] | None:
+        """What keeps the weights as they are now, whole or not at all: two processes may do this at the same moment.
+
+        None: they are not kept.
+        """
         odd = {type(module.packed).__name__ for _, module in packed_modules(model)} - KINDS.keys()
         if odd:
             log.info("packed weights are not kept: a file has no form for %s", ", ".join(odd))
-            return False
+            return None
         tensors, facts = taken_apart(model)
         size = sum(tensor.nbytes for tensor in tensors.values())
-        if size < LEAST_BYTES or not self._fits(size + HUGE_PAGE):
-            return False
+        return partial(self._write, tensors, facts) if size >= LEAST_BYTES and self._fits(size + HUGE_PAGE) else None
+
+    def _write(self, tensors: dict[str, Tensor], facts: Facts) -> None:
         try:
             with OwnedFolder.make(self.path.parent, "write-") as work:
                 whole = work.path / self.path.name
@@ -90,9 +96,9 @@ class KeptWeights:
                 os.replace(whole, self.path)
         except OSError as error:
             log.warning("packed weights are not kept, the next start takes as long: %s", error)
-            return False
+            return
+        remember(self.path, self.folder)
         log.info("packed weights are kept for the next start: %s", self.path)
-        return True
 
     def _fits(self, size: int) -> bool:
         """Files that were used longest ago are removed until it does."""

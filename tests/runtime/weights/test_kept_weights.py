@@ -18,7 +18,7 @@ from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleA
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.engine.startup import padding_batch
-from ramet.runtime.weights import kept
+from ramet.runtime.weights import ahead, kept
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def start(model: Path, folder: Path, **options: Any) -> ModelRunner:
         schedule=ScheduleArgs(max_running_requests=2, random_seed=0),
         execute=ExecArgs(num_threads=2),
     )
-    return ModelRunner(args, lambda name, seconds: None)
+    runner = ModelRunner(args, lambda name, seconds: None)
+    runner.close()  # weights are kept behind the start
+    return runner
 
 
 def logits(runner: ModelRunner) -> torch.Tensor:
@@ -48,7 +50,7 @@ def logits(runner: ModelRunner) -> torch.Tensor:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+    return sorted(path for path in folder.iterdir() if path.suffix != ahead.NOTE)
 
 
 @pytest.mark.parametrize("quantization", [None, "int8", "int8wo", "int4"])
