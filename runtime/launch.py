@@ -20,6 +20,7 @@ from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
 from ramet.runtime.supervise import ChildDied, Supervisor
+from ramet.runtime.weights import ahead
 
 log = logging.getLogger("ramet")
 
@@ -29,6 +30,7 @@ def serve(args: Args) -> int:
     started = time.perf_counter()
     args = resolve(args)
     setup(args.serve.log_level, "parent")
+    ahead.begin(args.model, args.model_folder)
     folder = _socket_folder()
     inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
     supervisor = Supervisor(inbox)

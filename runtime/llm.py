@@ -44,6 +44,7 @@ from ramet.runtime.text.healing import check_healing
 from ramet.runtime.text.labels import Labels, read_labels
 from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.weights import ahead
 
 T = TypeVar("T")
 Reply = dict[str, Any]
@@ -60,6 +61,7 @@ class LLM:
         elif not isinstance(model, Args | None):
             raise ConfigError(f"model is {shown(model)}, must be a model folder")
         self.args = args = resolve(model if isinstance(model, Args) else make_args(**options))
+        ahead.begin(args.model, args.model_folder)
         self.startup: list[tuple[str, float]] = []  # phase, seconds
         self.tokenizer = tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
         check_healing(args, tokenizer)

@@ -24,7 +24,6 @@ from ramet.runtime.placement import bind_others, placement_of
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.weights.ahead import read_ahead, remembered
 
 log = logging.getLogger("ramet")
 # How often a CPU thread that waits for another looks before it sleeps. The default (hundreds of thousands) burns the
@@ -131,8 +130,6 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
         return ScriptedRunner(
             tokenizer.vocab_size, min(context, total), total, args.max_running, step_s=step_s, token_s=token_s
         )
-    if (kept := remembered(args.model, args.model_folder)) is not None:
-        read_ahead(kept)
     started = time.perf_counter()
     from ramet.runtime.engine.runner import ModelRunner
 

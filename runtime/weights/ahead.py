@@ -12,8 +12,6 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 from ramet.kernels.cpu.build import NoCache, cache_folder, is_private
 from ramet.runtime.config import ModelArgs
 from ramet.runtime.machine import available_memory
@@ -50,6 +48,12 @@ def remembered(model: ModelArgs, folder: Path) -> Path | None:
         return None
 
 
+def begin(model: ModelArgs, folder: Path) -> None:
+    """Of the model in `folder`."""
+    if (file := remembered(model, folder)) is not None:
+        read_ahead(file)
+
+
 def read_ahead(file: Path) -> threading.Thread:
     """Into the system's cache, by huge pages. What fails is read when it is asked for."""
     thread = threading.Thread(target=_read, args=(file,), name="read-ahead", daemon=True)
@@ -61,10 +65,11 @@ def _read(file: Path) -> None:
     with suppress(OSError, ValueError), file.open("rb") as opened:  # ValueError: it is empty
         if os.fstat(opened.fileno()).st_size > available_memory() // 2:
             return
-        memory = mmap.mmap(opened.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        # private: ctypes gives no address of what cannot be written to
+        memory = mmap.mmap(opened.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
-        _madvise(np.frombuffer(memory, np.uint8).ctypes.data, len(memory), MADV_POPULATE_READ)
+        _madvise(ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory), MADV_POPULATE_READ)
 
 
 def _note(place: Path, folder: Path) -> Path:
