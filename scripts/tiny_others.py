@@ -92,6 +92,7 @@ SERVED: dict[str, tuple[str, Config]] = {  # name -> model_type, what differs fr
         "dots1",
         dict(HEADS16, n_shared_experts=1, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=24),
     ),
+    "gpt_oss": ("gpt_oss", dict(head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=WINDOW)),
     "gpt2": ("gpt2", GPT),
     "gpt_bigcode": ("gpt_bigcode", GPT),
     "gpt_neox": ("gpt_neox", {}),
@@ -123,7 +124,6 @@ REFUSED: dict[str, tuple[str, Config, str]] = {  # name -> as above, what the re
         dict(head_dim=32, sliding_window=WINDOW, use_bidirectional_attention=True),
         "not causal",
     ),
-    "gpt_oss": ("gpt_oss", dict(head_dim=32, num_local_experts=4, sliding_window=WINDOW), "sinks (s_aux)"),
     "t5": ("t5", {}, "no causal language model"),
     "bert": ("bert", dict(is_decoder=False), "not causal"),
 }  # fmt: skip

@@ -25,7 +25,7 @@ NEAR, NUM_NEW = 1e-4, 8
 IMPLEMENTATIONS = ("native", "transformers")
 LENGTHS = {1: 41, 2: 23, 3: 12, 4: 34}
 SHARED = 32  # tokens that rows 1 and 4 have in common, two pages of 16
-ALWAYS = ["gpt2", "cohere2", "deepseek_v2", "gemma4", "granitemoe", "opt", "olmo3", "stablelm"]
+ALWAYS = ["gpt2", "cohere2", "deepseek_v2", "gemma4", "gpt_oss", "granitemoe", "opt", "olmo3", "stablelm"]
 STEPS = [  # of a step: tokens of rows 1, 2 and 3
     (9, 14, 1), (1, 0, 8), (7, 0, 1), (1, 1, 1), (19, 1, 0), (1, 1, 1), (1, 1, 0), (1, 5, 0), (1, 0, 0)
 ]  # fmt: skip

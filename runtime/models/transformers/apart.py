@@ -26,7 +26,7 @@ NEAR, NEAR_16_BITS = 1e-4, 3e-2  # of the largest state
 class AloneAnswers:
     """In the place of attention: every token for itself."""
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
         """q [T, H, D], k [T, G, D], v [T, G, Dv] -> [T, H, Dv]"""
         said, asked = (torch.tanh(x[..., : x.shape[2] // 2].float().mean(-1, keepdim=True)).to(v.dtype) for x in (k, q))
         return (v * (1 + said)).repeat_interleave(q.shape[1] // k.shape[1], 1) * (1 + asked)

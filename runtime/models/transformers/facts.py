@@ -102,9 +102,8 @@ class Recorder:
         if not windows:
             raise NotServed(f"{kind} brings a mask of its own" if mask is not None else f"{kind} has no mask")
         scale, cap = told.get("scaling"), told.get("softcap")
-        rule = LayerAttention(query.shape[-1] ** -0.5 if scale is None else float(scale), windows[0], cap)
-        if told.get("s_aux") is not None:
-            raise NotServed(f"{kind} has sinks (s_aux), a score of each head beside those of its keys")
+        has_sinks = told.get("s_aux") is not None
+        rule = LayerAttention(query.shape[-1] ** -0.5 if scale is None else float(scale), windows[0], cap, has_sinks)
         sizes = query.shape[1], key.shape[1], key.shape[3], value.shape[3]
         self.layers.append(LayerFacts(path, rule, *sizes))
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None

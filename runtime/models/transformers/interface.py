@@ -21,8 +21,8 @@ Attended = tuple[Tensor, None]  # [1, T, H, Dv], and no weights
 
 
 class Answers(Protocol):
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q [T, H, D], k and v [T, G, D] of a layer -> [T, H, D]"""
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
+        """q [T, H, D], k and v [T, G, D], sinks [H] of a layer -> [T, H, D]"""
 
 
 class Stepping:
@@ -30,23 +30,26 @@ class Stepping:
 
     def __init__(self, store: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]) -> None:
         self._store = store
+        self._sinks: dict[int, Tensor] = {}  # layer -> [H] float32, as backends take them
 
     def begin(self, inputs: ForwardInputs, attention: AttentionBackend) -> None:
         self._inputs, self._attention = inputs, attention
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
         inputs, attention = self._inputs, self._attention
         q, k, v = (x.contiguous() for x in (q, k, v))
         store = self._store if k.shape == v.shape else reference.store_kv
         store(k, v, *attention.cache(layer), inputs.slots)
-        return attention.forward(q, k, v, layer, inputs)
+        if sinks is not None:
+            sinks = self._sinks.setdefault(layer, sinks.float().contiguous())
+        return attention.forward(q, k, v, layer, inputs, sinks)
 
 
 def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **of_layer: Any) -> Attended:
-    """query [1, H, T, D], key and value [1, G, T, D]"""
+    """query [1, H, T, D], key and value [1, G, T, D], of_layer["s_aux"] [H] where a layer has sinks"""
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     answers: Answers = getattr(module, ANSWERS)
-    return answers.attend(getattr(module, LAYER), q, k, v)[None], None
+    return answers.attend(getattr(module, LAYER), q, k, v, of_layer.get("s_aux"))[None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attend)
