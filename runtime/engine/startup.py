@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -39,7 +39,7 @@ from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import skeleton_of
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.containers import opened
-from ramet.runtime.weights.files import check_weights, load_weights
+from ramet.runtime.weights.files import check_weights, linears_in_few_bits, load_weights
 from ramet.runtime.weights.kept import KeptWeights
 from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
 from ramet.runtime.weights.random import fill_random
@@ -141,10 +141,18 @@ def _share(args: Args, weights: int, available: int, device: torch.device) -> fl
     return args.cache.mem_fraction_static or default_share(weights, available, device.type == "cpu")
 
 
+def _in_few_bits(args: Args, shape: ModelShape, dtype: torch.dtype) -> set[str] | None:
+    """The layers that keep a quantised checkpoint's bits; None: it has none, or is not or cannot be read."""
+    if shape.quantization is None or shape.quantization.kept is None or dummy_seed(args) is not None:
+        return None
+    with torch.device("meta"), suppress(ConfigError):  # which loading says
+        return linears_in_few_bits(family_of(shape.architecture).decoder(shape, dtype, reference), args.model_folder)
+    return None
+
+
 def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Needs:
-    weights = weight_bytes(
-        skeleton_of(shape, dtype, reference), dtype, form_of(args.model.quantization, shape.quantization)
-    )
+    form = form_of(args.model.quantization, shape.quantization)
+    weights = weight_bytes(skeleton_of(shape, dtype, reference), dtype, form, _in_few_bits(args, shape, dtype))
     chunk = args.schedule.chunked_prefill_size or MAX_CHUNK
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:

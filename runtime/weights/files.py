@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.modules import WordsPacker
+from ramet.runtime.layers.modules import Linear, WordsPacker
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import weights_of
 from ramet.runtime.weights.bundle import TensorFacts
@@ -29,6 +29,13 @@ EMBEDDING = "embed.weight"
 def check_weights(model: Decoder, folder: Path) -> None:
     """Whether `load_weights` would find what it needs; `model` is on the meta device, and of no use behind this."""
     _Loading(model, opened(folder))
+
+
+def linears_in_few_bits(model: Decoder, folder: Path) -> set[str]:
+    """Those that keep the bits of a quantised checkpoint; `model` is as for `check_weights`."""
+    linears = [(name, module) for name, module in model.named_modules() if isinstance(module, Linear)]
+    _Loading(model, opened(folder))
+    return {name for name, linear in linears if linear.weight is None}
 
 
 def load_weights(model: Decoder, folder: Path, packer: WordsPacker | None = None) -> None:

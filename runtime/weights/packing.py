@@ -1,6 +1,6 @@
 """In which form the weights of linear layers are kept: as they are, or in 8 or 4 bits. Decides it, and its size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -112,14 +112,17 @@ def _int4_weight(ops: Ops) -> "type[oracle.Int4Weight] | type[GpuInt4Weight]":
     return GpuInt4Weight
 
 
-def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form) -> int:
-    """Of all parameters, as they are once they are packed."""
+def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form, in_few_bits: Collection[str] | None = None) -> int:
+    """Of all parameters, as they are once they are packed.
+
+    `in_few_bits`: the linear layers for which `form` counts; None: all that may be rounded.
+    """
     total = 0.0
     for name, module in model.named_modules():
         kept = form.layers if name.startswith("layers.") else form.head
         for parameter in module.parameters(recurse=False):
             is_packed = isinstance(module, Linear | Embedding) and module.is_read_whole and parameter.ndim == 2
-            is_packed = is_packed and module.may_round
+            is_packed = is_packed and module.may_round and (in_few_bits is None or name in in_few_bits)
             total += parameter.numel() * (
                 _bytes_of(kept, parameter.shape[1], form.group, dtype) if is_packed else dtype.itemsize
             )

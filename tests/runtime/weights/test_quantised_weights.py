@@ -17,12 +17,14 @@ from tiny_model import make_tiny
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_weights import Int4Weight
+from ramet.runtime.config import Args, ModelArgs
+from ramet.runtime.engine.startup import needs_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Linear
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
-from ramet.runtime.weights.files import load_weights
-from ramet.runtime.weights.packing import words_packer
+from ramet.runtime.weights.files import linears_in_few_bits, load_weights
+from ramet.runtime.weights.packing import form_of, weight_bytes, words_packer
 
 KINDS = {
     "awq": Kind("awq"),
@@ -116,6 +118,22 @@ def test_a_layer_of_which_a_part_is_plain_is_widened(plain: Path, tmp_path: Path
     model, wanted = loaded(quantised), loaded(meant)
     assert torch.equal(model.layers[0].attention.qkv.weight, wanted.layers[0].attention.qkv.weight)
     assert model.layers[0].mlp.down.weight is None
+
+
+def test_what_is_widened_counts_as_such_in_the_memory_plan(plain: Path, tmp_path: Path) -> None:
+    quantised, _ = made(plain, tmp_path, Kind("awq", 32), modules="layers.0.self_attn")
+    shape, model = read_shape(quantised), loaded(quantised)
+    with torch.device("meta"):
+        skeletons = [family_of(shape.architecture).decoder(shape, torch.float32, reference) for _ in range(2)]
+    few = linears_in_few_bits(skeletons[0], quantised)
+    assert few == {name for name, layer in model.named_modules() if isinstance(layer, Linear) and layer.weight is None}
+    assert len(few) == 2 and all(name.startswith("layers.0.attention.") for name in few)
+    in_bits = sum(skeletons[1].get_parameter(f"{name}.weight").numel() for name in few)
+    wanted = sum(4 * parameter.numel() for parameter in model.parameters()) + in_bits * (0.5 + 4 / 32)
+    form = form_of(None, shape.quantization)
+    assert weight_bytes(skeletons[1], torch.float32, form, few) == wanted
+    args = Args(model=ModelArgs(model_path=str(quantised)))
+    assert needs_of(args, shape, torch.float32, torch.device("cpu")).weights == wanted
 
 
 def likelihoods(llm: LLM) -> torch.Tensor:
