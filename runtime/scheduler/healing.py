@@ -52,19 +52,25 @@ class HealedRows:
             if search.failed:
                 why = NOTHING_LEFT if search.num_nodes < MAX_NODES else TOO_MANY
                 return Finish(FinishKind.ABORT, message=why, status=400, place="token_healing")
-        if not (search.found and (*path, token) == search.at):
-            self._move(running, path, search.at)  # also where the token is the same: its row is planned anew
+        if not (search.found and (*path, token) == search.at) and not self._move(running, path, search.at):
+            self._running.take_back(running)
+            return None
         return self._found(running, healing) if search.found and _whole(running) == search.at else None
 
-    def _move(self, running: RunningRequest, path: Path, goal: Path) -> None:
-        """In the place of the token that was drawn, one more of `goal`, after those that `path` has of it."""
+    def _move(self, running: RunningRequest, path: Path, goal: Path) -> bool:
+        """In the place of the token that was drawn, one more of `goal`, after those that `path` has of it.
+
+        Also where it is the same token: its row is planned anew. False: a state goes back further, and memory for
+        that is short.
+        """
         differing = (i for i, (own, other) in enumerate(zip(path, goal)) if own != other)
         kept = next(differing, min(len(path), len(goal) - 1))
-        done = self._running.replace(running, len(path) + 1 - kept, 1)
-        assert done, f"request {running.uid} has no memory for one token in the place of others"
+        if not self._running.replace(running, len(path) + 1 - kept, 1):
+            return False
         self._running.append(running, goal[kept])
         self._running.extend(running)
         self._running.forget_memory(running)
+        return True
 
     def _found(self, running: RunningRequest, healing: Healing) -> Finish | None:
         request, path, offset = running.request, healing.search.at, healing.search.offset

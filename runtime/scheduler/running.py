@@ -58,6 +58,7 @@ class RunningSet:
         self._penalty_resets: list[PenaltyReset] = []
         self._forgotten: list[int] = []
         self._num_serial = 0  # running requests that are planned only when their last token is known
+        self._stuck: list[RunningRequest] = []
         self.num_retractions = 0
 
     def __len__(self) -> int:
@@ -233,7 +234,10 @@ class RunningSet:
         What clients hold gives way only when a single request is left that does not fit beside it.
         None: memory is short, but steps are in flight; what they hold may be enough, so apply their results first.
         """
-        retracted: list[Request] = []
+        if self._stuck and self.left.in_flight:
+            return None
+        stuck, self._stuck = self._stuck, []
+        retracted = [request for each in stuck if self._running.get(each.uid) is each for request in self._free(each)]
         while len(rows := self._without_slot()):
             slots = self._cache.allocate(len(rows))
             if slots is not None:
@@ -250,12 +254,17 @@ class RunningSet:
         One that does not fit alone would come back for ever: it has needed more than was known when it arrived.
         """
         alone = len(self._running) <= 1
-        if self._give_way(alone):
-            return []
-        if alone:
-            self._fail(self._victim(), f"does not fit the {self._cache.total_tokens} tokens of the KV pool by itself")
-            return []
-        return [self._retract(self._victim())]
+        return [] if self._give_way(alone) else self._free(self._victim())
+
+    def take_back(self, running: RunningRequest) -> None:
+        """It cannot go on, for memory is short: what is planned next retracts it."""
+        self._stuck.append(running)
+
+    def _free(self, running: RunningRequest) -> list[Request]:
+        if len(self._running) > 1:
+            return [self._retract(running)]
+        self._fail(running, f"does not fit the {self._cache.total_tokens} tokens of the KV pool by itself")
+        return []
 
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""

@@ -118,11 +118,12 @@ class RowStates:
                 own.newest = applied
 
     def publish(self, running: RunningRequest) -> None:
-        """Its tokens are the tree's, and with them the snapshots."""
+        """Its tokens are the tree's, and with them the snapshots; of some it may be computing the tokens once more."""
         own = self._rows[running.row]
         for position, place in own.taken:
-            self._cache.attach(self._table.tokens[running.row, :position], running.lease.cached_in, place)
-        own.taken = []
+            if position <= running.applied:
+                self._cache.attach(self._table.tokens[running.row, :position], running.lease.cached_in, place)
+        own.taken = [each for each in own.taken if each.position > running.applied]
 
     def leave(self, running: RunningRequest) -> None:
         for snapshot in self._rows.pop(running.row).taken:
