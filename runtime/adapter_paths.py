@@ -74,8 +74,10 @@ def wrong_name(name: str) -> str:
 
 def wrong_path(path: str, folder: str) -> str:
     """Why it cannot be loaded; empty: it may be. `folder`: --lora-dir, which links do not lead out of."""
-    if folder and not Path(path).resolve().is_relative_to(Path(folder).resolve()):
-        return f"is outside of --lora-dir {folder}"
-    if not Path(path).is_dir():
-        return "is no folder here"
-    return ""
+    try:
+        parts = [Path(path).resolve(), *(entry.resolve() for entry in Path(path).glob("*"))] if folder else []
+        if not all(part.is_relative_to(Path(folder).resolve()) for part in parts):
+            return f"is outside of --lora-dir {folder}"
+        return "" if Path(path).is_dir() else "is no folder here"
+    except (OSError, ValueError, RuntimeError) as error:  # a name that no file has, or links in a circle
+        return f"is no folder here ({error})"

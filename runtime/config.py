@@ -425,10 +425,17 @@ def decode_args(data: bytes) -> Args:
     return msgspec.json.decode(data, type=Args)
 
 
-def _with_folder(args: Args) -> Args:
-    """A GGUF file is served from the folder that is made of it, under its own name. Raises ConfigError."""
+def located(args: Args) -> Args:
+    """With the folder of the model, which has a config.json. Raises ConfigError.
+
+    A GGUF file is served from the folder that is made of it, under its own name.
+    """
     file = args.model_folder
     if not file.is_file():
+        if not file.is_dir():
+            raise ConfigError(f"--model-path {file} is no folder here (models are not downloaded by name)")
+        if not (file / "config.json").is_file():
+            raise ConfigError(f"--model-path {file} has no config.json: it must be a Hugging Face model folder")
         return args
     if file.suffix != ".gguf":
         raise ConfigError(f"--model-path {file} is a file, must be a model folder or a .gguf file")
@@ -447,13 +454,7 @@ def resolve(args: Args) -> Args:
         )
     if args.execute.logit_processor_module and not args.execute.enable_custom_logit_processor:
         raise ConfigError("--logit-processor-module needs --enable-custom-logit-processor")
-    args = _with_folder(args)
-    if not args.model_folder.is_dir():
-        raise ConfigError(f"--model-path {args.model_folder} is no folder here (models are not downloaded by name)")
-    if not (args.model_folder / "config.json").is_file():
-        raise ConfigError(
-            f"--model-path {args.model_folder} has no config.json: it must be a Hugging Face model folder"
-        )
+    args = located(args)
     if not (args.tokenizer_folder / "tokenizer.json").is_file():
         raise ConfigError(
             f"{args.tokenizer_folder} has no tokenizer.json: name a folder that has one with --tokenizer-path "

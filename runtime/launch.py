@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Ready, ToParent
+from ramet.ipc.messages import Limits, Ready, ToParent
 from ramet.ipc.paths import PathTooLong, SocketFolder
 from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.errors import ConfigError
@@ -96,6 +96,14 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     name = "$RAMET_API_KEY" if "RAMET_API_KEY" in os.environ else "YOUR_KEY"  # the key itself is never printed
     key = f' -H "Authorization: Bearer {name}"' if args.serve.api_key else ""
-    body = '{"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 16}}'
+    path, body = _example(next(message.limits for message in ready if message.limits is not None))
     print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
-    print(f"  curl {url}/generate{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
+    print(f"  curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
+
+
+def _example(limits: Limits) -> tuple[str, str]:
+    """The path and the body of a request that this model answers."""
+    if limits.generates:
+        body = '{"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 16}}'
+        return "/generate", body
+    return "/v1/classify" if limits.num_labels else "/v1/embeddings", '{"input": "The capital of France is Paris."}'

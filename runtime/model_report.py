@@ -7,11 +7,12 @@ than its memory.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from ramet.kernels import reference
-from ramet.runtime.config import Args
+from ramet.runtime.config import Args, located
 from ramet.runtime.engine.backends import describe, spans
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.engine.device import available_bytes, choose_device
@@ -19,6 +20,8 @@ from ramet.runtime.engine.memory import SLOT_BYTES, Needs, default_share, plan_m
 from ramet.runtime.engine.startup import check_options, needs_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.findings import Finding
+from ramet.runtime.lora.reading import read_adapter
+from ramet.runtime.lora.targets import targets_of
 from ramet.runtime.models.registry import FAMILIES, family_of, read_config
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import implementation_of
@@ -33,6 +36,7 @@ LESS_MEMORY = "--context-length, --kv-cache-dtype int8 or --quantization take le
 def examine_model(args: Args, contexts: Sequence[int]) -> Iterator[Finding]:
     """`contexts`: lengths at which its memory is told, beside the longest that would be served."""
     try:
+        args = located(args)
         values = read_config(args.model_folder, args.model.json_model_override_args)
         found = implementation_of(values, str(args.model_folder / "config.json"), args.model.model_impl)
         device = choose_device(args.execute.device)
@@ -46,6 +50,8 @@ def examine_model(args: Args, contexts: Sequence[int]) -> Iterator[Finding]:
         yield Finding("ok", "model", f"{shape.architecture}, natively: models/{FAMILIES[shape.architecture]}.py")
     else:
         yield Finding("note", "model", f"{shape.architecture}, through transformers, slower: {found.why}")
+    if not shape.generates:
+        yield Finding("note", "output", "no head that predicts tokens: see docs/embeddings.md for what it answers")
     yield Finding("ok", "layers", _layers(shape))
     yield Finding("ok", "attention", describe([layer.attention for layer in shape.layers]))
     yield from _tokenizer(args)
@@ -53,6 +59,7 @@ def examine_model(args: Args, contexts: Sequence[int]) -> Iterator[Finding]:
     if args.model.load_format != "dummy":
         yield _files(args, shape, dtype)
     yield from _memory(args, shape, dtype, device, contexts)
+    yield from _adapters(args, shape, dtype)
     yield from _refusals(shape)
 
 
@@ -139,6 +146,18 @@ def _at(needs: Needs, length: int, available: int, share: float, *, is_longest: 
     if plan.max_total_tokens < length:
         return Finding("note", what, f"{found}: the pool here holds {plan.max_total_tokens} tokens", LESS_MEMORY)
     return Finding("ok", what, f"{found}; {plan.max_total_tokens // length} such sequences fit here")
+
+
+def _adapters(args: Args, shape: ModelShape, dtype: torch.dtype) -> Iterator[Finding]:
+    """By their own files; rows that PEFT has copied from the model are compared when one is loaded."""
+    for named in args.named_adapters:
+        try:
+            found = read_adapter(Path(named.path), targets_of(shape), dtype, args.adapters.max_lora_rank, None)
+        except ConfigError as error:
+            yield Finding("missing", f"adapter {named.name}", str(error), "see docs/adapters.md for what is served")
+            continue
+        size = shown_bytes(found.num_bytes)
+        yield Finding("ok", f"adapter {named.name}", f"{len(found.changes)} layers, rank {found.rank}, {size}")
 
 
 def _refusals(shape: ModelShape) -> Iterator[Finding]:

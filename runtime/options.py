@@ -181,7 +181,7 @@ def _valid(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.StrType):
         return "text"
     if isinstance(kind, inspect.VarTupleType):
-        return "words separated by commas"
+        return "words separated by commas (in Python a list of texts)"
     noun = "an integer" if isinstance(kind, inspect.IntType) else "a number"
     bounds = _bounds(kind)
     low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))

@@ -50,13 +50,10 @@ class AdapterStore:
     def load(self, generation: int, path: str) -> None:
         """Raises ConfigError; then nothing has changed."""
         assert generation not in self._loaded, f"generation {generation} is loaded twice"
-        model = self._model
-        if model is None:
-            raise ConfigError(
-                f"adapters of a {self._shape.architecture} are not built: it is served by transformers' modules"
-            )
         if self._targets is None:
             self._targets = targets_of(self._shape)
+        model = self._model
+        assert model is not None, "only a model of ours has targets"
         size = self._size(Path(path))
         if size * ROOM > (free := available_memory()):
             raise ConfigError(f"{path} needs {size} bytes, {free} are free: unload other adapters")

@@ -49,6 +49,7 @@ log = logging.getLogger("ramet")
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
 LEAST_FP8_CAPABILITY = (8, 9)
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
+LEAST_CONTEXT = 2  # a prompt's token and one of the output
 MEASURED_TOKENS = (1, 8, 32, 128, 512, MAX_CHUNK)  # of steps whose cost is measured
 MEASURE_S = 0.15  # once it has taken so long, no larger step is measured
 BOUND_TOKENS = 32  # up to which steps are measured however long it takes, where --max-itl-ms asks for it
@@ -157,6 +158,8 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.de
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
+    if asked < LEAST_CONTEXT:
+        raise ConfigError(f"the model's context is {asked} tokens, must be at least {LEAST_CONTEXT}")
     routes = route_layout(args, shape)
     cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
     of, on_cpu = shape.latent, device.type == "cpu"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ramet.ipc.folders import OwnedFolder
 from ramet.kernels.cpu.build import NoCache, cache_folder
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.gguf.config import config_of
 from ramet.runtime.gguf.file import read_header
 from ramet.runtime.gguf.metadata import Metadata
@@ -48,7 +48,10 @@ def folder_of(file: Path, *, tokenizer: bool = True) -> Path:
 def write_folder(file: Path, folder: Path, *, tokenizer: bool = True) -> None:
     """Config and tokenizer, in a new folder. Raises ConfigError."""
     header = read_header(file)
-    files = {"config.json": config_of(header), **(tokenizer_files(Metadata(header)) if tokenizer else {})}
+    try:
+        files = {"config.json": config_of(header), **(tokenizer_files(Metadata(header)) if tokenizer else {})}
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        raise ConfigError(f"{file}: its metadata do not go together: {describe(error)}") from error
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

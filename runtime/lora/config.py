@@ -25,6 +25,9 @@ PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")  # that leav
 REFUSED = {  # key -> the values that ask for nothing, beside null, false and what is empty
     "bias": ("none",), "fan_in_fan_out": (), "lora_bias": (), "target_parameters": (), "trainable_token_indices": (),
 }  # fmt: skip
+LARGEST = 1 << 31
+MAX_PATTERN, MAX_REPEATS = 4096, 3
+REPEATS, REPEATED_GROUP = re.compile(r"(?<!\\)[*+{]"), re.compile(r"(?<!\\)\)[*+{]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,13 @@ def _matching(patterns: dict[str, Any], module: str) -> str:
 def read_config(folder: Path) -> AdapterConfig:
     """Raises ConfigError that names the file and the key."""
     path = folder / FILE
+    if not path.is_file():
+        raise ConfigError(f"{path} cannot be read: it is no file")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds {type(values).__name__}, must hold an object")
@@ -64,8 +69,8 @@ def read_config(folder: Path) -> AdapterConfig:
     return AdapterConfig(
         values["r"],
         float(values["lora_alpha"]),
-        values.get("use_rslora") is True,
-        values.get("use_dora") is True,
+        bool(values.get("use_rslora")),
+        bool(values.get("use_dora")),
         _pattern(values, "rank_pattern", path),
         _pattern(values, "alpha_pattern", path),
     )
@@ -81,6 +86,9 @@ def _check(values: dict[str, Any], path: Path) -> None:
         raise ConfigError(f"{path}: r is {values['r']!r}, must be an integer >= 1")
     if not _is_number(values["lora_alpha"]):
         raise ConfigError(f"{path}: lora_alpha is {values['lora_alpha']!r}, must be a number")
+    for key in ("use_rslora", "use_dora"):
+        if not isinstance(values.get(key), bool | None):
+            raise ConfigError(f"{path}: {key} is {values[key]!r}, must be true or false")
     start = values.get("init_lora_weights")
     if not isinstance(start, str | bool | None) or start not in PLAIN_STARTS:
         raise ConfigError(
@@ -99,16 +107,25 @@ def _pattern(values: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(map(is_valid, found.values())):
         raise ConfigError(f"{path}: {key} is {found!r}, must be an object of numbers")
     for pattern in found:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"{path}: {key} has {pattern!r}, which is no regular expression: {error}") from None
+        if fact := _wrong_pattern(pattern):
+            raise ConfigError(f"{path}: {key} has {pattern[:100]!r}, which {fact}")
     return found
 
 
+def _wrong_pattern(pattern: str) -> str:
+    """Empty: it is matched within a moment. Trying out what a repeated group repeats may take for ever."""
+    if len(pattern) > MAX_PATTERN or len(REPEATS.findall(pattern)) > MAX_REPEATS or REPEATED_GROUP.search(pattern):
+        return f"repeats a group, or has more than {MAX_REPEATS} repetitions or {MAX_PATTERN} characters"
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression: {error}"
+    return ""
+
+
 def _is_rank(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < LARGEST
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ramet.kernels import reference
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.models.registry import family_of
 from ramet.runtime.models.shape import ModelShape
@@ -50,6 +51,9 @@ def is_left_out(module: str) -> bool:
 
 
 def targets_of(shape: ModelShape) -> Targets:
+    """Raises ConfigError for a model of transformers' modules."""
+    if shape.of_transformers:
+        raise ConfigError(f"adapters of a {shape.architecture} are not built: it is served by transformers' modules")
     family = family_of(shape.architecture)
     with torch.device("meta"):
         model = family.decoder(shape, torch.float32, reference)

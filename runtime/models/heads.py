@@ -89,7 +89,7 @@ def _names(folder: Path) -> Collection[str]:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size)) if size <= MAX_HEADER else {}
             return header.keys() - {"__metadata__"} if isinstance(header, dict) else ()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ()
 
 

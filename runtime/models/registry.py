@@ -14,6 +14,8 @@ from ramet.runtime.models.quantization_config import read_quantization
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.weight_map import WeightMap
 
+MAX_SIZE, MAX_LAYERS = (1 << 31) - 1, 1000  # of whole numbers of a config.json
+LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 FAMILIES = {  # architecture as Hugging Face names it -> the module of this folder with its FAMILY
     "DeepseekV2ForCausalLM": "deepseek_v2",
     "DeepseekV3ForCausalLM": "deepseek_v3",
@@ -77,13 +79,27 @@ def read_config(folder: Path, overrides: str = "") -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     changes = _object(overrides, "--json-model-override-args") if overrides else {}
-    return {**_object(text, str(path)), **changes}
+    values = {**_object(text, str(path)), **changes}
+    _check_sizes(values, str(path))
+    return values
+
+
+def _check_sizes(values: dict[str, Any], place: str) -> None:
+    """Of what is built before anything else could find it wrong. Raises ConfigError."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _check_sizes(value, f"{place}: {key}")
+        elif isinstance(value, int):
+            most = MAX_LAYERS if key in LAYER_COUNTS else MAX_SIZE
+            if abs(value) > most:
+                shown = value if abs(value) < 10**20 else f"an integer of {value.bit_length()} bits"
+                raise ConfigError(f"{place}: {key} is {shown}, must be at most {most}")
 
 
 def _object(text: str, place: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place} is not valid JSON: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{place} holds {type(values).__name__}, must hold an object")

@@ -4,11 +4,14 @@ Decides whose slot is given to another: of those that no running request has and
 slot was asked for longest ago. Knows generations and slots, no file and no tensor.
 """
 
+import logging
 from dataclasses import dataclass
 
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterPlacement, AdapterSource
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import ConfigError, describe
+
+log = logging.getLogger("ramet")
 
 Generation = int
 
@@ -111,6 +114,9 @@ class Adapters:
             self._source.load(generation, path)
         except ConfigError as error:
             return str(error)
+        except Exception as error:
+            log.exception("the adapter in %s cannot be loaded", path)
+            return f"{path} cannot be loaded: {describe(error)}"
         self._slots.add(generation, pinned)
         return ""
 

@@ -85,7 +85,7 @@ def check_asks_for_none(asks_for_tokens: bool) -> None:
     """Of a model without a head for tokens. Raises ClientError where it is asked for some, or for log-probabilities."""
     if asks_for_tokens:
         fact = "has no head that predicts tokens: it generates nothing and has no log-probabilities"
-        raise ClientError("model", fact, "it answers /v1/embeddings, /classify and /pooling")
+        raise ClientError("model", fact, "it answers /v1/embeddings and /pooling, and /classify if it is a classifier")
 
 
 def check_stop_patterns(patterns: Sequence[str]) -> None:

@@ -28,5 +28,5 @@ def _content(path: Path, missing: Any) -> Any:
         return missing
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error

@@ -81,7 +81,7 @@ def _template_in(path: Path) -> str:
     text = _read_text(path)
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     found = _by_name(value.get("chat_template"), path) if isinstance(value, dict) else {}
     if DEFAULT not in found:

@@ -42,7 +42,8 @@ def remembered(model: ModelArgs, folder: Path) -> Path | None:
         return None
     try:
         place = folder_of(model)
-        kept = place / Path(_note(place, folder).read_text()).name
+        note = _note(place, folder)
+        kept = place / Path(note.read_text() if note.is_file() else "").name
         return kept if kept.suffix == SUFFIX and is_private(kept) else None
     except (NoCache, OSError, ValueError):
         return None

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.gguf.folder import LINK
 from ramet.runtime.weights.bundle import TensorFacts
@@ -25,6 +26,7 @@ DTYPES = {  # as a safetensors header names them
     "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu, "BF16": torch.bfloat16, "F16": torch.float16,
     "F32": torch.float32, "F64": torch.float64, "C64": torch.complex64,
 }  # fmt: skip
+MAX_NAME = 255  # bytes of a file's name, on most systems
 HOLDS_A_SHAPE = ".weight_shape"  # two whole numbers, which say more than a header
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scheduler.bin", "rng_state.pth")
@@ -39,6 +41,10 @@ class Checkpoint(Protocol):
     @property
     def files(self) -> list[Path]:
         """That hold tensors."""
+
+    @property
+    def num_in_blocks(self) -> int:
+        """Tensors that `tensors` widens."""
 
     def facts(self) -> Iterator[tuple[str, TensorFacts]]:
         """Of all tensors, by the headers."""
@@ -61,12 +67,19 @@ class SafetensorsFolder:
             return [self.place / SINGLE]
         try:
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise ConfigError(f"{index} is not a safetensors index: {error}") from error
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name or len(name) > MAX_NAME or "\0" in name:
+                raise ConfigError(f"{index} names {shown(name)}, must name files beside it")
         missing = [name for name in names if not (self.place / name).is_file()]
         if missing:
             raise ConfigError(f"{index} names files that are not there: {', '.join(missing)}")
         return [self.place / name for name in names]
+
+    @property
+    def num_in_blocks(self) -> int:
+        return 0
 
     def facts(self) -> Iterator[tuple[str, TensorFacts]]:
         for path in self.files:

@@ -22,6 +22,7 @@ from ramet.runtime.gguf.file import SUFFIX
 from ramet.runtime.gguf.folder import write_folder
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.quantization_config import NAME, read_quantization
+from ramet.runtime.models.registry import read_config
 from ramet.runtime.weights.bundle import TensorFacts, dtype_name
 from ramet.runtime.weights.containers import INDEX, SINGLE, Checkpoint, opened, pickles_of
 from ramet.runtime.weights.gguf_tensors import GgufFile
@@ -44,6 +45,10 @@ class Pickles:
     def __init__(self, place: Path, files: list[Path]) -> None:
         self.place, self.files = place, files
 
+    @property
+    def num_in_blocks(self) -> int:
+        return 0
+
     def facts(self) -> Iterator[tuple[str, TensorFacts]]:
         for path in self.files:
             for name, tensor in _unpickled(path).items():
@@ -61,9 +66,19 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # the library raises what it likes
         raise ConfigError(f"{path} cannot be read as weights alone: {error}") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise ConfigError(f"{path} holds no names with tensors")
+    if not isinstance(found, dict) or not all(map(_is_weight, found.items())):
+        raise ConfigError(f"{path} holds no names with plain tensors")
     return found
+
+
+def _is_weight(entry: tuple[Any, Any]) -> bool:
+    name, tensor = entry
+    return (
+        isinstance(name, str)
+        and isinstance(tensor, Tensor)
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+    )
 
 
 def convert(source: Path, target: Path, dtype_asked: str | None, say: Any) -> None:
@@ -85,13 +100,13 @@ def _read(source: Path, target: Path, say: Any) -> tuple[Checkpoint, dict[str, A
     """With everything in the target that is not the weights."""
     if source.suffix == SUFFIX and source.is_file():
         write_folder(source, target)
-        return GgufFile(target, source), json.loads((target / "config.json").read_text(encoding="utf-8"))
+        return GgufFile(target, source), read_config(target)
     if not (source / "config.json").is_file():
         raise ConfigError(f"{source} has no config.json: it must be a model folder or a {SUFFIX} file")
-    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config = read_config(source)
     target.mkdir(parents=True)
     for path in sorted({path for pattern in TEXTS for path in source.glob(pattern)}):
-        if path.name not in NOT_COPIED:
+        if path.name not in NOT_COPIED and (path.is_file() or path.is_dir()):  # no link to nothing, and no pipe
             shutil.copytree(path, target / path.name) if path.is_dir() else shutil.copyfile(path, target / path.name)
     has_safetensors = (source / SINGLE).is_file() or (source / INDEX).is_file()
     if not has_safetensors and (pickles := pickles_of(source)):
@@ -101,7 +116,8 @@ def _read(source: Path, target: Path, say: Any) -> tuple[Checkpoint, dict[str, A
 
 
 def _dtype_of(config: dict[str, Any]) -> str:
-    inner = config.get("text_config") or {}
+    inner = config.get("text_config")
+    inner = inner if isinstance(inner, dict) else {}
     found = [each.get(name) for each in (config, inner) for name in ("dtype", "torch_dtype")]
     return next((name for name in found if name in DTYPE_NAMES), "bfloat16")
 
@@ -126,7 +142,8 @@ def _write(
     content = {key: value for key, value in config.items() if key not in (NAME, "torch_dtype")}
     content["dtype" if "dtype" in config else "torch_dtype"] = dtype_name(dtype)
     (target / "config.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    say(f"{len(shards.places)} tensors, {len(bundles)} of them widened to {dtype_name(dtype)}: {target}")
+    num_widened = len(bundles) + checkpoint.num_in_blocks
+    say(f"{len(shards.places)} tensors, {num_widened} of them widened to {dtype_name(dtype)}: {target}")
 
 
 class _Shards:

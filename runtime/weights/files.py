@@ -4,6 +4,7 @@ Decides what is an error: a tensor that is missing, unknown, of another shape or
 headers of the files before memory is taken. Peak memory is the model and one weight.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Linear, WordsPacker
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import weights_of
-from ramet.runtime.weights.bundle import TensorFacts
+from ramet.runtime.weights.bundle import TensorFacts, dtype_name
 from ramet.runtime.weights.containers import Checkpoint, opened
 from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
 from ramet.runtime.weights.packing import words_packer
@@ -24,6 +25,8 @@ from ramet.runtime.weights.quantised import QuantisedLayers
 from ramet.runtime.weights.sound import check_dtype, copy_weights
 from ramet.runtime.weights.staging import Staging
 from ramet.runtime.weights.widening import Widening, bundles_of
+
+log = logging.getLogger("ramet")
 
 EMBEDDING = "embed.weight"
 
@@ -123,8 +126,10 @@ class _Loading:
             missing_rows[part.name] += part.rows
         staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
         widening = Widening(self._bundles, parameters[EMBEDDING].dtype)
-        second_head = None
-        for source, tensor in self._checkpoint.tensors(parameters[EMBEDDING].dtype):
+        second_head, dtype = None, parameters[EMBEDDING].dtype
+        if num := self._checkpoint.num_in_blocks:
+            log.warning("%d weights in blocks of GGUF are widened to %s", num, dtype_name(dtype))
+        for source, tensor in self._checkpoint.tensors(dtype):
             name = self._weights.canonical(source)
             if is_ignored(name, self._weights) or self._quantised.take(name, tensor, packer):
                 continue

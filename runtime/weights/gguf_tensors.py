@@ -37,6 +37,10 @@ class GgufFile:
     def _header(self) -> GgufHeader:
         return read_header(self.place)
 
+    @property
+    def num_in_blocks(self) -> int:
+        return sum(source.place.type_name not in PLAIN for source in sources_of(self._header, self._config))
+
     def facts(self) -> Iterator[tuple[str, TensorFacts]]:
         for source in sources_of(self._header, self._config):
             dtype = PLAIN.get(source.place.type_name, torch.float32)

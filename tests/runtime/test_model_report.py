@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from adapters import make_adapter
+from gguf_checkpoints import write_gguf
 from quantised_checkpoints import Kind, quantise_folder
 from safetensors.torch import load_file, save_file
 from tiny_families import make_family
+from tiny_model import make_tiny
 from tiny_others import make_other
 
 from ramet.runtime import doctor
@@ -156,3 +159,81 @@ def test_options_without_a_model_are_refused(argv: list[str], capsys: pytest.Cap
     with pytest.raises(SystemExit) as caught:
         doctor.main(argv, {})
     assert caught.value.code == 2 and argv[0] in capsys.readouterr().err
+
+
+def test_a_gguf_file_is_reported_as_the_folder_that_is_made_of_it(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = write_gguf(make_tiny(tmp_path / "model"), tmp_path / "model.gguf")
+    found = report(file)
+    assert [f for f in found.values() if f.kind == "missing"] == []
+    assert found["model"].found.startswith("LlamaForCausalLM, natively")
+    file.write_bytes(file.read_bytes()[:2000])
+    assert "it is cut off" in report(file)["model"].found
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("nowhere", "is no folder here (models are not downloaded"), ("empty", "has no config.json")]
+)
+def test_a_folder_that_is_none_is_told_as_a_start_tells_it(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert says in report(tmp_path / name)["model"].found
+
+
+def test_adapters_are_looked_at_by_their_own_files(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = folders["qwen2"]
+    good = make_adapter(folder, tmp_path / "good", 0, r=4, target_modules=["q_proj", "down_proj"]).folder
+    bad = shutil.copytree(good, tmp_path / "bad")
+    config = json.loads((bad / "adapter_config.json").read_text())
+    (bad / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
+    found = report(folder, lora_paths=[f"good={good}", f"bad={bad}"])
+    assert found["adapter good"].kind == "ok" and "rank 4" in found["adapter good"].found
+    assert found["adapter bad"].kind == "missing" and "use_dora" in found["adapter bad"].found
+    other = report(make_other(tmp_path / "olmo", "olmo"), lora_paths=[f"good={good}"])
+    assert "is served by transformers' modules" in other["adapter good"].found
+
+
+def test_a_classifier_says_that_it_generates_nothing(tmp_path: Path) -> None:
+    folder = make_family(
+        tmp_path / "model", "qwen3", kind="AutoModelForSequenceClassification", num_labels=1, pad_token_id=4
+    )
+    assert "no head that predicts tokens" in report(folder)["output"].found
+
+
+ABSURD = {
+    "num_hidden_layers": ((1 << 31) - 1, 10**400),
+    "max_position_embeddings": (1 << 31, 10**30, 10**400),
+    "hidden_size": (1 << 40,),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in ABSURD.items() for value in values])
+def test_sizes_that_no_model_has_are_named_at_once(
+    folders: dict[str, Path], tmp_path: Path, key: str, value: int
+) -> None:
+    assert f"{key} is " in report(broken(folders["qwen2"], tmp_path / "model", **{key: value}))["model"].found
+
+
+def test_a_context_of_one_token_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    found = report(broken(folders["qwen2"], tmp_path / "model", max_position_embeddings=1))
+    assert "context is 1 tokens, must be at least 2" in found["options"].found
+
+
+INDICES = [
+    b'{"weight_map": {"a": 1}}',
+    b'{"weight_map": {"a": "../other/model.safetensors"}}',
+    b'{"weight_map": {"a": "/etc/passwd"}}',
+    b'{"weight_map": {"a": "' + b"z" * 5000 + b'"}}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", INDICES, ids=["number", "out", "root", "long", "deep"])
+def test_an_index_that_names_no_file_beside_it_is_named(
+    folders: dict[str, Path], tmp_path: Path, content: bytes
+) -> None:
+    folder = shutil.copytree(folders["qwen3-moe"], tmp_path / "model")
+    (folder / "model.safetensors.index.json").write_bytes(content)
+    found = report(folder)["files"]
+    assert found.kind == "missing" and "model.safetensors.index.json" in found.found

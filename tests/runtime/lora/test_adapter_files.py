@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from tiny_model import make_tiny
 from torch import Tensor
 
+from ramet.runtime.adapter_paths import wrong_path
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import read_config
@@ -109,6 +111,16 @@ REFUSED = {
     "a rank of none": (with_config(r=0), ("r is 0", ">= 1")),
     "another method": (with_config(peft_type="IA3"), ("peft_type", "'IA3'")),
     "a pattern": (with_config(rank_pattern={"(": 2}), ("rank_pattern", "'('", "regular expression")),
+    "a pattern that is tried for ever": (
+        with_config(rank_pattern={"^(([a-z._0-9])+)+$X": 4}), ("rank_pattern", "repeats a group")
+    ),
+    "a pattern of many parts": (with_config(alpha_pattern={"a*b*c*d*": 4}), ("alpha_pattern", "3 repetitions")),
+    "a deep pattern": (with_config(rank_pattern={"(" * 5000: 2}), ("rank_pattern", "4096 characters")),
+    "a pattern's absurd count": (with_config(rank_pattern={"a{99999999999999999999}": 4}), ("regular expression",)),
+    "an alpha of no float": (with_config(lora_alpha=10**400), ("lora_alpha", "must be a number")),
+    "an alpha of a pattern": (with_config(alpha_pattern={"q_proj": 10**400}), ("alpha_pattern", "object of numbers")),
+    "a rank of no int32": (with_config(r=1 << 40), ("r is 1099511627776", ">= 1")),
+    "a flag that is a number": (with_config(use_rslora=1), ("use_rslora is 1", "true or false")),
     "a large rank": (with_config(r=65), ("rank 65", "at most 64", "--max-lora-rank")),
 }  # fmt: skip
 
@@ -196,3 +208,39 @@ def test_paths_outside_of_lora_dir_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="outside of --lora-dir"):
         make_args(lora_paths=[f"a={tmp_path}/in/../out"], lora_dir=str(tmp_path / "in")).named_adapters  # noqa: B018
     assert make_args(lora_paths=[f"a={tmp_path}/in"], lora_dir=str(tmp_path)).named_adapters[0].name == "a"
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"[1]"], ids=["deep", "bytes", "a list"])
+def test_a_config_that_is_none_is_named(tmp_path: Path, targets: Targets, content: bytes) -> None:
+    folder = write(tmp_path, targets, lambda tensors, config: None)
+    (folder / "adapter_config.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"adapter_config\.json (is not valid JSON|holds list)"):
+        read(folder, targets)
+
+
+def test_a_pipe_in_the_place_of_a_config_is_no_file(tmp_path: Path, targets: Targets) -> None:
+    folder = write(tmp_path, targets, lambda tensors, config: None)
+    (folder / "adapter_config.json").unlink()
+    os.mkfifo(folder / "adapter_config.json")
+    with pytest.raises(ConfigError, match=r"adapter_config\.json cannot be read: it is no file"):
+        read(folder, targets)
+
+
+def test_links_lead_out_of_the_folder_of_adapters_neither_as_folders_nor_as_files(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "adapters", tmp_path / "other"
+    for folder in (inside / "a", inside / "b", outside):
+        folder.mkdir(parents=True)
+        (folder / "adapter_config.json").write_text("{}")
+    (inside / "c").symlink_to(outside)
+    (inside / "b" / "adapter_model.safetensors").symlink_to(outside / "adapter_config.json")
+    (inside / "a" / "adapter_model.safetensors").symlink_to(inside / "a" / "adapter_config.json")
+    assert wrong_path(str(inside / "a"), str(inside)) == ""
+    for name in ("b", "c"):
+        assert wrong_path(str(inside / name), str(inside)) == f"is outside of --lora-dir {inside}"
+        assert wrong_path(str(inside / name), "") == ""
+
+
+@pytest.mark.parametrize("path", ["a\0b", "z" * 5000, "a/" * 5000], ids=["null", "long", "deep"])
+@pytest.mark.parametrize("folder", ["", "/"])
+def test_a_name_that_no_folder_can_have_is_no_folder(path: str, folder: str) -> None:
+    assert "is no folder here" in wrong_path(path, folder)

@@ -1,10 +1,14 @@
 """Which adapter gets which slot: free ones first, then that of whoever was asked for longest ago and is not needed."""
 
+import logging
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterPlacement
-from ramet.runtime.scheduler.adapters import AdapterSlots
+from ramet.runtime.scheduler.adapters import Adapters, AdapterSlots
 
 
 def slots_of(num: int, *generations: int, pinned: tuple[int, ...] = ()) -> AdapterSlots:
@@ -54,3 +58,24 @@ def test_the_runner_has_what_the_slots_say(num: int, moves: list[tuple[str, int]
                 placed |= {each.slot: each.generation for each in slots.take_placements()}
                 assert slot is not None and placed[slot] == generation
         slots.check()
+
+
+class Failing:
+    """A source whose folders are worse than any that it knows."""
+
+    def load(self, generation: int, path: str) -> None:
+        raise RecursionError("too deep")
+
+    def drop(self, generation: int) -> None:
+        raise AssertionError("nothing was loaded")
+
+
+def test_a_folder_that_fails_in_a_way_of_its_own_is_refused_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slots = AdapterSlots(2)
+    adapters = Adapters(Args(), slots, Failing())
+    with caplog.at_level(logging.ERROR, "ramet"):
+        assert "/a/b cannot be loaded: too deep" in adapters.load(1, "/a/b", pinned=False)
+    assert "Traceback" in caplog.text and slots.num_loaded == 0
+    adapters.drop(1)

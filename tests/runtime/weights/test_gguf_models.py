@@ -199,6 +199,15 @@ def test_a_key_that_may_change_the_model_is_named(tmp_path: Path) -> None:
         resolved(file)
 
 
+def test_metadata_that_do_not_go_together_are_named(tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192}  # fmt: skip
+    file = write_gguf(make_family(tmp_path / "model", "llama", rope_parameters=rope), tmp_path / "model.gguf")
+    file.write_bytes(lying(b"llama.rope.freq_base\x06\x00\x00\x00", 0, "<I")(file.read_bytes()))
+    with pytest.raises(ConfigError, match=r"model\.gguf: its metadata do not go together: float division by zero"):
+        resolved(file)
+
+
 def test_another_file_is_no_model(tmp_path: Path) -> None:
     file = tmp_path / "model.bin"
     file.write_bytes(b"...")
