@@ -41,7 +41,7 @@ from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.files import check_weights, linears_in_few_bits, load_weights
 from ramet.runtime.weights.kept import KeptWeights
-from ramet.runtime.weights.packing import FORMS, form_of, layer_packer, pack_model, weight_bytes, words_packer
+from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
 from ramet.runtime.weights.random import fill_random
 
 log = logging.getLogger("ramet")
@@ -219,9 +219,8 @@ def load_model(
 
 
 def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
-    """Built without initialisation, then filled; a layer is packed once it is, where no weight is made of its own.
+    """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns.
 
-    So memory that one layer frees is that of the next: a system takes longer to give some that nobody had.
     Files that do not fit are an error before memory is taken.
     """
     decoder = family_of(shape.architecture).decoder
@@ -235,10 +234,9 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
     if seed is not None:
         fill_random(model, seed)
     else:
+        load_weights(model, args.model_folder, words_packer(ops))
         if shape.quantization is not None and shape.quantization.kept is not None:
             form = FORMS[None]  # what the checkpoint has plain stays so
-        whole = layer_packer(model, form, ops) if shape.latent is None else None
-        load_weights(model, args.model_folder, words_packer(ops), whole)
     model.derive()
     pack_model(model, form, ops)
     return model

@@ -5,8 +5,6 @@ headers of the files before memory is taken. Peak memory is the model and one we
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -43,18 +41,10 @@ def linears_in_few_bits(model: Decoder, folder: Path) -> set[str]:
     return {name for name, linear in linears if linear.weight is None}
 
 
-def load_weights(
-    model: Decoder,
-    folder: Path,
-    packer: WordsPacker | None = None,
-    whole: Callable[[str], None] | None = None,
-) -> None:
-    """Fill every parameter (already on its device, in its dtype) from `folder`; what stays in few bits is packed.
-
-    `whole` is told the name of each that is filled, and may free it.
-    """
+def load_weights(model: Decoder, folder: Path, packer: WordsPacker | None = None) -> None:
+    """Fill every parameter (already on its device, in its dtype) from `folder`; what stays in few bits is packed."""
     with torch.inference_mode():
-        _Loading(model, opened(folder)).fill(packer or words_packer(reference), whole)
+        _Loading(model, opened(folder)).fill(packer or words_packer(reference))
 
 
 class _Loading:
@@ -119,11 +109,9 @@ class _Loading:
         if shape != wanted:
             raise ConfigError(f"{named} is {list(shape)}, config.json asks for {list(wanted)}")
 
-    def fill(self, packer: WordsPacker, on_whole: Callable[[str], None] | None) -> None:
+    def fill(self, packer: WordsPacker) -> None:
         """WRITES every parameter."""
-        parameters, missing_rows = self._parameters, Counter[str]()
-        for part in self._wanted.values():
-            missing_rows[part.name] += part.rows
+        parameters = self._parameters
         staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
         widening = Widening(self._bundles, parameters[EMBEDDING].dtype)
         second_head, dtype = None, parameters[EMBEDDING].dtype
@@ -143,12 +131,7 @@ class _Loading:
                 continue
             for own, each in self._weights.apart(name, tensor):
                 if own in self._wanted:
-                    part = self._wanted[own]
-                    _copy(each, part, parameters, _named(named, name, own), staging)
-                    missing_rows[part.name] -= part.rows
-                    if on_whole is not None and not missing_rows[part.name] and part.name != EMBEDDING:
-                        del parameters[part.name]
-                        on_whole(part.name)
+                    _copy(each, self._wanted[own], parameters, _named(named, name, own), staging)
                 elif each.any():
                     raise ConfigError(f"{named} does not belong to a {self._model.shape.architecture} of this config")
         if second_head is not None and not torch.equal(second_head, parameters[EMBEDDING]):

@@ -64,18 +64,6 @@ def pack_model(model: CausalModel, form: Form, ops: Ops) -> None:
         pack_linears(part, packer_of(name, form.group, ops), exact)
 
 
-def layer_packer(model: CausalModel, form: Form, ops: Ops) -> Callable[[str], None]:
-    """Packs a linear layer of `model.layers` when its weight is whole, by the name of that; the others wait."""
-    packer, exact = packer_of(form.layers, form.group, ops), packer_of(PLAIN, form.group, ops)
-
-    def pack(weight: str) -> None:
-        owner, _, own = weight.rpartition(".")
-        if weight.startswith("layers.") and own == "weight" and isinstance(one := model.get_submodule(owner), Linear):
-            pack_linears(one, packer, exact)
-
-    return pack
-
-
 def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
     """None: weights stay plain, for torch."""
     if name == PLAIN:
