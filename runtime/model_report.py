@@ -100,7 +100,8 @@ def _files(args: Args, shape: ModelShape, dtype: torch.dtype) -> Finding:
                 check_weights(family_of(shape.architecture).decoder(shape, dtype, reference), args.model_folder)
         files = checkpoint.files
     except ConfigError as error:
-        return Finding("missing", "files", str(error), "download them again, or correct config.json")
+        hint = "" if "ramet convert" in str(error) else "download them again, or correct config.json"
+        return Finding("missing", "files", str(error), hint)
     size = shown_bytes(sum(path.stat().st_size for path in files))
     of = f"{size} in {len(files)} file{'s' * (len(files) > 1)}"
     if shape.of_transformers:

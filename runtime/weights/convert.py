@@ -66,7 +66,7 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # the library raises what it likes
         raise ConfigError(f"{path} cannot be read as weights alone: {error}") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not all(map(_is_weight, found.items())):
+    if not isinstance(found, dict) or not found or not all(map(_is_weight, found.items())):
         raise ConfigError(f"{path} holds no names with plain tensors")
     return found
 

@@ -99,6 +99,8 @@ def read_model(service: Service, name: str | None) -> ChosenModel:
 def unknown_model(service: Service, name: str | None) -> ClientError:
     adapters = service.client.adapters
     fact = f"is {shown(name)}, this server serves {service.args.model_name!r}"
-    if adapters.paths:
+    if name in adapters.paths:
+        fact = f"is {shown(name)}, an adapter, and adapters are not built for this endpoint"
+    elif adapters.paths:
         fact += f"; {adapters.words}"
     return ClientError("model", fact, status=404, code="model_not_found")

@@ -83,6 +83,23 @@ def test_another_name_is_not_found(tmp_path: Path, name: str) -> None:
     served(check, served_model_name="x", lora_paths=folders(tmp_path, "a"))
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": "p"}),
+        ("/v1/score", {"text_1": "p", "text_2": "q"}),
+        ("/v1/rerank", {"query": "p", "documents": ["q"]}),
+    ],
+)
+def test_an_endpoint_without_adapters_says_so(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(path, {**body, "model": "a"})
+        assert status == 404 and "model is 'a', an adapter" in reply["error"]["message"]
+        assert "not built for this endpoint" in reply["error"]["message"]
+
+    served(check, served_model_name="x", lora_paths=folders(tmp_path, "a"))
+
+
 @pytest.mark.parametrize(("path", "field"), [(GENERATE, "text"), ("/v1/completions", "prompt")])
 def test_each_prompt_may_have_its_own(tmp_path: Path, path: str, field: str) -> None:
     async def check(server: Served) -> None:
