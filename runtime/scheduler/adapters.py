@@ -114,7 +114,7 @@ class Adapters:
             self._source.load(generation, path)
         except ConfigError as error:
             return str(error)
-        except Exception as error:
+        except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
             log.exception("the adapter in %s cannot be loaded", path)
             return f"{path} cannot be loaded: {describe(error)}"
         self._slots.add(generation, pinned)

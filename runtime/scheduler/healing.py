@@ -53,7 +53,7 @@ class HealedRows:
                 why = NOTHING_LEFT if search.num_nodes < MAX_NODES else TOO_MANY
                 return Finish(FinishKind.ABORT, message=why, status=400, place="token_healing")
         if not (search.found and (*path, token) == search.at) and not self._move(running, path, search.at):
-            self._running.take_back(running)
+            self._running.retract_next(running)
             return None
         return self._found(running, healing) if search.found and _whole(running) == search.at else None
 

@@ -256,8 +256,8 @@ class RunningSet:
         alone = len(self._running) <= 1
         return [] if self._give_way(alone) else self._free(self._victim())
 
-    def take_back(self, running: RunningRequest) -> None:
-        """It cannot go on, for memory is short: what is planned next retracts it."""
+    def retract_next(self, running: RunningRequest) -> None:
+        """It cannot go on, for memory is short: it is retracted before anything else is planned."""
         self._stuck.append(running)
 
     def _free(self, running: RunningRequest) -> list[Request]:
