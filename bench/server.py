@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ramet.bench.errors import BadOption
-from ramet.runtime.weights.ahead import SUFFIX
 
 ADDRESS = re.compile(r"at (http://\S+) \(ready in")
 PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
@@ -64,7 +63,7 @@ def started(options: Sequence[str]) -> Iterator[Server]:
 def await_kept(folder: Path) -> None:
     """Until a server that has just started has kept its packed weights there. BadOption if it does not."""
     until = time.monotonic() + KEPT_WITHIN_S
-    while not list(folder.glob(f"*{SUFFIX}")):
+    while not list(folder.glob("*.weights")):
         if time.monotonic() > until:
             raise BadOption(f"no packed weights were kept in {folder} within {KEPT_WITHIN_S:.0f} s")
         time.sleep(0.1)
