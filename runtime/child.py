@@ -6,6 +6,7 @@ parent. It ends when its parent ends. Imports only what its role needs.
 
 import ctypes
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -40,6 +41,7 @@ MODULES = {
 
 def main(argv: list[str]) -> None:
     started = time.perf_counter()
+    gc.disable()  # what a start makes stays: there is nothing to collect
     folder, role = Path(argv[1]), argv[2]
     _live_and_die_with(int(os.environ["RAMET_PARENT_PID"]))
     args = decode_args((folder / "args.json").read_bytes())
@@ -60,6 +62,8 @@ def main(argv: list[str]) -> None:
     imported = ("imports", time.perf_counter() - started)
 
     def ready(phases: list[tuple[str, float]], *, port: int | None = None, limits: Limits | None = None) -> None:
+        gc.freeze()
+        gc.enable()
         whole = ("whole", time.perf_counter() - started)
         parent.send(Ready(role, os.getpid(), [imported, *phases, whole], port, limits))
 

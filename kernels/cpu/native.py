@@ -1,6 +1,6 @@
 """What the library's functions are called with: structs, and tapes of calls.
 
-A tape is a list of calls with their addresses and numbers, made once by running them, and run again by one call out of
+A tape is a list of calls with their addresses and numbers, made once and run, any number of times, by one call out of
 Python: the CPU's form of a CUDA graph. What its calls read and write stays where it is as long as the tape exists.
 """
 
@@ -86,16 +86,15 @@ class Calls(Structure):
 class Tape:
     """Calls in their order. `keep` what they point to and nobody else holds."""
 
-    def __init__(self, library: ctypes.CDLL, arena: Arena, *, runs: bool = True) -> None:
+    def __init__(self, library: ctypes.CDLL, arena: Arena) -> None:
         self.arena = arena  # where tensors come from while this records
-        self._runs = runs  # what it records
         self.calls: list[Call] = []  # once it is sealed
         self._library = library
         self._recorded: list[tuple[int, Sequence[int]]] = []
         self._kept: list[object] = []
 
-    def recording(self, name: str, kinds: str, function: Native) -> Native:
-        """`function`, which is `ramet_name` of the library, and whose calls go to this tape as well."""
+    def recording(self, name: str, kinds: str) -> Native:
+        """In the place of `ramet_name` of the library: its calls go to this tape, and do not run."""
         entry = getattr(self._library, f"ramet_{name}_words", None)
         address = None if entry is None else ctypes.cast(entry, c_void_p).value
         floats = [i for i, kind in enumerate(kinds) if kind == "f"]
@@ -106,8 +105,6 @@ class Tape:
             for i in floats:
                 (words[i],) = struct.unpack("<i", struct.pack("<f", words[i]))
             self._recorded.append((address, [int(word) for word in words]))
-            if self._runs:
-                function(*arguments)
 
         return called
 
@@ -115,7 +112,7 @@ class Tape:
         self._kept += things
 
     def seal(self) -> None:
-        """Nothing is added any more, and the calls can be run again."""
+        """Nothing is added any more, and the calls can be run."""
         words = np.array([word for _, words in self._recorded for word in words], np.int64)
         at = words.ctypes.data
         for entry, arguments in self._recorded:

@@ -123,7 +123,7 @@ class CpuOps:
 
     @contextmanager
     def recorded(self) -> Iterator[Tape]:
-        """The calls that are made inside, as a tape. What they return stays good while the tape exists."""
+        """The calls that are made inside, as a tape: none runs. What they return stays good while the tape exists."""
         with self._taped(Tape(self.library, self._tape_arena)) as tape:
             yield tape
 
@@ -134,7 +134,7 @@ class CpuOps:
         What they are given must last until then; what they return does. A call by itself costs Python some 0.1 ms,
         because the one before it has taken the caches.
         """
-        with self._taped(Tape(self.library, self._arena, runs=False)) as tape:
+        with self._taped(Tape(self.library, self._arena)) as tape:
             yield
         replay = Replay(self.library, (tape,), threads=1)  # runs on this thread; each call has its own threads
         replay.begin()
@@ -143,7 +143,7 @@ class CpuOps:
     def _taped(self, tape: Tape) -> Iterator[Tape]:
         assert self._tape is None, "one tape is recorded at a time"
         self._tape = tape
-        self._use({name: tape.recording(name, NATIVES[name], call) for name, call in self._natives.items()})
+        self._use({name: tape.recording(name, NATIVES[name]) for name in self._natives})
         try:
             yield tape
         finally:

@@ -391,7 +391,7 @@ class StepGraphs:
                 begun.join()
 
     def _prepare(self, size: int, adapted: bool = False) -> bool:
-        """While it is recorded, a step computes padding."""
+        """What a GPU computes of a step while it is recorded is padding."""
         self.join()
         inputs = StepInputs(size, self._table, adapted)
         try:

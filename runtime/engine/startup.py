@@ -273,7 +273,7 @@ def padding_batch(start: int, num_new: int) -> Batch:
 
 
 def padding_rows(num_rows: int) -> Batch:
-    """A decode step of that many rows, each of which is the padding row's first token."""
+    """A step that is not prepared, of that many rows, each of which is the padding row's first token."""
     zeros, ones = np.zeros(num_rows, np.int32), np.ones(num_rows, np.int32)
     return Batch(
         rows=zeros,
@@ -285,7 +285,7 @@ def padding_rows(num_rows: int) -> Batch:
         num_decode=num_rows,
         draws=np.arange(num_rows, dtype=np.int32),
         sampling=SamplingColumns.greedy(num_rows),
-        only_decodes=True,
+        only_decodes=False,
     )
 
 

@@ -80,7 +80,7 @@ class Recorder:
     def __call__(
         self, inputs: StepInputs, forward: Callable[[], Tensor], draw: Callable[[Tensor], tuple[Tensor, Tensor]]
     ) -> TapedStep:
-        """Run both once. Raises NotReplayable."""
+        """List both: neither runs. Raises NotReplayable."""
         ops, takes, gives, drawn = self._ops, [], [], []
         with torch.inference_mode(), _ViewsOnly():
             for staged in inputs.staged:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import msgspec
@@ -38,8 +39,12 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     detokenizer = Sender(sockets.address(paths.DETOKENIZER))
     server = Sender(sockets.address(paths.SERVER))
     started = time.perf_counter()
-    tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
-    phases.append(("tokenizer", time.perf_counter() - started))
+    with ThreadPoolExecutor(1, "tokenizer") as thread:
+        reading = thread.submit(Tokenizer.from_folder, args.tokenizer_folder, args.model_folder)
+        if args.execute.runner != "scripted":
+            import torch  # noqa: F401  takes longest
+        tokenizer = reading.result()
+    phases.append(("torch and tokenizer", time.perf_counter() - started))
     runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
     own = Sender(sockets.address(paths.SCHEDULER))  # used by the compile pool alone
     grammars = make_grammars(args, tokenizer, runner.vocab_size, lambda: own.send(GrammarReady()))
@@ -122,7 +127,7 @@ def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
 
 
 def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> LoadedRunner:
-    """The runner that --runner names. torch is imported here and nowhere before."""
+    """The runner that --runner names. What needs torch is imported here and nowhere before."""
     if args.execute.runner == "scripted":
         context = args.model.context_length or 4096
         total = args.cache.max_total_tokens or context * 64
@@ -133,5 +138,5 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
     started = time.perf_counter()
     from ramet.runtime.engine.runner import ModelRunner
 
-    report("import torch", time.perf_counter() - started)
+    report("import runner", time.perf_counter() - started)
     return ModelRunner(args, report)

@@ -49,8 +49,9 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
     allowed = allowed_connections(args.serve, raise_descriptor_limit())
     args = replace(args, serve=replace(args.serve, port=port, max_connections=allowed))
     phases = [("bind", time.perf_counter() - started)]
-    gc.freeze()  # replies are large and short-lived: a collection of cycles takes longer than making them
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(
+        *GC_THRESHOLDS
+    )  # replies are large and short-lived: looking for cycles takes longer than making them
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_serve(args, sockets, listener, lambda: ready(phases, port=port)))
     if code:

@@ -43,9 +43,9 @@ def test_the_page_shows_the_newest_whole_run_of_each_card():
     assert "| 256 x (256 + 256) | 4,321 | 1,234 | 3.50 |" in page.tables([*LINES, later])
     later["experts"] = {"experts Mixtral 8x7B, 32 tokens": {"us": 812.5, "torch_us": 900.0, "of_limit": 0.77}}
     assert "| experts Mixtral 8x7B, 32 tokens | 812.5 | 900.0 | 77% |" in page.tables([*LINES, later])
-    later["steps"] |= starts([("import torch", 3.0), ("graphs", 2.34)])
+    later["steps"] |= starts([("import runner", 3.0), ("graphs", 2.34)])
     shown = page.tables([*LINES, later])
-    assert "| start: graphs | 2.3 |" in shown and "import torch" not in shown
+    assert "| start: graphs | 2.3 |" in shown and "import runner" not in shown
     del later["steps"]
     assert "98,765" not in page.tables([*LINES, later])
 

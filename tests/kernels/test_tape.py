@@ -79,6 +79,16 @@ def test_a_tape_runs_its_calls_again_on_what_lies_there_now() -> None:
     torch.testing.assert_close(normed[0], torch.nn.functional.rms_norm(doubled[0], (4,)))
 
 
+def test_calls_that_are_recorded_do_not_run() -> None:
+    ops = compiled_kernels()
+    x, residual = torch.randn(3, 16), torch.zeros(3, 16)
+    with ops.recorded() as tape:
+        ops.add_rms_norm(x, residual, torch.ones(16), 0.0)
+    assert not residual.any()
+    Replay(ops.library, [tape], 1).begin()
+    assert residual.equal(x)
+
+
 def test_deferred_calls_run_in_their_order_when_all_are_made() -> None:
     ops = compiled_kernels()
     table, ids, second = torch.arange(40.0).view(10, 4), torch.tensor([1, 2]), torch.tensor([1])
