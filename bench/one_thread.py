@@ -19,6 +19,7 @@ from ramet.ipc.messages import (
     ToScheduler,
     ToServer,
     Uid,
+    Wake,
     pack_ids,
     unpack_ids,
 )
@@ -124,6 +125,7 @@ class OneThread:
             server=MemoryChannel(ToServer),
             tokenizer=tokenizer,
             eos_ids=tokenizer.eos_ids,
+            wake=lambda: self._inbox.send(Wake()),
             grammars=grammars,
         )
 

@@ -351,8 +351,8 @@ class ProgramsEnded(Message, frozen=True):
     programs: list[str]
 
 
-class GrammarReady(Message, frozen=True):
-    """scheduler -> scheduler: its compile pool is done with some constraint, one way or the other."""
+class Wake(Message, frozen=True):
+    """scheduler -> scheduler: another of its threads is done with something, one way or the other."""
 
 
 class ControlReply(Message, frozen=True):
@@ -419,7 +419,7 @@ class PeerDied(Message, frozen=True):
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter
-ToScheduler = Admit | Abort | ProgramsEnded | Control | GrammarReady
+ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
 ToServer = (
     TextStep

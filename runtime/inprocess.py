@@ -19,7 +19,7 @@ from typing import Any
 from ramet.ipc.channel import ThreadInbox
 from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.message import Message
-from ramet.ipc.messages import GrammarReady, Limits, TokenStep, ToScheduler, ToServer, ToTokenizer
+from ramet.ipc.messages import Limits, TokenStep, ToScheduler, ToServer, ToTokenizer, Wake
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine_client.client import EngineClient
@@ -89,7 +89,7 @@ class InProcessEngine:
 
     def _schedule(self, load: Callable[[], LoadedRunner]) -> None:
         runner = load()
-        ready = partial(self._to_scheduler.send, GrammarReady())
+        wake = partial(self._to_scheduler.send, Wake())
         scheduler = Scheduler(
             self._args,
             runner,
@@ -100,7 +100,8 @@ class InProcessEngine:
             server=self._arrivals,
             tokenizer=self._tokenizer,
             eos_ids=self._tokenizer.eos_ids,
-            grammars=make_grammars(self._args, self._tokenizer, runner.vocab_size, ready),
+            wake=wake,
+            grammars=make_grammars(self._args, self._tokenizer, runner.vocab_size, wake),
         )
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:

@@ -153,7 +153,7 @@ def _adapters(args: Args, shape: ModelShape, dtype: torch.dtype) -> Iterator[Fin
     """By their own files; rows that PEFT has copied from the model are compared when one is loaded."""
     for named in args.named_adapters:
         try:
-            found = read_adapter(Path(named.path), targets_of(shape), dtype, args.adapters.max_lora_rank, None)
+            found = read_adapter(Path(named.path), targets_of(shape), dtype, args.adapters.max_lora_rank)
         except ConfigError as error:
             yield Finding("missing", f"adapter {named.name}", str(error), "see docs/adapters.md for what is served")
             continue

@@ -16,7 +16,7 @@ from typing import Any
 
 from ramet.bench import report, stamp
 from ramet.ipc.channel import MemoryChannel
-from ramet.ipc.messages import Admit, ToDetokenizer, ToScheduler, ToServer, Uid, pack_ids
+from ramet.ipc.messages import Admit, ToDetokenizer, ToScheduler, ToServer, Uid, Wake, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
@@ -85,6 +85,7 @@ def play(policy: str, max_wait_s: float, *, pool: int = 6000, rows: int = 4, spr
         server=MemoryChannel(ToServer),
         tokenizer=None,
         eos_ids=frozenset(),
+        wake=lambda: inbox.send(Wake()),
         clock=clock,
     )
     arrived_s: dict[int, float] = {}

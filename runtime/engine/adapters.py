@@ -16,7 +16,7 @@ from ramet.runtime.engine.batch import AdapterPlacement
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.lora.layers import AdaptedModel, StepSlots, base_rows
-from ramet.runtime.lora.reading import FILE, Adapter, read_adapter
+from ramet.runtime.lora.reading import FILE, Adapter, check_model_rows, read_adapter
 from ramet.runtime.lora.targets import Targets, targets_of
 from ramet.runtime.machine import available_memory
 from ramet.runtime.models.causal import CausalModel
@@ -47,28 +47,31 @@ class AdapterStore:
     def num_bytes(self) -> int:
         return sum(adapter.num_bytes for adapter in self._loaded.values())
 
-    def load(self, generation: int, path: str) -> None:
-        """Raises ConfigError; then nothing has changed."""
-        assert generation not in self._loaded, f"generation {generation} is loaded twice"
+    def read(self, path: str) -> Adapter:
+        """On any thread, while steps run. Raises ConfigError."""
         if self._targets is None:
             self._targets = targets_of(self._shape)
-        model = self._model
-        assert model is not None, "only a model of ours has targets"
         size = self._size(Path(path))
         if size * ROOM > (free := available_memory()):
             raise ConfigError(f"{path} needs {size} bytes, {free} are free: unload other adapters")
-        adapter = read_adapter(
-            Path(path), self._targets, self._dtype, self._args.max_lora_rank,
-            lambda target, at: base_rows(model, target, at),
-        )  # fmt: skip
-        if self._adapted is None:
-            self._wait()
-            of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
-            self._adapted = AdaptedModel(model, self.step, *of)
-        self._loaded[generation] = adapter
+        adapter = read_adapter(Path(path), self._targets, self._dtype, self._args.max_lora_rank)
         log.info(
             "adapter of %s: %d layers, rank %d, %d bytes", path, len(adapter.changes), adapter.rank, adapter.num_bytes
         )
+        return adapter
+
+    def add(self, generation: int, adapter: Adapter) -> None:
+        """What `read` has returned. Raises ConfigError; then nothing has changed."""
+        assert generation not in self._loaded, f"generation {generation} is loaded twice"
+        model, targets = self._model, self._targets
+        assert model is not None and targets is not None, "only a model of ours has targets, which reading finds"
+        if adapter.model_rows or self._adapted is None:
+            self._wait()
+        adapter = check_model_rows(adapter, lambda target, at: base_rows(model, target, at))
+        if self._adapted is None:
+            of = targets.by_name, self._ops, self._args.max_loras_per_batch
+            self._adapted = AdaptedModel(model, self.step, *of)
+        self._loaded[generation] = adapter
 
     def _size(self, folder: Path) -> int:
         return (folder / FILE).stat().st_size if (folder / FILE).is_file() else 0

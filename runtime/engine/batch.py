@@ -164,7 +164,10 @@ class Pooler(Protocol):
 class AdapterSource(Protocol):
     """Adapters that a runner has on the host. Steps place them in slots (`Batch.adapter_placements`)."""
 
-    def load(self, generation: int, path: str) -> None:
+    def read(self, path: str) -> Any:
+        """What `add` is given, on any thread, while steps run. Raises ConfigError."""
+
+    def add(self, generation: int, adapter: Any) -> None:
         """Raises ConfigError; then nothing has changed."""
 
     def drop(self, generation: int) -> None:

@@ -184,7 +184,7 @@ class ModelRunner(LoadedModel):
         self.adapters = AdapterStore(args.adapters, self.shape, self._model, self.dtype, self._kernels, self._wait)
         for generation, adapter in enumerate(args.named_adapters, 1):
             with phase(report, f"adapter {adapter.name}"):
-                self.adapters.load(generation, adapter.path)
+                self.adapters.add(generation, self.adapters.read(adapter.path))
         self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)
         self._deferred_steps = self._choose_deferred(args)

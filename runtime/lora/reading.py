@@ -5,7 +5,7 @@ asks what is not built is named. A, B: the two factors of a low-rank change. N i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,19 @@ COMPARED = 64  # rows of a saved copy of the model's own weights
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRows:
+    """Of the model's own weights, as the file has them."""
+
+    named: str
+    target: Target
+    at: Tensor  # [n] int64
+    rows: Tensor  # [n, N]
+
+
+@dataclass(frozen=True, slots=True)
 class Adapter:
     changes: dict[str, Changes]  # by our names of layers
+    model_rows: tuple[ModelRows, ...] = ()  # which `check_model_rows` has not compared yet
 
     @property
     def num_bytes(self) -> int:
@@ -76,13 +87,8 @@ class _Module:
     names: dict[str, str] = field(default_factory=dict)
 
 
-def read_adapter(
-    folder: Path, targets: Targets, dtype: torch.dtype, max_rank: int, base_rows: BaseRows | None
-) -> Adapter:
-    """Its numbers in the model's `dtype`. Raises ConfigError that names the file and what is wrong there.
-
-    Without `base_rows` what it has copied of the model is not compared.
-    """
+def read_adapter(folder: Path, targets: Targets, dtype: torch.dtype, max_rank: int) -> Adapter:
+    """Its numbers in the model's `dtype`. Raises ConfigError that names the file and what is wrong there."""
     config, path = read_config(folder), folder / FILE
     if config.dora:
         raise ConfigError(f"{folder}: use_dora is true, which is not built: merge the adapter into the model")
@@ -94,14 +100,16 @@ def read_adapter(
             )
         raise ConfigError(f"{folder} has no {FILE}")
     found: dict[str, list[Change]] = {}
+    model_rows: list[ModelRows] = []
     for name, module in _modules(path, targets).items():
-        _check_base(module, path, base_rows)
+        if BASE in module.tensors:
+            model_rows.append(_model_rows(module))
         change = _change(name, module, config, dtype, max_rank, path)
         if change is not None:
             found.setdefault(module.target.module, []).append(change)
     if not found:
         raise ConfigError(f"{path} has no tensor that changes a layer of this {targets.architecture}")
-    return Adapter({name: tuple(changes) for name, changes in found.items()})
+    return Adapter({name: tuple(changes) for name, changes in found.items()}, tuple(model_rows))
 
 
 def _modules(path: Path, targets: Targets) -> dict[str, _Module]:
@@ -190,17 +198,20 @@ def _copied(tensor: Tensor, dtype: torch.dtype, named: str) -> Tensor:
     return made
 
 
-def _check_base(module: _Module, path: Path, base_rows: BaseRows | None) -> None:
-    """A copy of the model's own weights, which PEFT saves with embeddings. Some rows of it are looked at."""
-    copy, target = module.tensors.get(BASE), module.target
-    if copy is None:
-        return
-    named, shape = module.names[BASE], [target.num_out, target.num_in]
+def _model_rows(module: _Module) -> ModelRows:
+    """Some of those that PEFT saves with a change of embeddings."""
+    copy, named, target = module.tensors[BASE], module.names[BASE], module.target
+    shape = [target.num_out, target.num_in]
     if list(copy.shape) != shape:
         raise ConfigError(f"{named} is {list(copy.shape)}, must be {shape}: an adapter that adds tokens is not built")
-    if base_rows is None:
-        return
     at = torch.linspace(0, target.num_out - 1, min(COMPARED, target.num_out)).long()
-    own, theirs = base_rows(target, at).float(), copy[at].float()
-    if not torch.allclose(own, theirs, rtol=0.01, atol=0.01 * float(own.abs().max())):
-        raise ConfigError(f"{named} is not this model's: the adapter is of another model")
+    return ModelRows(named, target, at, copy[at])
+
+
+def check_model_rows(adapter: Adapter, base_rows: BaseRows) -> Adapter:
+    """The adapter without them. Raises ConfigError where the model has others."""
+    for found in adapter.model_rows:
+        own, theirs = base_rows(found.target, found.at).float(), found.rows.float()
+        if not torch.allclose(own, theirs, rtol=0.01, atol=0.01 * float(own.abs().max())):
+            raise ConfigError(f"{found.named} is not this model's: the adapter is of another model")
+    return replace(adapter, model_rows=())

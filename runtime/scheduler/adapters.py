@@ -5,7 +5,11 @@ slot was asked for longest ago. Knows generations and slots, no file and no tens
 """
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
 
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterPlacement, AdapterSource
@@ -89,38 +93,85 @@ class AdapterSlots:
         assert by_slot == self._taken, (by_slot, self._taken)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """An adapter that a thread reads. `answer` gets why it cannot be loaded; empty: it is."""
+
+    path: str
+    pinned: bool
+    answer: Callable[[str], None]
+
+
 class Adapters:
     """Loads and drops, for the server. `source`: of the runner; None: it has no model."""
 
-    def __init__(self, args: Args, slots: AdapterSlots, source: AdapterSource | None) -> None:
-        """Those of the start are loaded by now."""
-        self._most, self._slots, self._source = args.adapters.max_loaded_loras, slots, source
+    def __init__(self, args: Args, slots: AdapterSlots, source: AdapterSource | None, wake: Callable[[], None]) -> None:
+        """Those of the start are loaded by now. `wake`, on one other thread, has `settle` called on the scheduler's."""
+        self._most, self._slots, self._source, self._wake = args.adapters.max_loaded_loras, slots, source, wake
+        self._thread = ThreadPoolExecutor(1, "read-adapter")
+        self._reading: dict[Generation, _Reading] = {}
+        self._read: SimpleQueue[tuple[Generation, Any]] = SimpleQueue()  # (what was asked for, an adapter or why not)
         for generation, adapter in enumerate(args.named_adapters, 1):
             slots.add(generation, adapter.pinned)
 
-    def load(self, generation: Generation, path: str, pinned: bool) -> str:
-        """Why it cannot be loaded; empty: it is."""
+    def load(self, generation: Generation, path: str, pinned: bool, answer: Callable[[str], None]) -> None:
+        """Reads it on another thread, while requests run. See _Reading."""
+        if refusal := self._refusal(pinned):
+            answer(refusal)
+            return
+        self._reading[generation] = _Reading(path, pinned, answer)
+        self._thread.submit(self._read_it, generation, path)
+
+    def _refusal(self, pinned: bool) -> str:
         if self._source is None:
             return "--runner is scripted: there is no model that it could change"
-        num = self._slots.num_loaded
+        num = self._slots.num_loaded + len(self._reading)
         if num >= self._most:
             return f"{num} adapters are loaded, at most {self._most} may be (--max-loaded-loras): unload one first"
-        if pinned and self._slots.num_pinned + 1 >= self._slots.num_slots:
+        num_pinned = self._slots.num_pinned + sum(each.pinned for each in self._reading.values())
+        if pinned and num_pinned + 1 >= self._slots.num_slots:
             return (
-                f"pinned is true, but {self._slots.num_pinned} of the {self._slots.num_slots} slots are pinned "
+                f"pinned is true, but {num_pinned} of the {self._slots.num_slots} slots are pinned "
                 "(--max-loras-per-batch), and one must be left for others"
             )
-        try:
-            self._source.load(generation, path)
-        except ConfigError as error:
-            return str(error)
-        except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
-            log.exception("the adapter in %s cannot be loaded", path)
-            return f"{path} cannot be loaded: {describe(error)}"
-        self._slots.add(generation, pinned)
         return ""
+
+    def _read_it(self, generation: Generation, path: str) -> None:
+        assert self._source is not None
+        self._read.put((generation, _tried(path, self._source.read, path)))
+        self._wake()
+
+    def settle(self) -> None:
+        """Take in what was read."""
+        while not self._read.empty():
+            generation, read = self._read.get()
+            asked = self._reading.pop(generation)
+            if not isinstance(read, Refused):
+                assert self._source is not None
+                read = _tried(asked.path, self._source.add, generation, read)
+            if isinstance(read, Refused):
+                asked.answer(read.why)
+                continue
+            self._slots.add(generation, asked.pinned)
+            asked.answer("")
 
     def drop(self, generation: Generation) -> None:
         if self._source is not None and generation in self._slots:
             self._slots.remove(generation)
             self._source.drop(generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    why: str
+
+
+def _tried(path: str, run: Callable[..., Any], *given: Any) -> Any:
+    """What it returns, or Refused."""
+    try:
+        return run(*given)
+    except ConfigError as error:
+        return Refused(str(error))
+    except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
+        log.exception("the adapter in %s cannot be loaded", path)
+        return Refused(f"{path} cannot be loaded: {describe(error)}")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import (
@@ -54,11 +55,13 @@ class ControlHandler:
             case FlushCache(call, timeout_s):
                 self.flushes.append(_Flush(call, self._clock() + timeout_s))
             case LoadAdapter(call, generation, path, pinned):
-                refusal = self._adapters.load(generation, path, pinned)
-                self._reply(call, {"error": refusal} if refusal else {}, ok=not refusal)
+                self._adapters.load(generation, path, pinned, partial(self._answer_load, call))
             case DropAdapter(call, generation):
                 self._adapters.drop(generation)
                 self._reply(call, {})
+
+    def _answer_load(self, call: int, refusal: str) -> None:
+        self._reply(call, {"error": refusal} if refusal else {}, ok=not refusal)
 
     def settle(self, idle: bool) -> None:
         """Once a turn while `flushes` wait: flush if nothing runs or waits, give up on flushes that are out of time."""

@@ -20,10 +20,10 @@ from ramet.ipc.messages import (
     Control,
     Finish,
     FinishKind,
-    GrammarReady,
     ProgramsEnded,
     ToScheduler,
     Uid,
+    Wake,
     unpack_ids,
 )
 from ramet.ipc.spec import RequestSpec
@@ -93,9 +93,11 @@ class Scheduler:
         server: Outbox,
         tokenizer: Tokenizer | None,
         eos_ids: frozenset[int],
+        wake: Callable[[], None],
         clock: Clock = time.monotonic,
         grammars: GrammarSource | None = None,
     ) -> None:
+        """`wake` sends `Wake` to the inbox, for the thread that reads adapters."""
         seed = args.schedule.random_seed or 0
         self._seeds = np.random.default_rng(seed)
         self._args, self._inbox, self._clock = args, inbox, clock
@@ -143,9 +145,9 @@ class Scheduler:
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
-        adapters = Adapters(args, self.running.adapters, runner.adapters)
+        self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self._control = ControlHandler(
-            server, clock, state=self.state, where=self.where, flush=self.flush, adapters=adapters
+            server, clock, state=self.state, where=self.where, flush=self.flush, adapters=self._adapters
         )
 
     @property
@@ -208,7 +210,8 @@ class Scheduler:
                     self._enqueue(message)
                 case Abort():
                     self._abort(message)
-                case GrammarReady():
+                case Wake():
+                    self._adapters.settle()
                     for request, refused in self._constraints.settled():
                         self._wait_or_close(request, refused)
                 case ProgramsEnded():

@@ -10,7 +10,7 @@ import msgspec
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import GrammarReady, Limits, ToScheduler
+from ramet.ipc.messages import Limits, ToScheduler, Wake
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.config import Args
@@ -46,8 +46,9 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         tokenizer = reading.result()
     phases.append(("torch and tokenizer", time.perf_counter() - started))
     runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
-    own = Sender(sockets.address(paths.SCHEDULER))  # used by the compile pool alone
-    grammars = make_grammars(args, tokenizer, runner.vocab_size, lambda: own.send(GrammarReady()))
+    wakers = [Sender(sockets.address(paths.SCHEDULER)) for _ in range(2)]  # one for each thread that uses one
+    compiled, read = (partial(waker.send, Wake()) for waker in wakers)
+    grammars = make_grammars(args, tokenizer, runner.vocab_size, compiled)
     scheduler = Scheduler(
         args,
         runner,
@@ -58,6 +59,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         server=server,
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
+        wake=read,
         grammars=grammars,
     )
     ends = (

@@ -21,6 +21,7 @@ from ramet.ipc.messages import (
     TokenStep,
     ToScheduler,
     ToServer,
+    Wake,
     pack_ids,
     unpack_ids,
 )
@@ -69,6 +70,7 @@ class BenchTop:
             server=self.server,
             tokenizer=tokenizer,
             eos_ids=frozenset(eos_ids),
+            wake=lambda: self.inbox.send(Wake()),
             clock=self.clock,
             grammars=grammars,
         )

@@ -30,7 +30,7 @@ class Grammars:
         return self._done[key]
 
     def release(self, failed: Failed | None = None) -> None:
-        """All that was held is compiled, or has failed. A scheduler must be told: GrammarReady."""
+        """All that was held is compiled, or has failed. A scheduler must be told: Wake."""
         for key, compiling in self.compiling.items():
             compiling.outcome = failed or self._compile(key)
         self.compiling.clear()

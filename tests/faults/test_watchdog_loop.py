@@ -59,6 +59,7 @@ class Quiet:
 scheduler = Scheduler(
     make_args(), HashRunner(64, 4, 64), max_total_tokens=64, max_running=4, inbox=Quiet(),
     detokenizer=MemoryChannel(), server=MemoryChannel(), tokenizer=None, eos_ids=frozenset(),
+    wake=lambda: None,
 )
 scheduler.run_plain(Watchdog(0.3).beat)
 """

@@ -17,7 +17,7 @@ from ramet.runtime.adapter_paths import wrong_path
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import read_config
-from ramet.runtime.lora.reading import Adapter, read_adapter
+from ramet.runtime.lora.reading import Adapter, check_model_rows, read_adapter
 from ramet.runtime.lora.targets import Targets, targets_of
 from ramet.runtime.models.registry import read_shape
 
@@ -53,7 +53,8 @@ def write(folder: Path, targets: Targets, change: Callable[[dict[str, Tensor], d
 
 
 def read(folder: Path, targets: Targets) -> Adapter:
-    return read_adapter(folder, targets, torch.float32, 64, lambda target, at: torch.zeros(len(at), target.num_in))
+    adapter = read_adapter(folder, targets, torch.float32, 64)
+    return check_model_rows(adapter, lambda target, at: torch.zeros(len(at), target.num_in))
 
 
 def test_factors_are_scaled_and_by_our_names(tmp_path: Path, targets: Targets) -> None:

@@ -1,13 +1,16 @@
 """Which adapter gets which slot: free ones first, then that of whoever was asked for longest ago and is not needed."""
 
 import logging
+import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.runtime.config import Args
+from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import AdapterPlacement
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.adapters import Adapters, AdapterSlots
 
 
@@ -60,22 +63,91 @@ def test_the_runner_has_what_the_slots_say(num: int, moves: list[tuple[str, int]
         slots.check()
 
 
-class Failing:
-    """A source whose folders are worse than any that it knows."""
+class Source:
+    """Reads when it is told to. What is wrong with an adapter is its path."""
 
-    def load(self, generation: int, path: str) -> None:
-        raise RecursionError("too deep")
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.added: list[int] = []
+        self.threads: set[int] = set()
+
+    def read(self, path: str) -> str:
+        self.threads.add(threading.get_ident())
+        assert self.go.wait(60)
+        match path:
+            case "/deep":
+                raise RecursionError("too deep")
+            case "/odd":
+                raise ConfigError("/odd is no adapter")
+        return path
+
+    def add(self, generation: int, adapter: str) -> None:
+        if adapter == "/foreign":
+            raise ConfigError("/foreign is of another model")
+        self.added.append(generation)
 
     def drop(self, generation: int) -> None:
-        raise AssertionError("nothing was loaded")
+        self.added.remove(generation)
 
 
-def test_a_folder_that_fails_in_a_way_of_its_own_is_refused_and_harms_nobody(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    slots = AdapterSlots(2)
-    adapters = Adapters(Args(), slots, Failing())
+class Loading:
+    def __init__(self, num_slots: int = 2, **options: Any) -> None:
+        self.slots, self.source, self.woken = AdapterSlots(num_slots), Source(), threading.Semaphore(0)
+        self.adapters = Adapters(make_args(**options), self.slots, self.source, self.woken.release)
+        self.answers: dict[int, str] = {}
+
+    def load(self, generation: int, path: str, pinned: bool = False) -> None:
+        self.adapters.load(generation, path, pinned, lambda refusal: self.answers.update({generation: refusal}))
+
+    def settle(self, times: int = 1) -> None:
+        self.source.go.set()
+        for _ in range(times):
+            assert self.woken.acquire(timeout=60)
+            self.adapters.settle()
+
+
+def test_an_adapter_is_read_beside_the_scheduler_and_added_by_it() -> None:
+    loading = Loading()
+    loading.load(1, "/a")
+    loading.adapters.settle()
+    assert not loading.answers and 1 not in loading.slots
+    loading.settle()
+    assert loading.answers == {1: ""} and 1 in loading.slots and loading.source.added == [1]
+    assert threading.get_ident() not in loading.source.threads
+    loading.adapters.drop(1)
+    assert not loading.source.added and 1 not in loading.slots
+
+
+def test_what_is_being_read_counts() -> None:
+    loading = Loading(num_slots=3, max_loaded_loras=2)
+    loading.load(1, "/a", pinned=True)
+    loading.load(2, "/b")
+    loading.load(3, "/c")
+    assert "2 adapters are loaded, at most 2 may be" in loading.answers.pop(3)
+    loading.settle(2)
+    assert loading.answers == {1: "", 2: ""} and loading.slots.num_pinned == 1
+    pinning = Loading(num_slots=2)
+    pinning.load(1, "/a", pinned=True)
+    pinning.load(2, "/b", pinned=True)
+    assert "1 of the 2 slots are pinned" in pinning.answers[2]
+    pinning.settle()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/deep", "/deep cannot be loaded: too deep"),
+        ("/odd", "/odd is no adapter"),
+        ("/foreign", "/foreign is of another model"),
+    ],
+)
+def test_a_folder_that_is_refused_harms_nobody(path: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    loading = Loading()
     with caplog.at_level(logging.ERROR, "ramet"):
-        assert "/a/b cannot be loaded: too deep" in adapters.load(1, "/a/b", pinned=False)
-    assert "Traceback" in caplog.text and slots.num_loaded == 0
-    adapters.drop(1)
+        loading.load(1, path)
+        loading.load(2, "/b")
+        loading.settle(2)
+    assert why in loading.answers[1] and loading.answers[2] == ""
+    assert ("Traceback" in caplog.text) == (path == "/deep")
+    assert loading.source.added == [2] and loading.slots.num_loaded == 1
+    loading.adapters.drop(1)

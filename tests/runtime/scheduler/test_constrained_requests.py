@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from samples import examples
 from schedules import TOKENIZER, what_clients_see
 
-from ramet.ipc.messages import FinishKind, FlushCache, GrammarReady
+from ramet.ipc.messages import FinishKind, FlushCache, Wake
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, GrammarError
@@ -59,7 +59,7 @@ def held() -> tuple[Grammars, BenchTop]:
 
 def release(grammars: Grammars, top: BenchTop, failed: Failed | None = None) -> None:
     grammars.release(failed)
-    top.inbox.send(GrammarReady())
+    top.inbox.send(Wake())
 
 
 def test_a_request_waits_for_its_constraint_and_others_do_not():
@@ -167,7 +167,7 @@ def test_who_asks_after_a_timeout_does_not_get_it():
     top.turn()
     grammars.release(Failed("takes longer", status=504))
     top.add(2, PROMPT, 20, constraint=regex("a|b"))
-    top.inbox.send(GrammarReady())
+    top.inbox.send(Wake())
     top.turn()
     assert top.finish[1].status == 504 and 2 not in top.finish
     release(grammars, top)
