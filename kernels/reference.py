@@ -27,34 +27,33 @@ LARGEST_FP8 = 448.0  # of e4m3
 
 
 class HeadNorms(NamedTuple):
-    """Weights [D] of the norms of each query head and of each key head, and how they are used: as `norm_heads`."""
+    """Weights [D] of the norms of each query head and of each key head, both of one dtype: as `norm_heads`."""
 
     q: Tensor
     k: Tensor
     eps: float
-    plus_one: bool
     values: bool = False  # heads of values are normed too, without a weight
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
-    """x [..., N] -> [..., N]. The normalised value is rounded to x's dtype before the weight is applied.
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [..., N] -> [..., N], by weight [N] of the dtype of x, or of float32.
 
-    `plus_one` (Gemma): it is multiplied by 1 + weight in float32, and what comes of it is rounded.
+    The normalised value is rounded to the dtype of the weight before it is multiplied, and the product to that of x.
     """
     wide = x.float()
     scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return (scaled * (1 + weight.float())).to(x.dtype) if plus_one else weight * scaled.to(x.dtype)
+    return (weight * scaled.to(weight.dtype)).to(x.dtype)
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     """residual [T, N] is WRITTEN: residual += x. Returns the norm of the sum. [T, N]"""
     residual += x
-    return rms_norm(residual, weight, eps, plus_one)
+    return rms_norm(residual, weight, eps)
 
 
-def norm_heads(x: Tensor, weight: Tensor | None, eps: float, plus_one: bool = False) -> None:
+def norm_heads(x: Tensor, weight: Tensor | None, eps: float) -> None:
     """Each head's own norm. WRITES x [T, heads, D] (rows may be strided); weight [D], or None: no weight."""
-    x.copy_(rms_norm(x, x.new_ones(x.shape[-1]) if weight is None else weight, eps, plus_one))
+    x.copy_(rms_norm(x, x.new_ones(x.shape[-1]) if weight is None else weight, eps))
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -150,8 +149,8 @@ def place(
     """
     turning = qkv.shape[1] - keys.shape[1]
     if norms is not None:
-        norm_heads(qkv[:, :heads], norms.q, norms.eps, norms.plus_one)
-        norm_heads(qkv[:, heads:turning], norms.k, norms.eps, norms.plus_one)
+        norm_heads(qkv[:, :heads], norms.q, norms.eps)
+        norm_heads(qkv[:, heads:turning], norms.k, norms.eps)
         if norms.values:
             norm_heads(qkv[:, turning:], None, norms.eps)
     rotate(qkv[:, :turning], cos, sin, positions)

@@ -16,17 +16,16 @@ HEADS = 8  # of a program
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _part(x, scale, weight, INTERPRETED: tl.constexpr, PLUS_ONE: tl.constexpr, like):  # type: ignore[no-untyped-def]
+def _part(x, scale, weight, INTERPRETED: tl.constexpr, like, like_weight):  # type: ignore[no-untyped-def]
     """Part of some heads, normed: x [heads, n] float32, scale [heads, 1], weight [heads, n]."""
-    normed = x * scale * (1.0 + weight) if PLUS_ONE else _rounded(x * scale, like, INTERPRETED) * weight
-    return _rounded(normed, like, INTERPRETED)
+    return _rounded(_rounded(x * scale, like_weight, INTERPRETED) * weight, like, INTERPRETED)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _place(  # type: ignore[no-untyped-def]
     x, x_stride, cos, sin, positions, q_weight, k_weight, eps, keys, values, new_slots, heads, kv_heads,
     head_dim, half,
-    NORMED: tl.constexpr, VALUES: tl.constexpr, PLUS_ONE: tl.constexpr, INTERPRETED: tl.constexpr, HEADS: tl.constexpr,
+    NORMED: tl.constexpr, VALUES: tl.constexpr, INTERPRETED: tl.constexpr, HEADS: tl.constexpr,
     BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """Of each head two halves of BLOCK numbers that turn, and REST that do not (0: there are none).
@@ -58,18 +57,18 @@ def _place(  # type: ignore[no-untyped-def]
             own == 1, tl.load(q_weight + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
             tl.load(k_weight + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
         )  # fmt: skip
-        first = tl.where(turning[:, None], _part(first, scale, w, INTERPRETED, PLUS_ONE, x), first)
+        first = tl.where(turning[:, None], _part(first, scale, w, INTERPRETED, x, q_weight), first)
         w = tl.where(
             own == 1, tl.load(q_weight + half + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
             tl.load(k_weight + half + col, mask=col < half, other=0.0).to(tl.float32)[None, :],
         )  # fmt: skip
-        second = tl.where(turning[:, None], _part(second, scale, w, INTERPRETED, PLUS_ONE, x), second)
+        second = tl.where(turning[:, None], _part(second, scale, w, INTERPRETED, x, q_weight), second)
         if REST > 0:
             w = tl.where(
                 own == 1, tl.load(q_weight + further, mask=further < head_dim, other=0.0).to(tl.float32)[None, :],
                 tl.load(k_weight + further, mask=further < head_dim, other=0.0).to(tl.float32)[None, :],
             )  # fmt: skip
-            rest = tl.where(turning[:, None], _part(rest, scale, w, INTERPRETED, PLUS_ONE, x), rest)
+            rest = tl.where(turning[:, None], _part(rest, scale, w, INTERPRETED, x, q_weight), rest)
         if VALUES:
             first = tl.where(turning[:, None], first, _rounded(first * scale, x, INTERPRETED))
             second = tl.where(turning[:, None], second, _rounded(second * scale, x, INTERPRETED))
@@ -126,11 +125,11 @@ def place(
     tokens, all_heads, head_dim = qkv.shape
     half, kv_heads = cos.shape[-1], keys.shape[1]
     if tokens:
-        q_weight, k_weight, eps, plus_one, of_values = (qkv, qkv, 0.0, False, False) if norms is None else norms
+        q_weight, k_weight, eps, of_values = (qkv, qkv, 0.0, False) if norms is None else norms
         rest = head_dim - 2 * half
         _place[(tokens, triton.cdiv(all_heads, HEADS))](
             qkv, qkv.stride(0), cos, sin, positions, q_weight, k_weight, eps, keys, values, slots, heads, kv_heads,
-            head_dim, half, NORMED=norms is not None, VALUES=of_values, PLUS_ONE=plus_one, INTERPRETED=INTERPRETED,
+            head_dim, half, NORMED=norms is not None, VALUES=of_values, INTERPRETED=INTERPRETED,
             HEADS=HEADS, BLOCK=triton.next_power_of_2(half), REST=triton.next_power_of_2(rest) if rest else 0,
             num_warps=4,
         )  # fmt: skip

@@ -149,13 +149,13 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     yield step_rows._take_in, "bf16", {"BLOCK": step_rows.BLOCK, "num_warps": 4}
     yield gated._softcap, "fp32", {"BLOCK": gated.BLOCK, "num_warps": 4}
     for kind in HALVES:
-        for plus_one, add, block in product((False, True), (False, True), (1024, 4096, 8192)):
-            flags = {"PLUS_ONE": plus_one, "ADD": add, "INTERPRETED": False, "BLOCK": block}
+        for weight, add, block in product((kind, "fp32"), (False, True), (1024, 4096, 8192)):
+            flags = {"norm": weight, "ADD": add, "INTERPRETED": False, "BLOCK": block}
             yield norms._norm, kind, {**flags, "num_warps": norms.warps_of(block)}
         heads = {"INTERPRETED": False, "num_warps": 4}
         for half, rest, normed in product((32, 64, 128), (0, 64), (False, True)):
-            turned = {"HEADS": rope.HEADS, "BLOCK": half, "REST": rest, "NORMED": normed, "PLUS_ONE": normed}
-            turned["VALUES"] = normed
+            turned = {"HEADS": rope.HEADS, "BLOCK": half, "REST": rest, "NORMED": normed}
+            turned |= {"VALUES": normed, "norm": "fp32" if normed else kind}
             yield rope._place, kind, {**heads, **turned}
             if processor.capability >= LEAST_FP8:
                 yield rope._place, kind, {**heads, **turned, "cache": FP8}
@@ -193,16 +193,20 @@ def experts(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
 
 
 def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
-    """How it is launched and `cache`, the type of keys and values in the pool, are no constants of the kernel's."""
-    launched, cache = {"num_warps": epilogue.WARPS}, constants.get("cache")
+    """How it is launched is no constant of the kernel's, nor are `cache`, the type of keys and values in the pool, and
+    `norm`, that of the weights of norms.
+    """
+    launched, cache, norm = {"num_warps": epilogue.WARPS}, constants.get("cache"), constants.get("norm")
     launched |= {name: constants[name] for name in tuned.launched(1) if name in constants}
-    flags = {name: value for name, value in constants.items() if name not in (*launched, "cache")}
+    flags = {name: value for name, value in constants.items() if name not in (*launched, "cache", "norm")}
     names = [name for name in kernel.arg_names if name not in flags]
     signature = {name: TYPES.get(name, "*fp32") for name in names} | dict.fromkeys(flags, "constexpr")
     own = OF_THE_MODEL if "values" not in signature or "keys" in signature else ("logits",)  # `_cut` has values, too
     signature |= {name: f"*{kind}" for name in own if name in signature}
     if cache is not None:
         signature |= dict.fromkeys(("keys", "values"), f"*{cache}")
+    if norm is not None:
+        signature |= {name: f"*{norm}" for name in ("weight", "q_weight", "k_weight") if name in signature}
     if "out" in signature and kernel.fn.__module__ != epilogue.__name__:
         signature["out"] = f"*{kind}"
     if kernel.fn is linear_fp8._round_rows.fn:

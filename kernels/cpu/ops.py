@@ -159,21 +159,23 @@ class CpuOps:
             return self._arena.empty(shape, dtype)
         return torch.empty(shape, dtype=dtype)
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
-        return self._norm(x, None, weight, eps, plus_one)
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self._norm(x, None, weight, eps)
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, plus_one: bool = False) -> Tensor:
-        return self._norm(x, residual.data_ptr(), weight, eps, plus_one)
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self._norm(x, residual.data_ptr(), weight, eps)
 
-    def norm_heads(self, x: Tensor, weight: Tensor | None, eps: float, plus_one: bool = False) -> None:
+    def norm_heads(self, x: Tensor, weight: Tensor | None, eps: float) -> None:
         at, w, sizes = x.data_ptr(), None if weight is None else weight.data_ptr(), x.shape
-        self._norm_heads(DTYPES[x.dtype], at, x.stride(0), w, *sizes, eps, plus_one, self.threads)
+        wide = weight is not None and weight.dtype == torch.float32
+        self._norm_heads(DTYPES[x.dtype], at, x.stride(0), w, *sizes, eps, wide, self.threads)
 
-    def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float, plus_one: bool) -> Tensor:
+    def _norm(self, x: Tensor, residual: int | None, weight: Tensor, eps: float) -> Tensor:
         tokens, size = x.shape
         out = self.empty(tokens, size, dtype=x.dtype)
         at, to, w = x.data_ptr(), out.data_ptr(), weight.data_ptr()
-        self._rms_norm(DTYPES[x.dtype], at, x.stride(0), residual, w, to, tokens, size, eps, plus_one, self.threads)
+        wide = weight.dtype == torch.float32
+        self._rms_norm(DTYPES[x.dtype], at, x.stride(0), residual, w, to, tokens, size, eps, wide, self.threads)
         return out
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -316,8 +318,8 @@ class CpuOps:
     ) -> None:
         turning = qkv.shape[1] - keys.shape[1]
         if norms is not None:
-            self.norm_heads(qkv[:, :heads], norms.q, norms.eps, norms.plus_one)
-            self.norm_heads(qkv[:, heads:turning], norms.k, norms.eps, norms.plus_one)
+            self.norm_heads(qkv[:, :heads], norms.q, norms.eps)
+            self.norm_heads(qkv[:, heads:turning], norms.k, norms.eps)
             if norms.values:
                 self.norm_heads(qkv[:, turning:], None, norms.eps)
         self.rotate(qkv[:, :turning], cos, sin, positions)

@@ -11,9 +11,9 @@
 
 namespace {
 
-// out may be x. PLUS_ONE: the scale is 1 + weight, and only the product is rounded (Gemma).
-template <class T, bool PLUS_ONE>
-void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, float eps) {
+// out may be x. W: of the weight, T or float; what is normalised is rounded to it before they are multiplied.
+template <class T, class W>
+void norm_row(const T *x, T *residual, const W *weight, T *out, int64_t size, float eps) {
     vf squares = {};
     each(size, [&](int64_t i, int64_t n) {
         vf value = get(x + i, n);
@@ -27,24 +27,23 @@ void norm_row(const T *x, T *residual, const T *weight, T *out, int64_t size, fl
     const float scale = 1.0f / std::sqrt(sum_of(squares) / size + eps);
     each(size, [&](int64_t i, int64_t n) {
         const vf value = get(from + i, n) * scale, w = weight ? get(weight + i, n) : splat(1.0f);
-        put(out + i, PLUS_ONE ? (w + 1.0f) * value : w * rounded<T>(value), n);
+        put(out + i, w * rounded<W>(value), n);
     });
 }
 
-template <class T, bool PLUS_ONE>
+template <class T, class W>
 void norm(const void *x, int64_t x_stride, void *residual, const void *weight, void *out, int64_t tokens, int64_t size, float eps, int threads) {
     pool::each_of_many(threads, tokens, size, [&](int64_t t) {
-        norm_row<T, PLUS_ONE>((const T *)x + t * x_stride, residual ? (T *)residual + t * size : nullptr, (const T *)weight, (T *)out + t * size,
-                              size, eps);
+        norm_row((const T *)x + t * x_stride, residual ? (T *)residual + t * size : nullptr, (const W *)weight, (T *)out + t * size, size, eps);
     });
 }
 
-template <class T, bool PLUS_ONE>
+template <class T, class W>
 void norm_heads(void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps, int threads) {
     pool::each_of_many(threads, tokens, heads * head_dim, [&](int64_t t) {
         for (int64_t h = 0; h < heads; h++) {
             T *head = (T *)x + t * stride + h * head_dim;
-            norm_row<T, PLUS_ONE>(head, nullptr, (const T *)weight, head, head_dim, eps);
+            norm_row(head, (T *)nullptr, (const W *)weight, head, head_dim, eps);
         }
     });
 }
@@ -129,27 +128,28 @@ void rotate(void *x, int64_t stride, const float *cos, const float *sin, const i
 }  // namespace
 
 // out [T, N] = norm of x [T, N], or of x + residual when residual [T, N] is given; it is then written with the sum.
+// `wide`: the weight is float32.
 extern "C" void ramet_rms_norm(int dtype, const void *x, int64_t x_stride, void *residual, const void *weight, void *out, int64_t tokens, int64_t size,
-                               float eps, int plus_one, int threads) {
+                               float eps, int wide, int threads) {
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
-        if (plus_one)
-            norm<T, true>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
+        if (wide)
+            norm<T, float>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
         else
-            norm<T, false>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
+            norm<T, T>(x, x_stride, residual, weight, out, tokens, size, eps, threads);
     });
 }
 REPLAYABLE(ramet_rms_norm)
 
-// x [T, heads, D] is written: each head's own norm; weight [D] or null.
+// x [T, heads, D] is written: each head's own norm; weight [D] or null, `wide` as above.
 extern "C" void ramet_norm_heads(int dtype, void *x, int64_t stride, const void *weight, int64_t tokens, int64_t heads, int64_t head_dim, float eps,
-                                 int plus_one, int threads) {
+                                 int wide, int threads) {
     with_dtype(dtype, [&](auto value) {
         using T = decltype(value);
-        if (plus_one)
-            norm_heads<T, true>(x, stride, weight, tokens, heads, head_dim, eps, threads);
+        if (wide)
+            norm_heads<T, float>(x, stride, weight, tokens, heads, head_dim, eps, threads);
         else
-            norm_heads<T, false>(x, stride, weight, tokens, heads, head_dim, eps, threads);
+            norm_heads<T, T>(x, stride, weight, tokens, heads, head_dim, eps, threads);
     });
 }
 REPLAYABLE(ramet_norm_heads)

@@ -42,7 +42,7 @@ class DeltaNet(nn.Module):
         self.gates = Linear(size, 2 * of.value_heads, bias=False, dtype=dtype, may_round=False)
         self.conv = CausalConv(of.channels, of.taps, dtype)
         self.decay = Decay(of.value_heads)
-        self.norm = RMSNorm(of.value, eps, plus_one=False, dtype=dtype, ops=ops)
+        self.norm = RMSNorm(of.value, eps, dtype=dtype, ops=ops)
         self.out = Linear(of.values, size, bias=False, dtype=dtype)
         self._of, self._eps, self._ops = of, eps, ops
         self._states: DeltaStates | None = None

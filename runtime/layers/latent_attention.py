@@ -30,7 +30,7 @@ class LatentSelfAttention(nn.Module):
         super().__init__()
 
         def norm(size: int) -> RMSNorm:
-            return RMSNorm(size, NORM_EPS, plus_one=False, dtype=dtype, ops=ops)
+            return RMSNorm(size, NORM_EPS, dtype=dtype, ops=ops)
 
         query_size, rank = heads * sizes.query, sizes.query_latent
         self.q_a = None if rank is None else Linear(size, rank, bias=bias, dtype=dtype)

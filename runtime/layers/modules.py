@@ -158,29 +158,39 @@ def pack_linears(model: nn.Module, packer: Packer | None, exact: Packer | None) 
 
 
 class RMSNorm(nn.Module):
-    """x [T, N] -> [T, N]. `weight` [N] is not initialised. `plus_one`: stored as its distance from one (Gemma)."""
+    """x [T, N] -> [T, N]. `weight` [N] is not initialised. `wide`: it multiplies in float32, and is kept so.
 
-    def __init__(self, hidden: int, eps: float, *, plus_one: bool, dtype: torch.dtype, ops: Ops) -> None:
+    `plus_one`: a checkpoint has its distance from one (Gemma), of which `derive` makes the weight.
+    """
+
+    def __init__(
+        self, hidden: int, eps: float, *, dtype: torch.dtype, ops: Ops, wide: bool = False, plus_one: bool = False
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden, dtype=dtype), requires_grad=False)
+        kept = torch.float32 if wide else dtype
+        self.weight = nn.Parameter(torch.empty(hidden, dtype=kept), requires_grad=False)
         self._eps, self._plus_one, self._ops = eps, plus_one, ops
 
     @property
     def neutral(self) -> float:
-        """The weight at which the norm does not scale."""
+        """What a checkpoint has where the norm does not scale."""
         return 0.0 if self._plus_one else 1.0
 
+    def derive(self) -> None:
+        if self._plus_one:
+            self.weight.data.add_(1)
+
     def forward(self, x: Tensor) -> Tensor:
-        return self._ops.rms_norm(x, self.weight, self._eps, self._plus_one)
+        return self._ops.rms_norm(x, self.weight, self._eps)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """The norm of x + residual; residual [T, N] is WRITTEN with the sum."""
-        return self._ops.add_rms_norm(x, residual, self.weight, self._eps, self._plus_one)
+        return self._ops.add_rms_norm(x, residual, self.weight, self._eps)
 
     def with_keys(self, k_norm: "RMSNorm | None", values: bool) -> HeadNorms:
         """This norm of query heads and that of key heads, if there are any; they differ in their weights alone."""
         of_keys = self.weight if k_norm is None else k_norm.weight
-        return HeadNorms(self.weight, of_keys, self._eps, self._plus_one, values)
+        return HeadNorms(self.weight, of_keys, self._eps, values)
 
 
 class GatedMLP(nn.Module):

@@ -29,7 +29,8 @@ Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim /
 
 def norm_of(shape: ModelShape, dtype: torch.dtype, ops: Ops, size: int | None = None) -> RMSNorm:
     """Of a layer's input, or of so many numbers."""
-    return RMSNorm(size or shape.hidden, shape.rms_eps, plus_one=shape.norm_plus_one, dtype=dtype, ops=ops)
+    wide, plus_one = shape.wide_norms, shape.norm_plus_one
+    return RMSNorm(size or shape.hidden, shape.rms_eps, dtype=dtype, ops=ops, wide=wide, plus_one=plus_one)
 
 
 def _head_norms(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> tuple[RMSNorm, RMSNorm]:
@@ -147,6 +148,8 @@ class Decoder(CausalModel):
         for module in self.modules():
             if isinstance(module, LatentSelfAttention):
                 module.absorb()
+            elif isinstance(module, RMSNorm):
+                module.derive()
 
     def place_rope(self, num_positions: int, device: torch.device) -> None:
         tables: dict[RopeShape, Rope] = {}

@@ -59,6 +59,7 @@ def read_gemma(config: ConfigObject, defaults: Defaults, layers: ReadLayers, usu
         shape,
         qkv_bias=bias,
         o_bias=bias,
+        wide_norms=True,
         norm_plus_one=True,
         embed_scale=shape.hidden**0.5,
         logit_softcap=config.optional_positive("final_logit_softcapping", usual_cap),

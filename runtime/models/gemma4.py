@@ -131,6 +131,7 @@ def read_text(config: ConfigObject) -> ModelShape:
         shape,
         qkv_bias=bias,
         o_bias=bias,
+        wide_norms=True,
         embed_scale=shape.hidden**0.5,
         logit_softcap=config.optional_positive("final_logit_softcapping", None),
         layer_embeds=LayerEmbeds(vocabulary, size) if size else None,

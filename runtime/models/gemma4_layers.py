@@ -81,7 +81,7 @@ class TokenEmbeds(nn.Module):
         self.projection = Linear(shape.hidden, total, bias=False, dtype=dtype)
         # what is normed is N ** -0.5 of the projection, which is the same with a larger number beside its squares
         eps = shape.rms_eps * shape.hidden
-        self.norm = RMSNorm(of.size, eps, plus_one=False, dtype=dtype, ops=ops)
+        self.norm = RMSNorm(of.size, eps, dtype=dtype, ops=ops, wide=shape.wide_norms)
         half = torch.full((1,), 2.0**-0.5, dtype=torch.float32, device="cpu")
         self._half, self._size, self._ops = half, of.size, ops
 

@@ -67,7 +67,7 @@ def read_clamped(config: ConfigObject) -> ExpertsShape:
 
 def read_shape(config: ConfigObject) -> ModelShape:
     bias = config.flag("attention_bias", True)
-    return replace(read_decoder(config, DEFAULTS, read_layers), qkv_bias=bias, o_bias=bias)
+    return replace(read_decoder(config, DEFAULTS, read_layers), qkv_bias=bias, o_bias=bias, wide_norms=True)
 
 
 def weights(shape: ModelShape) -> WeightMap:

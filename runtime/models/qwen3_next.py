@@ -51,7 +51,7 @@ def read_hybrid(config: ConfigObject, defaults: Defaults, experts: Callable[[int
     if not config.flag("attn_output_gate", True):
         raise config.error("attn_output_gate", "must be true: layers that attend have a gate for what they return")
     bias = config.flag("attention_bias", False)
-    return replace(shape, qkv_bias=bias, o_bias=bias, norm_plus_one=True, gated_attention=True)
+    return replace(shape, qkv_bias=bias, o_bias=bias, wide_norms=True, norm_plus_one=True, gated_attention=True)
 
 
 def read_kinds(config: ConfigObject, num_layers: int) -> tuple[str, ...]:

@@ -94,7 +94,8 @@ class ModelShape:
     o_bias: bool = False
     mlp_bias: bool = False
     gated_attention: bool = False  # each number that attention returns is multiplied by a sigmoid of its own
-    norm_plus_one: bool = False  # norms multiply by 1 + weight, in float32
+    wide_norms: bool = False  # norms multiply in float32, and round what comes of it
+    norm_plus_one: bool = False  # by 1 + weight
     embed_scale: float = 1.0  # embeddings are multiplied by this, rounded to their dtype
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
     latent: LatentSizes | None = None  # None: attention with keys and values of heads

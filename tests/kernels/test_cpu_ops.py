@@ -51,34 +51,38 @@ def assert_alike(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got, want, rtol=limit, atol=limit)
 
 
-@pytest.mark.parametrize("plus_one", [False, True])
+def norm_weight(size: int, dtype: torch.dtype, wide: bool) -> torch.Tensor:
+    return random(size, dtype=torch.float32 if wide else dtype)
+
+
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("tokens", "size"), [(1, 64), (1, 7), (3, 129), (127, 768)])
-def test_norm_equals_reference(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int, plus_one: bool) -> None:
-    x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype)
-    assert_alike(ops.rms_norm(x, weight, 1e-5, plus_one), reference.rms_norm(x, weight, 1e-5, plus_one))
+def test_norm_equals_reference(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int, wide: bool) -> None:
+    x, weight = random(tokens, size, dtype=dtype), norm_weight(size, dtype, wide)
+    assert_alike(ops.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
 
 
-@pytest.mark.parametrize("plus_one", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_norm_with_residual_writes_the_sum(ops: CpuOps, dtype: torch.dtype, plus_one: bool) -> None:
-    x, residual, weight = random(5, 100, dtype=dtype), random(5, 100, dtype=dtype) * 3, random(100, dtype=dtype)
+def test_norm_with_residual_writes_the_sum(ops: CpuOps, dtype: torch.dtype, wide: bool) -> None:
+    x, residual, weight = random(5, 100, dtype=dtype), random(5, 100, dtype=dtype) * 3, norm_weight(100, dtype, wide)
     other = residual.clone()
-    got = ops.add_rms_norm(x, residual, weight, 1e-5, plus_one)
-    assert_alike(got, reference.add_rms_norm(x, other, weight, 1e-5, plus_one))
+    got = ops.add_rms_norm(x, residual, weight, 1e-5)
+    assert_alike(got, reference.add_rms_norm(x, other, weight, 1e-5))
     assert torch.equal(residual, other)
 
 
-@pytest.mark.parametrize("plus_one", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("tokens", "heads", "head_dim"), [(1, 1, 16), (3, 6, 64), (127, 2, 80), (5, 3, 7), (0, 2, 16)])
 def test_norm_of_heads_of_a_strided_part_equals_reference(
-    ops: CpuOps, dtype: torch.dtype, tokens: int, heads: int, head_dim: int, plus_one: bool
+    ops: CpuOps, dtype: torch.dtype, tokens: int, heads: int, head_dim: int, wide: bool
 ) -> None:
-    packed, weight = random(tokens, heads + 3, head_dim, dtype=dtype), random(head_dim, dtype=dtype)
+    packed, weight = random(tokens, heads + 3, head_dim, dtype=dtype), norm_weight(head_dim, dtype, wide)
     other = packed.clone()
-    ops.norm_heads(packed[:, 1 : 1 + heads], weight, 1e-6, plus_one)
-    reference.norm_heads(other[:, 1 : 1 + heads], weight, 1e-6, plus_one)
+    ops.norm_heads(packed[:, 1 : 1 + heads], weight, 1e-6)
+    reference.norm_heads(other[:, 1 : 1 + heads], weight, 1e-6)
     assert_alike(packed, other)
     rest = [0, *range(1 + heads, heads + 3)]
     assert torch.equal(packed[:, rest], other[:, rest])
@@ -87,12 +91,18 @@ def test_norm_of_heads_of_a_strided_part_equals_reference(
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reference_norms_are_those_of_transformers(dtype: torch.dtype) -> None:
     from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+    from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
     from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
     x, weight = random(9, 96, dtype=dtype), random(96, dtype=dtype)
-    for theirs, plus_one in ((LlamaRMSNorm(96, 1e-6), False), (Gemma2RMSNorm(96, 1e-6), True)):
-        theirs.weight.data = weight
-        assert torch.equal(reference.rms_norm(x, weight, 1e-6, plus_one), theirs(x))
+    wide = weight.float()
+    for theirs, ours in (
+        (LlamaRMSNorm, weight), (Gemma2RMSNorm, 1 + wide), (Gemma4RMSNorm, wide), (GptOssRMSNorm, wide),
+    ):  # fmt: skip
+        norm = theirs(96, 1e-6)
+        norm.weight.data = weight
+        assert torch.equal(reference.rms_norm(x, ours, 1e-6), norm(x)), theirs
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

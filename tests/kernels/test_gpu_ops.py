@@ -23,14 +23,14 @@ def near(found: Tensor, expected: Tensor, equal: float = 0.9) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("plus_one", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("size", [1, 64, 80, 4097])
-def test_norms(size: int, plus_one: bool, dtype: torch.dtype) -> None:
-    x, weight = random(3, size + 8, dtype=dtype)[:, :size], random(size, dtype=dtype)
-    near(gpu_ops.rms_norm(x, weight, 1e-6, plus_one), reference.rms_norm(x, weight, 1e-6, plus_one))
+def test_norms(size: int, wide: bool, dtype: torch.dtype) -> None:
+    x, weight = random(3, size + 8, dtype=dtype)[:, :size], random(size, dtype=torch.float32 if wide else dtype)
+    near(gpu_ops.rms_norm(x, weight, 1e-6), reference.rms_norm(x, weight, 1e-6))
     ours, theirs = random(3, size, dtype=dtype, seed=1), random(3, size, dtype=dtype, seed=1)
-    found = gpu_ops.add_rms_norm(x, ours, weight, 1e-6, plus_one)
-    near(found, reference.add_rms_norm(x, theirs, weight, 1e-6, plus_one))
+    found = gpu_ops.add_rms_norm(x, ours, weight, 1e-6)
+    near(found, reference.add_rms_norm(x, theirs, weight, 1e-6))
     assert torch.equal(ours, theirs)
 
 
@@ -56,13 +56,13 @@ def test_a_cap_of_logits() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("head_dim", "half"), [(64, 32), (80, 20), (256, 128), (16, 1)])
-@pytest.mark.parametrize("normed", [None, False, True], ids=["plain", "normed", "normed plus one"])
+@pytest.mark.parametrize("normed", [None, False, True], ids=["plain", "normed", "normed in float32"])
 def test_from_a_projection_to_the_pool(normed: bool | None, head_dim: int, half: int, dtype: torch.dtype) -> None:
     """11 query, 2 key and 2 value heads."""
     qkv = random(5, 15, head_dim, dtype=dtype)
     expected, angles = qkv.clone(), random(50, half)
-    weights = random(head_dim, dtype=dtype), random(head_dim, dtype=dtype, seed=1)
-    norms = None if normed is None else reference.HeadNorms(*weights, 1e-6, normed)
+    weights = (random(head_dim, dtype=torch.float32 if normed else dtype, seed=seed) for seed in range(2))
+    norms = None if normed is None else reference.HeadNorms(*weights, 1e-6)
     pools = [torch.zeros(9, 2, head_dim, dtype=dtype) for _ in range(4)]
     at = torch.tensor([3, 1, 0, 49, 7]), norms
     slots = torch.tensor([8, 2, 5, 1, 0])
@@ -83,7 +83,7 @@ def test_values_that_are_normed_and_layers_without_keys(
 ) -> None:
     qkv = random(5, 3 + 2 * kv_heads, head_dim, dtype=dtype)
     expected, angles = qkv.clone(), random(50, half)
-    norms = reference.HeadNorms(random(head_dim, dtype=dtype), random(head_dim, dtype=dtype, seed=1), 1e-6, False, True)
+    norms = reference.HeadNorms(random(head_dim, dtype=dtype), random(head_dim, dtype=dtype, seed=1), 1e-6, True)
     pools = [torch.zeros(9, 2, head_dim, dtype=dtype)[:, :kv_heads] for _ in range(4)]
     at, slots = torch.tensor([3, 1, 0, 49, 7]), torch.tensor([8, 2, 5, 1, 0])
     gpu_ops.place(qkv, 3, angles.cos(), angles.sin(), at, norms, *pools[:2], slots)

@@ -231,8 +231,10 @@ def test_what_the_published_files_say() -> None:
     assert [name for name, shape in shapes.items() if shape.o_bias or shape.mlp_bias] == ["gpt-oss-20b"]
     assert shapes["gpt-oss-20b"].context_length == 131072
     assert {layer.attention.sinks for layer in shapes["gpt-oss-20b"].layers} == {True}
-    assert {name for name, shape in shapes.items() if shape.norm_plus_one} == {
-        name for name in HUB if name.startswith(("gemma-2", "gemma-3", "Qwen3-Next", "Qwen3.5"))
+    plus_one = {name for name in HUB if name.startswith(("gemma-2", "gemma-3", "Qwen3-Next", "Qwen3.5"))}
+    assert {name for name, shape in shapes.items() if shape.norm_plus_one} == plus_one
+    assert {name for name, shape in shapes.items() if shape.wide_norms} == plus_one | {
+        name for name in HUB if name.startswith(("gemma-4", "gpt-oss"))
     }
     assert {name for name, shape in shapes.items() if shape.has_states} == {
         "Qwen3-Next-80B-A3B", "Qwen3.5-text", "Qwen3.5-27B", "Qwen3.5-35B-A3B-text", "Qwen3.5-35B-A3B",
